@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from detslurm.pytorch._pytree import replaced
+
 Partial = dict[str, tuple[float, int] | None]
 """Sum and number of a metric's values; None for what can't be averaged."""
 
@@ -36,13 +38,12 @@ class MetricsWindow:
 
     def batches(self) -> list[dict[str, Any]]:
         """The metrics by batch; tensors have become arrays."""
-        waiting = [
-            (batch, name)
-            for batch in self._batches
-            for name, value in batch.items()
-            if isinstance(value, torch.Tensor)
-        ]
-        if waiting:  # one transfer for all
+        by_device: dict[torch.device, list[tuple[dict[str, Any], str]]] = {}
+        for batch in self._batches:
+            for name, value in batch.items():
+                if isinstance(value, torch.Tensor):
+                    by_device.setdefault(value.device, []).append((batch, name))
+        for waiting in by_device.values():  # one transfer for all
             together = torch.cat([batch[name].double().flatten() for batch, name in waiting])
             for (batch, name), value in zip(waiting, together.tolist(), strict=True):
                 batch[name] = np.full(batch[name].shape, value)
@@ -51,6 +52,8 @@ class MetricsWindow:
 
 def kept(value: Any) -> Any:
     """A value that later changes of the original don't reach, without waiting for a device."""
+    if isinstance(value, dict | list | tuple):
+        return replaced(value, lambda _, tensor: array_of(tensor).copy())
     if not isinstance(value, torch.Tensor):
         return value
     if value.numel() != 1:
@@ -135,7 +138,7 @@ def _number(value: Any) -> float | None:
 def _mean(values: Any) -> float | None:
     try:
         array = np.asarray(values)
-    except ValueError:  # lists of different lengths
+    except (ValueError, TypeError, RuntimeError):  # lists of different lengths, odd objects
         return None
     return float(array.mean()) if is_numeric(array) else None
 

@@ -217,6 +217,8 @@ class PyTorchTrialContext(TrialContext):
                 "the optimizer of a learning rate scheduler must be wrapped first: use"
                 " context.wrap_optimizer()"
             )
+        for group in optimizer.param_groups:  # ReduceLROnPlateau alone does not note where it began
+            group.setdefault("initial_lr", group["lr"])
         self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
         return lr_scheduler
 

@@ -127,6 +127,7 @@ class DataLoader:
         self.pin_memory, self.timeout, self.worker_init_fn = pin_memory, timeout, worker_init_fn
         self.multiprocessing_context, self.generator = multiprocessing_context, generator
         self.prefetch_factor, self.persistent_workers = prefetch_factor, persistent_workers
+        self._whole: data.DataLoader | None = None
 
     def __len__(self) -> int:
         """Batches in one pass over all of the data set."""
@@ -134,7 +135,9 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """One pass over all of the data set."""
-        return iter(self.get_data_loader())
+        if self._whole is None:  # one for all passes, else each would have the first one's order
+            self._whole = self.get_data_loader()
+        return iter(self._whole)
 
     def get_data_loader(
         self,
@@ -309,7 +312,7 @@ def to_device(data: Any, device: Any, warned_types: set[type] | None = None) -> 
         return data.to(device, non_blocking=data.is_cpu)
     if isinstance(data, list):
         return [to_device(item, device, warned_types) for item in data]
-    if isinstance(data, np.ndarray | np.generic):
+    if isinstance(data, np.ndarray | np.generic) and data.dtype.kind in "biufc":
         return torch.as_tensor(data).to(device)
     if callable(getattr(data, "to", None)):
         return data.to(device)

@@ -43,7 +43,9 @@ def start_process_group(
     if dist.cross_size > 1 and (interface := interface_with(own_addr)):
         # Else gloo takes the address of the host's name, which may lead nowhere but here.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    backend: dict[str, Any] = {"backend": "gloo", "timeout": timeout}
+    backend: dict[str, Any] = {"backend": "gloo"}
+    if timeout is not None:
+        backend["timeout"] = timeout
     if device.type == "cuda":
         # With the device NCCL connects now, so that what is wrong with its network ends the run
         # here, and a barrier needs no guess about which GPU is whose.
@@ -99,7 +101,7 @@ class Replicated(DistributedDataParallel):  # type: ignore[misc]
         return getattr(model, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._has(name) or (name.startswith("_") and not hasattr(self.module, name)):
+        if self._has(name):
             super().__setattr__(name, value)
         else:
             setattr(self.module, name, value)

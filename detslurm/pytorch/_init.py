@@ -46,7 +46,8 @@ def init(
     Args:
         hparams: The hyperparameters; none by default. In a job pass
             `detslurm.get_cluster_info().trial.hparams`: they are not taken from the job.
-        exp_conf: The experiment's configuration, outside of jobs; none by default.
+        exp_conf: The experiment's configuration, outside of jobs and in a batch script of your own;
+            none by default.
         distributed: The ranks, outside of jobs and in a batch script of your own; by default those
             that a launcher has started, or this process alone.
         aggregation_frequency: After how many batches gradients are exchanged and applied; 1 by
@@ -106,7 +107,7 @@ class JoinedRun:
             "slots_per_trial": self.core.distributed.size,
             "num_gpus": torch.cuda.device_count(),
             "exp_conf": self.config,
-            "steps_completed": 0,
+            "steps_completed": 0 if trial is None else trial._steps_completed,
             "managed_training": trial is not None,
             "debug_enabled": trial is not None and trial._debug,
         }
@@ -123,9 +124,16 @@ def joined(
         core_context.train._show_nothing()  # the Trainer does
         _warn_of_idle_gpus()
         if info is not None:
-            exp_conf = info.trial._config
+            recorded = info.trial._config
+            exp_conf = _own_config(recorded, exp_conf or {}) if on_close() else recorded
             seed_all(info.trial.trial_seed)
         yield JoinedRun(core_context, info, exp_conf, _own_addr(info, dist))
+
+
+def _own_config(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """That of a script which nobody has submitted: only it can say which metric it goes by."""
+    searcher = {k: v for k, v in recorded["searcher"].items() if k != "metric"}
+    return {**recorded, **given, "searcher": searcher | (given.get("searcher") or {})}
 
 
 def _warn_of_idle_gpus() -> None:

@@ -95,8 +95,7 @@ class Trainer:
             validation_period: How often to validate; by default only at the end.
             max_length: How far to train. It has no default outside of jobs; in a job a `max_length`
                 of the search counts instead.
-            reporting_period: How often to report training metrics, and to react to preemption;
-                `Batch(100)` by default.
+            reporting_period: How often to report training metrics; `Batch(100)` by default.
             checkpoint_policy: Which validations are followed by a checkpoint: "best" (the default:
                 better than all before in the experiment), "all" or "none".
             latest_checkpoint: The checkpoint to go on from, as a rule
@@ -177,11 +176,11 @@ class Trainer:
             plan = replace(
                 plan,
                 max_length=_local_length(plan),
-                policy=self._local_policy(plan.policy),
             )
         else:
             self._warn_of_unused(schedule, info, latest_checkpoint)
             plan = self._managed_plan(plan)
+        plan = replace(plan, policy=self._possible_policy(plan.policy))
         self._run(plan, profile=profiling_enabled)
 
     def _run(self, plan: TrainingPlan, *, profile: bool = False) -> None:
@@ -279,7 +278,7 @@ class Trainer:
                     name.removeprefix("min_"),
                 )
 
-    def _local_policy(self, policy: Policy) -> Policy:
+    def _possible_policy(self, policy: Policy) -> Policy:
         searcher = (self._context._exp_conf or {}).get("searcher") or {}
         if policy == "best" and not searcher.get("metric"):
             return "all"  # no metric is configured

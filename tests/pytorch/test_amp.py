@@ -128,3 +128,16 @@ class TestMixedPrecision:
         assert latest is not None
         trial = in_job(managed, Amp, latest_checkpoint=latest.uuid)
         assert trial.context._amp.scaler.get_scale() == 512
+
+    def test_a_scaler_that_was_disabled(self, managed: Managed) -> None:
+        """It had nothing to save: a trial that goes on with one begins with its own scale."""
+
+        class Disabled(Amp):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                context._amp.scaler = torch.amp.GradScaler("cpu", enabled=False)
+
+        in_job(managed, Disabled)
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        in_job(managed, Amp, latest_checkpoint=latest.uuid)

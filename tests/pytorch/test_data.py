@@ -247,6 +247,9 @@ def test_outside_of_a_trial() -> None:
     loader = DataLoader(range(5), batch_size=2)
     assert [b.tolist() for b in loader] == [[0, 1], [2, 3], [4]]
     assert len(loader) == 3
+    shuffled = DataLoader(range(100), batch_size=100, shuffle=True)
+    passes = {tuple(batch.tolist()) for _ in range(3) for batch in shuffled}
+    assert len(passes) == 3
 
 
 class Stream(data.IterableDataset):  # type: ignore[misc]
@@ -322,18 +325,23 @@ def test_whatever_is_nested_is_moved(caplog: pytest.LogCaptureFixture) -> None:
     warned: set[type] = set()
     batch = {
         "pair": Pair(torch.zeros(2), np.ones(2)),
-        "list": [torch.zeros(1), (np.float64(1.5), "text", "more")],
+        "list": [torch.zeros(1), (np.float64(1.5), "text", "more", np.str_("name"))],
+        "names": np.array(["a", "b"]),
         "graphs": Graphs(),
     }
     moved = to_device(batch, "meta", warned)
     assert isinstance(moved["pair"], Pair)
     assert moved["pair"].image.device.type == moved["pair"].label.device.type == "meta"
     assert moved["list"][0].device.type == moved["list"][1][0].device.type == "meta"
-    assert moved["list"][1][1:] == ("text", "more") and isinstance(moved["list"][1], tuple)
+    assert moved["list"][1][1:] == ("text", "more", "name") and moved["names"].tolist() == [
+        "a",
+        "b",
+    ]
+    assert isinstance(moved["list"][1], tuple)
     assert moved["graphs"].device == "meta"
     to_device(["again"], "meta", warned)
     assert [r.getMessage() for r in caplog.records] == [
-        "data of type str is not moved to the device"
+        f"data of type {kind} is not moved to the device" for kind in ("str", "str_", "ndarray")
     ]
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.optim import lr_scheduler
 
 from detslurm.pytorch._lr_scheduler import LRScheduler
+from detslurm.pytorch.checkpointing._options import Options
 
 Mode = LRScheduler.StepMode
 
@@ -99,3 +102,43 @@ def test_mistakes() -> None:
         LRScheduler(Count(), "epoch")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="frequency"):
         LRScheduler(Count(), Mode.STEP_EVERY_BATCH, 0)
+
+
+def sequence(optimizer: Any) -> Any:
+    inner = [
+        lr_scheduler.LinearLR(optimizer, 0.5, total_iters=2),
+        lr_scheduler.CosineAnnealingLR(optimizer, 10),
+    ]
+    return lr_scheduler.SequentialLR(optimizer, inner, [2])
+
+
+def cycle(optimizer: Any) -> Any:
+    low, high = (factor * optimizer.param_groups[0]["lr"] for factor in (1, 3))
+    return lr_scheduler.CyclicLR(optimizer, low, high, step_size_up=2, cycle_momentum=False)
+
+
+@pytest.mark.parametrize("make", [sequence, cycle])
+def test_a_copy_has_its_own_learning_rate(make: Callable[[Any], Any]) -> None:
+    """At the place of its original's schedule and from there on, also in schedules within it."""
+
+    def trained(rate: float, steps: int) -> tuple[Any, Any]:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=rate)
+        scheduler = make(optimizer)
+        advance(optimizer, scheduler, steps)
+        return optimizer, scheduler
+
+    def advance(optimizer: Any, scheduler: Any, steps: int) -> list[float]:
+        rates = []
+        for _ in range(steps):
+            optimizer.step()
+            scheduler.step()
+            rates.append(optimizer.param_groups[0]["lr"])
+        return rates
+
+    original, copy, alone = trained(0.1, 2), trained(1.0, 0), trained(1.0, 2)
+    own = Options([copy[0]], [copy[1]])
+    for ours, theirs in zip(copy, original, strict=True):
+        ours.load_state_dict(theirs.state_dict())
+    own.apply()
+    assert copy[0].param_groups[0]["lr"] == pytest.approx(alone[0].param_groups[0]["lr"])
+    assert advance(*copy, 6) == pytest.approx(advance(*alone, 6))

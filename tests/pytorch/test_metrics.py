@@ -48,6 +48,8 @@ class TestMetrics:
                     "vector": torch.tensor([1.0, batch_idx]),
                     "half": torch.ones(2).bfloat16(),
                     "list": [1, 2],
+                    "tensors": [self.total.clone().requires_grad_(), torch.zeros(())],
+                    "nested": {"a": torch.ones(1)},
                     "ragged": [1, [2]],
                     "epochs": 7,
                     "total": self.total,
@@ -58,12 +60,13 @@ class TestMetrics:
         (row,) = managed.metrics("training")
         assert row.metrics == {
             "batches": 20, "epochs": 7, "rare": 10, "text": None,
-            "vector": 5.25, "half": 1, "list": 1.5, "ragged": None, "total": 10.5, "late": 1,
+            "vector": 5.25, "half": 1, "list": 1.5,
+            "tensors": 5.25, "nested": None, "ragged": None, "total": 10.5, "late": 1,
         }  # fmt: skip
         assert row.batch is not None and len(row.batch) == 20
         assert row.batch[2] == {
             "rare": None, "text": "x", "vector": [1.0, 2.0], "half": [1, 1], "list": [1, 2],
-            "ragged": [1, [2]], "epochs": 7, "total": 3,
+            "tensors": [3, 0], "nested": {"a": [1]}, "ragged": [1, [2]], "epochs": 7, "total": 3,
         }  # fmt: skip
 
     def test_a_tensor_of_a_validation_that_changes_later(self, managed: Managed) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from detslurm.pytorch import _init
+from detslurm.store import Store, fold_trial
 from tests.launchers.workers import needs_deepspeed
 from tests.light import LIGHT
 from tests.pytorch.conftest import AS_ROOT, REPOSITORY, Results, on_ranks
@@ -121,7 +122,7 @@ def test_attributes_of_a_wrapped_model(two: Results) -> None:
     for rank in two:
         found = rank["reaches"]
         assert found["same"] and found["forward"] and found["state"] and found["deleted"]
-        assert found["set"] == [[1], "new", False, 1]
+        assert found["set"] == [[1], "new", True, 1]
         assert found["missing"] == [False, False, False]
         assert found["ddp"]
         assert found["pickled"] == [3.0, True, 2.0]
@@ -337,3 +338,33 @@ def test_nccl_is_given_the_device(monkeypatch: Any) -> None:
     assert [call.get("init_method") for call in calls] == ["tcp://127.0.0.1:5", None]
     _ddp.start_process_group(dist, torch.device("cpu"), "127.0.0.1")
     assert calls[-1] == {"backend": "gloo"}
+
+
+WITHOUT_A_LOSS = """\
+    import sys
+    from detslurm import pytorch
+    from tests.pytorch.trials import Regression
+
+    class Accurate(Regression):
+        def evaluate_batch(self, batch, batch_idx):
+            return {"accuracy": -len(self.losses)}
+
+    metric = {"metric": "accuracy", "smaller_is_better": False}
+    exp_conf = {"searcher": metric} if "metric" in sys.argv else None
+    with pytorch.init(exp_conf=exp_conf, hparams={}) as context:
+        trainer = pytorch.Trainer(Accurate(context), context)
+        trainer.fit(max_length=pytorch.Batch(6), validation_period=pytorch.Batch(2))
+"""
+
+
+@pytest.mark.parametrize(("arguments", "saved"), [((), [2, 4, 6]), (("metric",), [2, 6])])
+def test_a_script_of_ones_own_chooses_its_metric(
+    tmp_path: Path, arguments: tuple[str, ...], saved: list[int]
+) -> None:
+    """Nobody has configured one: it saves after each validation, or after those it calls better."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(WITHOUT_A_LOSS))
+    argv = [sys.executable, str(script), *arguments]
+    subprocess.run(argv, env=own_step(0, 1, tmp_path / "store"), cwd=tmp_path, check=True)
+    view = fold_trial(Store(tmp_path / "store").experiment(1).trial(1))
+    assert [one.steps for one in view.checkpoints] == saved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 
@@ -13,9 +13,15 @@ class Options:
     """
 
     def __init__(self, optimizers: Sequence[Any], schedulers: Sequence[Any]) -> None:
-        self._optimizers, self._schedulers = optimizers, schedulers
+        self._optimizers = optimizers
         self._built = [_options(optimizer) for optimizer in optimizers]
-        self._bases = [getattr(scheduler, "base_lrs", None) for scheduler in schedulers]
+        self._rates = [
+            (one, name, getattr(one, name))
+            for scheduler in schedulers
+            for one in _with_inner(scheduler)
+            for name in ("base_lrs", "max_lrs")
+            if hasattr(one, name)
+        ]
 
     def apply(self) -> None:
         """Give them back; where a schedule stands is kept, as a factor of the learning rate."""
@@ -25,9 +31,15 @@ class Options:
                 group.update(own)
                 if rate is not None:
                     group["lr"] = rate
-        for scheduler, bases in zip(self._schedulers, self._bases, strict=True):
-            if bases is not None:
-                scheduler.base_lrs = bases
+        for scheduler, name, rates in self._rates:
+            setattr(scheduler, name, rates)
+
+
+def _with_inner(scheduler: Any) -> Iterator[Any]:
+    """A schedule with those that it consists of (`SequentialLR`, `ChainedScheduler`)."""
+    yield scheduler
+    for inner in getattr(scheduler, "_schedulers", ()):
+        yield from _with_inner(inner)
 
 
 def _options(optimizer: Any) -> list[dict[str, Any]]:

@@ -50,7 +50,8 @@ def restore(context: PyTorchTrialContext, callbacks: Callbacks, state: Mapping[s
     _same_number("learning rate schedulers", schedulers, context.lr_schedulers)
     for scheduler, saved in zip(context.lr_schedulers, schedulers, strict=True):
         scheduler.load_state_dict(saved)
-    if context._amp.scaler is not None and "scaler_state_dict" in state:
+    # Empty where it was disabled: without a GPU, say.
+    if context._amp.scaler is not None and state.get("scaler_state_dict"):
         context._amp.scaler.load_state_dict(state["scaler_state_dict"])
     restore_callbacks(callbacks, state.get("callbacks") or {})
     by_rank = state.get("rng_state_by_rank") or [state.get("rng_state")]

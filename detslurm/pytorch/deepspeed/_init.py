@@ -33,7 +33,8 @@ def init(
     Args:
         hparams: The hyperparameters; none by default. In a job pass
             `detslurm.get_cluster_info().trial.hparams`: they are not taken from the job.
-        exp_conf: The experiment's configuration, outside of jobs; none by default.
+        exp_conf: The experiment's configuration, outside of jobs and in a batch script of your own;
+            none by default.
         distributed: The ranks, outside of jobs and in a batch script of your own; by default those
             that a launcher has started, or this process alone.
         enable_tensorboard_logging: Whether metrics are written to TensorBoard files and these are
