@@ -5,11 +5,15 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from benchmarks.measure import Rounds, interleaved
+
+BY_HAND = "by hand"
+"""The name of the loop by hand; it shares the process of the loop that it measures."""
 
 
 class Loop:
@@ -40,10 +44,10 @@ class Loop:
         """Wait until it has imported all."""
         self._said("ready")
 
-    def microseconds(self) -> float:
-        """Of a batch, when it trains now."""
+    def microseconds(self, name: str) -> float:
+        """Of a batch, when the loop of this name trains now."""
         assert self._process.stdin is not None
-        self._process.stdin.write("\n")
+        self._process.stdin.write(f"{name}\n")
         self._process.stdin.flush()
         return float(self._said("microseconds "))
 
@@ -59,14 +63,14 @@ class Loop:
 
 
 def microseconds(
-    loops: Mapping[str, Sequence[str]],
+    loops: Mapping[str, tuple[str, ...]],
     env: Mapping[str, str],
     cwd: Path,
     *,
     processes: int,
     rounds: int,
 ) -> dict[str, Rounds]:
-    """What a batch takes, by the name of each loop.
+    """What a batch takes, by the name of each loop; those of one command line share a process.
 
     Processes of one loop differ by more than the budgets allow, so there are several of each, one
     after the other, and each trains in so many rounds.
@@ -74,10 +78,13 @@ def microseconds(
     found: dict[str, tuple[float, ...]] = dict.fromkeys(loops, ())
     for _ in range(processes):
         with ExitStack() as stack:
-            started = [stack.enter_context(Loop(argv, env, cwd)) for argv in loops.values()]
-            for loop in started:
+            started = {
+                argv: stack.enter_context(Loop(argv, env, cwd)) for argv in set(loops.values())
+            }
+            for loop in started.values():
                 loop.wait_until_ready()
-            measured = interleaved(*(loop.microseconds for loop in started), rounds=rounds)
+            training = [partial(started[argv].microseconds, name) for name, argv in loops.items()]
+            measured = interleaved(*training, rounds=rounds)
         for name, figure in zip(loops, measured, strict=True):
             found[name] += figure.values
     return {name: Rounds(values) for name, values in found.items()}

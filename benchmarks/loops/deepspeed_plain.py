@@ -20,7 +20,3 @@ def main() -> None:
             torch.stack(losses).mean().item()
             losses.clear()
     watch.report()
-
-
-if __name__ == "__main__":
-    task.train_when_asked(main)

@@ -1,4 +1,4 @@
-"""The same as a DeepSpeedTrial; the last argument chooses whose Trainer trains it."""
+"""A DeepSpeedTrial, and the same by hand; the last argument chooses whose Trainer trains it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.loops import deepspeed_task, task
+from benchmarks.loops import deepspeed_plain, deepspeed_task, task
 
 pytorch = import_module(f"{sys.argv[2]}.pytorch")
 deepspeed = import_module(f"{sys.argv[2]}.pytorch.deepspeed")
@@ -58,4 +58,4 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "determined":
         let_determined_use_the_cpu()
-    task.train_when_asked(main)
+    task.train_when_asked(main, by_hand=deepspeed_plain.main)

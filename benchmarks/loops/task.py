@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from benchmarks.training import BY_HAND
+
 BATCHES, PERIOD, WARM_UP = 600, 100, 100
 
 
@@ -48,11 +50,15 @@ class Stopwatch:
         print(f"microseconds {1e6 * sum(fastest) / PERIOD:.2f}", flush=True)
 
 
-def train_when_asked(train: Callable[[], None]) -> None:
-    """Train once for each line of stdin: what is imported for it is imported once."""
+def train_when_asked(train: Callable[[], None], by_hand: Callable[[], None] | None = None) -> None:
+    """Train once for each line of stdin: what is imported for it is imported once.
+
+    With a loop `by_hand` each line says which of the two: in one process, since two differ by more
+    than the loops do.
+    """
     print("ready", flush=True)
-    for _ in sys.stdin:
-        train()
+    for line in sys.stdin:
+        (by_hand if by_hand and line == f"{BY_HAND}\n" else train)()
 
 
 def size() -> Size:

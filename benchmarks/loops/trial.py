@@ -1,4 +1,4 @@
-"""A PyTorchTrial; the last argument chooses whose Trainer trains it."""
+"""A PyTorchTrial, and the same by hand; the last argument chooses whose Trainer trains it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
-from benchmarks.loops import task
+from benchmarks.loops import plain, task
 
 pytorch = import_module(f"{sys.argv[2]}.pytorch")
 
@@ -50,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    task.train_when_asked(main)
+    task.train_when_asked(main, by_hand=plain.main)

@@ -10,10 +10,10 @@ from pathlib import Path
 from benchmarks.bench import Bench
 from benchmarks.peers import REPOSITORY, python_with_peers
 from benchmarks.report import Row, Skip
-from benchmarks.training import microseconds
+from benchmarks.training import BY_HAND, microseconds
 from tests.light import LIGHT
 
-OURS, BY_HAND, DETERMINED = "detslurm", "by hand", "Determined"
+OURS, DETERMINED = "detslurm", "Determined"
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -21,7 +21,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     more than DeepSpeed's own work.
 
     Determined trains on the CPU, too, once its demand for a GPU is taken out. The budget is wider
-    than that of the other trainer: engines leave little to a loop, and processes differ by half.
+    than that of the other trainer: engines leave little to a loop.
     """
     if importlib.util.find_spec("deepspeed") is None:
         raise Skip("DeepSpeed is not installed")
@@ -29,7 +29,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     path = {"PYTHONPATH": f"{LIGHT['PYTHONPATH']}:{REPOSITORY}"}
     env = bench.environment(bench.folder()) | LIGHT | path
     steps = {name: _argv(sys.executable, "heavy", name) for name in (BY_HAND, OURS)}
-    heavy = microseconds(steps, env, place, processes=2, rounds=2)
+    heavy = microseconds(steps, env, place, processes=1, rounds=5)
     yield Row(
         what="DeepSpeed: overhead per micro-batch", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,
@@ -43,6 +43,6 @@ def measure(bench: Bench) -> Iterator[Row]:
     )  # fmt: skip
 
 
-def _argv(python: str | Path, size: str, name: str) -> list[str]:
-    loop, *package = ["plain"] if name == BY_HAND else ["trial", name.lower()]
-    return [str(python), "-m", f"benchmarks.loops.deepspeed_{loop}", size, *package]
+def _argv(python: str | Path, size: str, name: str) -> tuple[str, ...]:
+    package = "determined" if name == DETERMINED else OURS
+    return str(python), "-m", "benchmarks.loops.deepspeed_trial", size, package

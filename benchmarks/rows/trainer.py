@@ -9,11 +9,11 @@ from pathlib import Path
 from benchmarks.bench import Bench
 from benchmarks.peers import REPOSITORY, python_with_peers
 from benchmarks.report import Row
-from benchmarks.training import microseconds
+from benchmarks.training import BY_HAND, microseconds
 
-OURS, BY_HAND = "detslurm", "by hand"
+OURS = "detslurm"
 LOOPS = {
-    BY_HAND: ("plain",),
+    BY_HAND: ("trial", "detslurm"),
     OURS: ("trial", "detslurm"),
     "Determined": ("trial", "determined"),
     "Lightning": ("lightning_loop",),
@@ -28,13 +28,13 @@ def measure(bench: Bench) -> Iterator[Row]:
     place = bench.folder()
     env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
     steps = {name: _argv(peers, "heavy", name) for name in (BY_HAND, OURS)}
-    heavy = microseconds(steps, env, place, processes=3, rounds=2)
+    heavy = microseconds(steps, env, place, processes=2, rounds=5)
     yield Row(
         what="Trainer, a batch of 2 ms", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,
     )  # fmt: skip
     steps = {name: _argv(peers, "light", name) for name in LOOPS}
-    light = microseconds(steps, env, place, processes=2, rounds=3)
+    light = microseconds(steps, env, place, processes=1, rounds=5)
     overhead = {name: took - light[BY_HAND] for name, took in light.items() if name != BY_HAND}
     ours = overhead.pop(OURS)
     for peer, theirs in overhead.items():
@@ -44,7 +44,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _argv(peers: Path, size: str, name: str) -> list[str]:
+def _argv(peers: Path, size: str, name: str) -> tuple[str, ...]:
     python = sys.executable if name in (OURS, BY_HAND) else str(peers)
     loop, *words = LOOPS[name]
-    return [python, "-m", f"benchmarks.loops.{loop}", size, *words]
+    return python, "-m", f"benchmarks.loops.{loop}", size, *words
