@@ -21,6 +21,9 @@ COMMON_DIRECTORY = stat.S_ISVTX | stat.S_ISGID | 0o770
 NOBODY = 65534
 """What a file server calls owners that it can't name, and root whom it doesn't trust."""
 
+UNKNOWN_OWNERS = frozenset({0, NOBODY})
+"""What files may belong to where a server gives them all one owner; nobody else can make such."""
+
 _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
@@ -61,7 +64,7 @@ def as_owner_of(folder: str) -> Iterator[None]:
     Raises:
         OSError: If this root may not act for others.
     """
-    state = os.stat(folder)  # noqa: PTH116
+    state = os.lstat(folder)
     if os.geteuid() != 0 or state.st_uid == 0:
         yield
         return
@@ -109,13 +112,18 @@ def own_name(root: str, name: str) -> str:
     if not _exists_shared(root) or _owner(f"{root}/{name}") == me:
         return name
     stem, dot, suffix = name.partition(".")
+    free: str | None = None
     for number in ("", *(f"-{count}" for count in range(2, 10))):
-        mine = f"{stem}-{me}{number}{dot}{suffix}"
-        if _owner(f"{root}/{mine}") in (None, me, NOBODY):
-            return mine
-    raise PermissionError(
-        f"others have made {root}/{stem}-{me}{dot}{suffix}: ask them to remove it"
-    )
+        mine = f"{stem}-{me}{number}"
+        owners = {_owner(f"{root}/{mine}{end}") for end in {f"{dot}{suffix}", f"{dot}parts"}}
+        if owners <= {None, me, NOBODY}:
+            if free is not None or owners != {None}:
+                # One that is there counts before a lower one that is free again.
+                return f"{free if owners == {None} else mine}{dot}{suffix}"
+            free = mine
+    if free is None:
+        raise PermissionError(f"others have made {root}/{stem}-{me}{dot}{suffix} and all after it")
+    return f"{free}{dot}{suffix}"
 
 
 def _exists_shared(root: str) -> bool:

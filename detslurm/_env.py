@@ -33,6 +33,8 @@ HPARAMS_CHANGED = "DETSLURM_HPARAMS_CHANGED"
 """Whether its hyperparameters are other ones than that trial's."""
 TEST_MODE = "DETSLURM_TEST_MODE"
 """Set where the experiment is the short training of `submit --test-mode`."""
+OWN_SCRIPT = "DETSLURM_OWN_SCRIPT"
+"""Set where the run is that of a batch script of the user's own, which nobody has configured."""
 DEBUG = "DET_DEBUG"
 EXPERIMENT_DIR = "DETSLURM_EXPERIMENT_DIR"
 JOB = "DETSLURM_JOB"
@@ -82,7 +84,15 @@ LOCAL_END_TIME = "DETSLURM_LOCAL_END_TIME"
 LOCAL_CPUS = "DETSLURM_LOCAL_CPUS"
 LOCAL_GPUS = "DETSLURM_LOCAL_GPUS"
 
-OF_A_RUN = ("DET_", "DETSLURM_PREEMPT", CONTINUED_TRIAL, HPARAMS_CHANGED, TEST_MODE, JOB)
+OF_A_RUN = (
+    "DET_",
+    "DETSLURM_PREEMPT",
+    CONTINUED_TRIAL,
+    HPARAMS_CHANGED,
+    TEST_MODE,
+    OWN_SCRIPT,
+    JOB,
+)
 """How the variables begin that would give a process another run's identity."""
 OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
 """How those begin that would give a process another job's identity, or that of a rank in it."""

@@ -13,7 +13,8 @@ from detslurm.config.describe import members, type_info
 MASK = "********"
 # Of tokenizers, numbers of tokens and authors much is said that is no secret.
 _SECRET_NAME = (
-    r"(?:secret|token(?!i|s)|passw|pwd|(?:api|access|private)[_-]?key|credential|auth(?!or))"
+    r"(?:secret|(?<!max_)(?<!num_)(?<!max-)(?<!num-)token(?!iz)|passw|pwd"
+    r"|(?:api|access|private)[_-]?key|credential|auth(?!ors?\b))"
 )
 _ASSIGNMENT = re.compile(
     rf"""(\b\w*{_SECRET_NAME}\w*\s*=\s*)("[^"]*"|'[^']*'|[^\s,;]+)""", re.IGNORECASE

@@ -72,6 +72,11 @@ def _close_at_exit(joined: UnmanagedJob) -> None:
     joined.close("completed" if error is None else "error", repr(error))
 
 
+def in_own_script() -> bool:
+    """Whether this process, or its launcher, has joined a job that detslurm did not submit."""
+    return _joined is not None or _env.OWN_SCRIPT in os.environ
+
+
 def on_close() -> Callable[[str, str], None] | None:
     """What to call with the outcome of this process's training, beside recording it."""
     return None if _joined is None else _joined.close

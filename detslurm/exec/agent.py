@@ -191,6 +191,7 @@ class Agent:
         start = self._start
         label = f"{start['experiment']}.{start['trial']}.{start['run']}"
         code = self._experiment.code
+        self._experiment.refuse_others_code()  # nodes may have waited for each other for minutes
         try:
             return make_workdir(code, label, tmp=Path(temporary_directory()))
         except OSError as err:
@@ -323,6 +324,8 @@ class Agent:
         until = time.monotonic() + _LEAVING_GRACE
         while self._is_saving() and self._others():
             if self._child.returncode == 0 and time.monotonic() >= until:
+                seconds = f"{_LEAVING_GRACE:.0f} s after the code has left"
+                self._log_message(f"ending {_processes(len(self._others()))} still there {seconds}")
                 break
             self._wait(timeout=0.2)
         self._signal_all(signal.SIGTERM)

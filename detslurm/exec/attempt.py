@@ -33,6 +33,8 @@ REFRESH_SECONDS = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
 # it starts for a launcher too.
 _NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding"
+# srun says this of a task that was not ended by a signal.
+_FAILED = r"error: .*Exited with exit code (?!143\b)"
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
 # After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
@@ -112,6 +114,7 @@ class Attempt:
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
         self._up: set[int] = set()
+        self._failed_at_start = False  # by srun's word: an agent that never came up
         self._arrived: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
         self._agents_preempted = False
@@ -163,6 +166,7 @@ class Attempt:
                 if line.startswith("srun: "):
                     self._result.refused |= _REFUSAL in line
                     self._result.controller_silent |= is_transient(line)
+                    self._failed_at_start |= bool(re.search(_FAILED, line))
             else:
                 self._on_report(report)
         if text:
@@ -205,7 +209,7 @@ class Attempt:
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
         self._result.why = self._result.why or report.get("why")
-        self._result.unprepared |= bool(report.get("unprepared"))
+        self._result.unprepared |= bool(report.get("unprepared")) and not self._first_failure
         if self._first_failure and report["by_itself"] == _KILLED:
             # Peers of a killed process fail in their collectives, and another node may be the first
             # to report that, with a traceback that is no cause.
@@ -216,7 +220,8 @@ class Attempt:
             self._first_failure = self._first_failure or code
         if len(self._exit_codes) == len(self._nodes):
             return
-        failed = f"the code on {self._nodes[node]} failed"
+        did = "could not begin" if report.get("unprepared") else "failed"
+        failed = f"the code on {self._nodes[node]} {did}"
         if not report["preempted"]:
             self._log.add_message(f"{failed}: ending the other nodes")
             self._kill()
@@ -384,7 +389,9 @@ class Attempt:
         # is still starting can say nothing when that signal ends it.
         silent = len(self._exit_codes) < len(self._nodes) and not self._result.job_is_ending
         self._result.agent_lost = silent and self._result.began
-        ended_at_start = status == _TERMINATED and len(self._up) < len(self._nodes)
+        ended_at_start = (
+            status == _TERMINATED and len(self._up) < len(self._nodes) and not self._failed_at_start
+        )
         if self._agents_preempted and (self._first_failure or (silent and not ended_at_start)):
             self._result.cause = None
             self._result.yield_allocation = False

@@ -78,7 +78,7 @@ class UnmanagedJob:
         }
         if self._start.get("port"):
             peers["port"] = self._start["port"]
-        return run_environment(
+        found = run_environment(
             base=os.environ,
             config=unmanaged_claims.configuration(experiment.store, self._step.argv),
             start=self._start,
@@ -89,6 +89,7 @@ class UnmanagedJob:
             peers=peers,
             flag=self.flag.name,
         )
+        return {**found, _env.OWN_SCRIPT: "1"}
 
     def watch_signals(self) -> None:
         """Let Slurm's signals raise the flag of this process; the user's own handlers stay."""

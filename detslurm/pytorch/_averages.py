@@ -51,7 +51,8 @@ class MetricsWindow:
 
 
 def kept(value: Any) -> Any:
-    """A value that later changes of the original don't reach, without waiting for a device."""
+    """A value that later changes of the original don't reach, without waiting for a device unless
+    it has several numbers."""
     if isinstance(value, dict | list | tuple):
         return replaced(value, lambda _, tensor: array_of(tensor).copy())
     if not isinstance(value, torch.Tensor):

@@ -217,8 +217,9 @@ class PyTorchTrialContext(TrialContext):
                 "the optimizer of a learning rate scheduler must be wrapped first: use"
                 " context.wrap_optimizer()"
             )
-        for group in optimizer.param_groups:  # ReduceLROnPlateau alone does not note where it began
-            group.setdefault("initial_lr", group["lr"])
+        if not hasattr(lr_scheduler, "base_lrs"):  # ReduceLROnPlateau doesn't note where it began
+            for group in optimizer.param_groups:
+                group.setdefault("initial_lr", group["lr"])
         self.lr_schedulers.append(LRScheduler(lr_scheduler, step_mode, frequency))
         return lr_scheduler
 

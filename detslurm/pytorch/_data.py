@@ -134,7 +134,7 @@ class DataLoader:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        """One pass over all of the data set."""
+        """One pass over all of the data set; with `shuffle` in another order each time."""
         if self._whole is None:  # one for all passes, else each would have the first one's order
             self._whole = self.get_data_loader()
         return iter(self._whole)

@@ -19,7 +19,7 @@ from detslurm._addresses import LOOPBACK, own_address
 from detslurm._info import ClusterInfo
 from detslurm.core import DistributedContext, PreemptMode
 from detslurm.core._console_log import show_log
-from detslurm.core._unmanaged_job import join_job, on_close
+from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import start_process_group
@@ -125,7 +125,7 @@ def joined(
         _warn_of_idle_gpus()
         if info is not None:
             recorded = info.trial._config
-            exp_conf = _own_config(recorded, exp_conf or {}) if on_close() else recorded
+            exp_conf = _own_config(recorded, exp_conf or {}) if in_own_script() else recorded
             seed_all(info.trial.trial_seed)
         yield JoinedRun(core_context, info, exp_conf, _own_addr(info, dist))
 

@@ -13,7 +13,7 @@ from detslurm._info import get_cluster_info
 from detslurm._quantities import counted
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
-from detslurm.core._unmanaged_job import on_close
+from detslurm.core._unmanaged_job import in_own_script
 from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._base_trial import BaseTrial, evaluates_batches
@@ -173,7 +173,7 @@ class TrainingLoop:
 
     def _make_policy(self) -> CheckpointPolicy:
         context, plan = self._context, self._plan
-        alone = not context._managed or on_close() is not None
+        alone = not context._managed or in_own_script()
         best = None if alone else self._core.train.get_experiment_best_validation
         searcher = (context._exp_conf or {}).get("searcher") or {}
         return CheckpointPolicy(plan.policy, searcher, best, needed=plan.follows_search)

@@ -43,7 +43,8 @@ def submit(
         )
         job = _job_in(output) or queued_from(script, SUBMIT_PATIENCE)
         if job is None:
-            message = f"sbatch named no job, and queued none: {output.strip() or 'it said nothing'}"
+            said = output.strip() or "it said nothing"
+            message = f"sbatch named no job, and squeue shows none of its script: {said}"
             raise SlurmError(message, "Does `type sbatch` show a wrapper of your site?")
         return job
     except SlurmError as refusal:
@@ -60,9 +61,9 @@ def submit(
 
 
 def _job_in(output: str) -> str | None:
-    """What `--parsable` prints; wrappers of sites print words of their own around it."""
+    """What `--parsable` prints; wrappers of sites print words and numbers of their own, too."""
     answers = re.findall(r"^(\d+)(?:;.*)?$", output, re.MULTILINE)
-    return answers[-1] if answers else None
+    return answers[0] if len(answers) == 1 else None
 
 
 def _queued_after(refusal: SlurmError, script: Path) -> str | None:

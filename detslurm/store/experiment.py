@@ -184,25 +184,32 @@ class ExperimentDir:
 
     def foreign_owner(self) -> str | None:
         """The name of the user whose experiment it is, where that is somebody else."""
-        me, uid = os.geteuid(), self.path.stat().st_uid
+        me, uid = os.geteuid(), self._owner()
         if me in (0, uid):
             return None
-        if uid not in (0, _access.NOBODY):
+        if uid not in _access.UNKNOWN_OWNERS:
             from detslurm.store.root_access import owner  # only here: it is mostly one's own
 
             return owner(uid)
-        # The file server knows no owner. Else the record's word doesn't count: anybody wrote it.
+        # Only here the record counts: whoever wrote it chose the name in it.
         by = self.created().by or str(uid)
         return None if by == user_name() else by
 
     def refuse_others_code(self) -> None:
         """Raise `SystemExit` if somebody else has put this in the place of the user's experiment:
         who owns one of the directories above it can rename what is there."""
-        me, uid = os.geteuid(), self.path.stat().st_uid
-        if me != 0 and uid not in (me, 0, _access.NOBODY):
+        me, uid = os.geteuid(), self._owner()
+        if me not in (0, uid) and uid not in _access.UNKNOWN_OWNERS:
             raise SystemExit(
                 f"detslurm: {self.path} belongs to user {uid}: jobs of user {me} don't run its code"
             )
+
+    def _owner(self) -> int:
+        # Who makes a link chooses where it leads to: it is never what it leads to that counts.
+        uid = fs.owner_of(self.path, follow=False)
+        if uid is None:
+            raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
+        return uid
 
     def as_owner(self) -> AbstractContextManager[None]:
         """Let root do in a block what the experiment's owner may do, and no more."""

@@ -342,11 +342,12 @@ def modified(path: AnyPath) -> float | None:
         close_quietly(handle)
 
 
-def owner_of(path: AnyPath) -> int | None:
-    """The id of the user whose file it is, None where there is no such file."""
+def owner_of(path: AnyPath, *, follow: bool = True) -> int | None:
+    """The id of the user whose file it is, None where there is no such file; without `follow` a
+    link is its maker's."""
     for _ in range(REOPENS):
         try:
-            found = os.stat(path)
+            found = os.stat(path, follow_symlinks=follow)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -392,7 +393,8 @@ def _make_directory(path: str, *, secret: bool = False) -> None:
     with suppress(OSError):
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            os.fchmod(handle, mode)
+            with suppress(OSError):
+                os.fchmod(handle, mode)
             if owner is not None:
                 os.fchown(handle, *owner)
         finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _access
 from detslurm.store import fs
-from detslurm.store.errors import NotFound
+from detslurm.store.errors import NotFound, StoreError
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.trial import TrialDir
 
@@ -56,7 +56,10 @@ class Store:
 
     def own(self, name: str) -> Path:
         """The place in the root of something of which each user of a shared store has their own."""
-        return self.path / _access.own_name(str(self.path), name)
+        try:
+            return self.path / _access.own_name(str(self.path), name)
+        except PermissionError as error:
+            raise StoreError(str(error)) from error
 
     def create_experiment(
         self,

@@ -61,7 +61,8 @@ def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
     if snapshot.facts.desired.deleted:
         return SavedCheckpoints(experiment=number), True
     row, saved = snapshot.view.row(), of_snapshot(snapshot)
-    keep_links_right(snapshot.directory, saved)  # what is folded anew has changed
+    with snapshot.directory.as_owner():
+        keep_links_right(snapshot.directory, saved)  # what is folded anew has changed
     return saved, row.finished and UNKNOWN not in row.trial_states
 
 

@@ -86,8 +86,10 @@ def _copy(
             f"checkpoint {uuid} is damaged, {lost}; what is left of it is in {storage.where}"
         )
     stage = target.with_name(f".{target.name}.{uuid[:8]}.partial")
-    stage.mkdir(parents=True, exist_ok=True)
-    _refuse_what_others_made(stage)
+    try:
+        stage.mkdir(parents=True)
+    except FileExistsError:
+        _refuse_what_others_made(stage)
     try:
         wanted = _to_copy(storage, uuid)
         _fill(storage, uuid, stage, wanted, progress)

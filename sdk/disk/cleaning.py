@@ -89,7 +89,7 @@ class Cleaning:
                     new = self._experiment(directory)
                 if new is not None:
                     before.add(number, *new)
-            except (StoreError, LifecycleError, OSError, ValueError) as error:
+            except (StoreError, LifecycleError, OSError, ValueError, ImportError) as error:
                 if ids is not None:
                     raise
                 if isinstance(error, NotFound) and _never_was(ExperimentDir(self._store, number)):

@@ -133,4 +133,6 @@ class DiskUse(ExperimentBase):
         from detslurm.sdk.disk.garbage import collector_of
 
         self._refuse_others()
-        return collector_of(self._snapshot.directory).collect()
+        directory = self._snapshot.directory
+        with directory.as_owner():
+            return collector_of(directory).collect()

@@ -33,6 +33,10 @@ def test_no_secret_is_left(tmp_path: Path) -> None:
     [
         ("python train.py --api-key=hush --lr=0.1", "python train.py --api-key=******** --lr=0.1"),
         (["sh", "-c", "HF_TOKEN=hush x"], ["sh", "-c", "HF_TOKEN=******** x"]),
+        (
+            "x --authorization=hush API_TOKENS=hush",
+            "x --authorization=******** API_TOKENS=********",
+        ),
         *[
             (f"python train.py --{what}", f"python train.py --{what}")
             for what in ("tokenizer=gpt2-large", "max_tokens=100000", "author=me")

@@ -105,16 +105,22 @@ def test_a_node_that_fails_while_it_leaves_ends_the_others(tmp_path: Path, attem
     assert result.cause is Cause.PAUSE and result.exit_code == 1
 
 
-@pytest.mark.parametrize(("up", "cause"), [(1, Cause.PREEMPTION), (2, None)])
+FAILED = "srun: error: n3: task 2: Exited with exit code 1"
+
+
+@pytest.mark.parametrize(
+    ("up", "srun", "cause"), [(1, "", Cause.PREEMPTION), (2, "", None), (1, FAILED, None)]
+)
 def test_a_preemption_while_agents_start(
-    tmp_path: Path, attempt: Run, up: int, cause: Cause | None
+    tmp_path: Path, attempt: Run, up: int, srun: str, cause: Cause | None
 ) -> None:
-    """One that is still starting dies of the signal without a word, where it is no failure."""
+    """One that is still starting dies of the signal without a word, where it is no failure; but
+    what has failed makes srun send the others the same signal."""
     events: list[dict[str, Any]] = [{"event": "up", "node": node} for node in range(up)]
     events.append({"event": "preempted", "node": 0})
     said = b"".join(map(agent_protocol.report_line, events))
     (tmp_path / "said").write_bytes(said)
-    result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; exit 143"], nodes=2)
+    result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; echo {srun}; exit 143"], nodes=2)
     assert result.cause is cause and result.exit_code == 143
 
 

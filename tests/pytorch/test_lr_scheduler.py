@@ -117,7 +117,11 @@ def cycle(optimizer: Any) -> Any:
     return lr_scheduler.CyclicLR(optimizer, low, high, step_size_up=2, cycle_momentum=False)
 
 
-@pytest.mark.parametrize("make", [sequence, cycle])
+def chain(optimizer: Any) -> Any:
+    return lr_scheduler.ChainedScheduler([sequence(optimizer)])
+
+
+@pytest.mark.parametrize("make", [sequence, cycle, chain])
 def test_a_copy_has_its_own_learning_rate(make: Callable[[Any], Any]) -> None:
     """At the place of its original's schedule and from there on, also in schedules within it."""
 

@@ -357,14 +357,20 @@ WITHOUT_A_LOSS = """\
 """
 
 
-@pytest.mark.parametrize(("arguments", "saved"), [((), [2, 4, 6]), (("metric",), [2, 6])])
+LAUNCHER = ("-m", "detslurm.launch.torch_distributed", "--")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "arguments", "saved"),
+    [((), (), [2, 4, 6]), ((), ("metric",), [2, 6]), (LAUNCHER, ("metric",), [2, 6])],
+)
 def test_a_script_of_ones_own_chooses_its_metric(
-    tmp_path: Path, arguments: tuple[str, ...], saved: list[int]
+    tmp_path: Path, launcher: tuple[str, ...], arguments: tuple[str, ...], saved: list[int]
 ) -> None:
     """Nobody has configured one: it saves after each validation, or after those it calls better."""
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(WITHOUT_A_LOSS))
-    argv = [sys.executable, str(script), *arguments]
+    argv = [sys.executable, *launcher, str(script), *arguments]
     subprocess.run(argv, env=own_step(0, 1, tmp_path / "store"), cwd=tmp_path, check=True)
     view = fold_trial(Store(tmp_path / "store").experiment(1).trial(1))
     assert [one.steps for one in view.checkpoints] == saved

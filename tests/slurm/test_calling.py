@@ -142,7 +142,7 @@ def test_the_answer_of_a_wrapped_sbatch(fake: Fake, request_: JobRequest) -> Non
     fake("sbatch", "echo 'closed on Fridays'")
     fake("squeue", "true")
     scripts = set(request_.folder.iterdir())
-    with pytest.raises(SlurmError, match="queued none: closed on Fridays"):
+    with pytest.raises(SlurmError, match="squeue shows none of its script: closed on Fridays"):
         SlurmCluster().submit(request_)
     assert set(request_.folder.iterdir()) == scripts
 
