@@ -347,7 +347,7 @@ def owner_of(path: AnyPath, *, follow: bool = True) -> int | None:
     link is its maker's."""
     for _ in range(REOPENS):
         try:
-            found = os.stat(path, follow_symlinks=follow)
+            found = os.stat(path) if follow else os.lstat(path)
         except FileNotFoundError:
             return None
         except OSError as error:
