@@ -64,8 +64,7 @@ def as_owner_of(folder: str) -> Iterator[None]:
     Raises:
         OSError: If this root may not act for others.
     """
-    state = os.lstat(folder)
-    if os.geteuid() != 0 or state.st_uid == 0:
+    if os.geteuid() != 0 or (state := os.lstat(folder)).st_uid == 0:
         yield
         return
     groups, group = os.getgroups(), os.getegid()
@@ -112,10 +111,11 @@ def own_name(root: str, name: str) -> str:
     if not _exists_shared(root) or _owner(f"{root}/{name}") == me:
         return name
     stem, dot, suffix = name.partition(".")
+    ends = {f".{suffix}", ".parts"} if dot else {""}  # the index has a directory beside it
     free: str | None = None
     for number in ("", *(f"-{count}" for count in range(2, 10))):
         mine = f"{stem}-{me}{number}"
-        owners = {_owner(f"{root}/{mine}{end}") for end in {f"{dot}{suffix}", f"{dot}parts"}}
+        owners = {_owner(f"{root}/{mine}{end}") for end in ends}
         if owners <= {None, me, NOBODY}:
             if free is not None or owners != {None}:
                 # One that is there counts before a lower one that is free again.

@@ -49,7 +49,7 @@ from detslurm.core._trial import (
     trial_of,
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
-from detslurm.core._unmanaged_job import join_job, on_close
+from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.store import ExperimentDir, StoreError, TrialDir, fold_trial
@@ -333,7 +333,7 @@ def _init_in_job(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            metric=_numeric_metric(config["searcher"]) if lines is None else None,
+            metric=None if in_own_script() else _numeric_metric(config["searcher"]),
         ),
         searcher=SearcherContext(
             dist,

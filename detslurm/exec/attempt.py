@@ -33,8 +33,8 @@ REFRESH_SECONDS = 60.0
 # srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
 # it starts for a launcher too.
 _NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding"
-# srun says this of a task that was not ended by a signal.
-_FAILED = r"error: .*Exited with exit code (?!143\b)"
+# srun says this of tasks that were ended by SIGTERM; any other error of it may be why they were.
+_ENDED_BY_TERM = r"error: \S+ tasks? [\d,-]+: (Terminated|Exited with exit code 143)"
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
 # After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
@@ -114,7 +114,7 @@ class Attempt:
         self._exit_codes: dict[int, int] = {}
         self._acknowledged: dict[int, bool] = {}
         self._up: set[int] = set()
-        self._failed_at_start = False  # by srun's word: an agent that never came up
+        self._srun_failed = False  # it told an error that a preemption does not explain
         self._arrived: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
         self._agents_preempted = False
@@ -166,7 +166,7 @@ class Attempt:
                 if line.startswith("srun: "):
                     self._result.refused |= _REFUSAL in line
                     self._result.controller_silent |= is_transient(line)
-                    self._failed_at_start |= bool(re.search(_FAILED, line))
+                    self._srun_failed |= "error:" in line and not re.search(_ENDED_BY_TERM, line)
             else:
                 self._on_report(report)
         if text:
@@ -390,7 +390,7 @@ class Attempt:
         silent = len(self._exit_codes) < len(self._nodes) and not self._result.job_is_ending
         self._result.agent_lost = silent and self._result.began
         ended_at_start = (
-            status == _TERMINATED and len(self._up) < len(self._nodes) and not self._failed_at_start
+            status == _TERMINATED and len(self._up) < len(self._nodes) and not self._srun_failed
         )
         if self._agents_preempted and (self._first_failure or (silent and not ended_at_start)):
             self._result.cause = None

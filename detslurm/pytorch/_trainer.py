@@ -173,10 +173,7 @@ class Trainer:
             test_mode=test_mode,
         )
         if info is None:
-            plan = replace(
-                plan,
-                max_length=_local_length(plan),
-            )
+            plan = replace(plan, max_length=_local_length(plan))
         else:
             self._warn_of_unused(schedule, info, latest_checkpoint)
             plan = self._managed_plan(plan)

@@ -61,8 +61,7 @@ def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
     if snapshot.facts.desired.deleted:
         return SavedCheckpoints(experiment=number), True
     row, saved = snapshot.view.row(), of_snapshot(snapshot)
-    with snapshot.directory.as_owner():
-        keep_links_right(snapshot.directory, saved)  # what is folded anew has changed
+    keep_links_right(snapshot.directory, saved)  # what is folded anew has changed
     return saved, row.finished and UNKNOWN not in row.trial_states
 
 
@@ -106,7 +105,8 @@ def keep_links_right(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
         now = known.pop() if known else of_snapshot(read(directory))
         return chosen(now.rows, now.metric, smaller_is_better=now.smaller_is_better)
 
-    keep_right(directory, Path(saved.base), links)
+    with directory.as_owner():
+        keep_right(directory, Path(saved.base), links)
 
 
 def storage_of(directory: ExperimentDir) -> Storage | None:

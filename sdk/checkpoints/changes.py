@@ -48,16 +48,14 @@ def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
     _refuse_others(directory)
     needed = _needed(directory, checkpoints)
     free = [_recorded(one) for one in checkpoints if one.uuid not in needed]
-    with directory.as_owner():
-        done = remove(directory, free, storages_of(directory))
+    done = remove(directory, free, storages_of(directory))
     problems = [f"checkpoint {u} is needed by {by}" for u, by in {**needed, **done.kept}.items()]
     problems += [*done.problems, *unreachable_problems(done.unreachable)]
     gone = {one.uuid for one in done.deleted}
     for one in checkpoints:
         if one.uuid in gone:
             one.state = "DELETED"
-    with directory.as_owner():
-        keep_links_right(directory, of_snapshot(read(directory)))
+    keep_links_right(directory, of_snapshot(read(directory)))
     if problems:
         raise LifecycleError("; ".join(problems))
 
@@ -103,8 +101,7 @@ def remove_files(
         with directory.as_owner():
             storage.delete(checkpoint.uuid, globs)
     checkpoint.reload()
-    with directory.as_owner():
-        keep_links_right(directory, of_snapshot(read(directory)))
+    keep_links_right(directory, of_snapshot(read(directory)))
     return sorted(name for name in doomed if not name.endswith("/"))
 
 

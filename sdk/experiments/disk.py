@@ -133,6 +133,4 @@ class DiskUse(ExperimentBase):
         from detslurm.sdk.disk.garbage import collector_of
 
         self._refuse_others()
-        directory = self._snapshot.directory
-        with directory.as_owner():
-            return collector_of(directory).collect()
+        return collector_of(self._snapshot.directory).collect()

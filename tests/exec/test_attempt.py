@@ -105,11 +105,14 @@ def test_a_node_that_fails_while_it_leaves_ends_the_others(tmp_path: Path, attem
     assert result.cause is Cause.PAUSE and result.exit_code == 1
 
 
-FAILED = "srun: error: n3: task 2: Exited with exit code 1"
-
-
 @pytest.mark.parametrize(
-    ("up", "srun", "cause"), [(1, "", Cause.PREEMPTION), (2, "", None), (1, FAILED, None)]
+    ("up", "srun", "cause"),
+    [
+        (1, "srun: error: n2: task 1: Terminated", Cause.PREEMPTION),
+        (2, "srun: error: n2: task 1: Terminated", None),
+        (1, "srun: error: n2: task 1: Exited with exit code 1", None),
+        (1, "srun: error: n2: task 1: Out Of Memory", None),
+    ],
 )
 def test_a_preemption_while_agents_start(
     tmp_path: Path, attempt: Run, up: int, srun: str, cause: Cause | None

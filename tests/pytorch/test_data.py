@@ -333,10 +333,8 @@ def test_whatever_is_nested_is_moved(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(moved["pair"], Pair)
     assert moved["pair"].image.device.type == moved["pair"].label.device.type == "meta"
     assert moved["list"][0].device.type == moved["list"][1][0].device.type == "meta"
-    assert moved["list"][1][1:] == ("text", "more", "name") and moved["names"].tolist() == [
-        "a",
-        "b",
-    ]
+    assert moved["list"][1][1:] == ("text", "more", "name")
+    assert moved["names"].tolist() == ["a", "b"]
     assert isinstance(moved["list"][1], tuple)
     assert moved["graphs"].device == "meta"
     to_device(["again"], "meta", warned)

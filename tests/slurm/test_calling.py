@@ -139,6 +139,8 @@ def test_the_answer_of_a_wrapped_sbatch(fake: Fake, request_: JobRequest) -> Non
     fake("sbatch", "true")
     fake("squeue", f'for s in {request_.folder}/*; do echo "43|$s"; done')
     assert SlurmCluster().submit(request_) == "43"
+    fake("sbatch", "echo 43; echo 1200")  # the second is what is left of a budget
+    assert SlurmCluster().submit(request_) == "43"
     fake("sbatch", "echo 'closed on Fridays'")
     fake("squeue", "true")
     scripts = set(request_.folder.iterdir())
