@@ -372,6 +372,10 @@ class PyTorchTrialContext(TrialContext):
             if clip is not None:
                 clip()
             optimizer.step() if scaler is None else scaler.step(optimizer)
+        if self._amp.scaler is not None:
+            # A scaler leaves out steps of infinite gradients, most often the first: torch's
+            # schedulers would warn of a loop that steps them too early.
+            optimizer._opt_called = True
         self._averaged.discard(id(optimizer))
         if auto_zero_grads:
             optimizer.zero_grad()
