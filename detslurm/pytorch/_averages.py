@@ -38,14 +38,14 @@ class MetricsWindow:
 
     def batches(self) -> list[dict[str, Any]]:
         """The metrics by batch; tensors have become arrays."""
-        by_device: dict[torch.device, list[tuple[dict[str, Any], str]]] = {}
+        waiting: dict[Any, list[tuple[dict[str, Any], str]]] = {}
         for batch in self._batches:
             for name, value in batch.items():
                 if isinstance(value, torch.Tensor):
-                    by_device.setdefault(value.device, []).append((batch, name))
-        for waiting in by_device.values():  # one transfer for all
-            together = torch.cat([batch[name].double().flatten() for batch, name in waiting])
-            for (batch, name), value in zip(waiting, together.tolist(), strict=True):
+                    waiting.setdefault((value.device, value.dtype), []).append((batch, name))
+        for places in waiting.values():  # one operation and one transfer for all
+            together = torch.cat([batch[name].flatten() for batch, name in places]).double()
+            for (batch, name), value in zip(places, together.tolist(), strict=True):
                 batch[name] = np.full(batch[name].shape, value)
         return self._batches
 
