@@ -79,6 +79,7 @@ def test_cuda_visible_devices_as_slurm_sets_it(gpu: torch.device, root: Path, na
     assert done.stdout.split() == ["cuda:0", uuid], done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype:UserWarning")
 def test_pinned_batches_arrive_while_the_host_goes_on(root: Path, gpu: torch.device) -> None:
     """In the whole of the loop, from one batch to the next, nothing waits for the GPU."""
 
@@ -118,6 +119,7 @@ def test_a_copy_is_of_the_moment_it_was_taken(device: torch.device) -> None:
     for number in range(1, 4):
         for _ in range(number * 20):
             tensor.add_(1)
+        snapshots.begin()
         (copy,) = snapshots.take([tensor])
         expected = 10 * number * (number + 1)
         tensor.add_(1000).sub_(1000)

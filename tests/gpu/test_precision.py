@@ -108,6 +108,9 @@ def plain(device: torch.device, batches: int, dtype: torch.dtype | None, scaled:
     return losses, [value.clone() for value in model.state_dict().values()]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:Detected call of `lr_scheduler.step:UserWarning:tests.gpu.test_precision"
+)
 @pytest.mark.parametrize("kind", [Automatic, ByHand, Bfloat16])
 def test_a_plain_loop_computes_the_same(
     root: Path, device: torch.device, kind: type[Ordered]
