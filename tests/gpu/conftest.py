@@ -35,13 +35,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("gpu"))
 
 
+@pytest.fixture(scope="session")
+def needs_gpu() -> None:
+    """For what takes long to make ready: it is made before `device` can skip a test."""
+    if not (ON_CPU or torch.cuda.is_available()):
+        pytest.skip(NONE_HERE)
+
+
 @pytest.fixture(autouse=True)
-def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
+def device(needs_gpu: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[torch.device]:
     """The device that a trial gets; whatever can be the same twice on it, is."""
     if ON_CPU:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    elif not torch.cuda.is_available():
-        pytest.skip(NONE_HERE)
     torch.use_deterministic_algorithms(True)
     yield torch.device("cpu") if ON_CPU else torch.device("cuda", torch.cuda.current_device())
     torch.use_deterministic_algorithms(False)

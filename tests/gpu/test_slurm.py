@@ -95,7 +95,7 @@ CONFIG = """\
 
 
 @pytest.fixture(scope="module")
-def cluster(slurm_programs: None) -> Iterator[Cluster]:
+def cluster(needs_gpu: None, slurm_programs: None) -> Iterator[Cluster]:
     """Nodes that all have the same GPU, this machine's first."""
     with guarded(Cluster(ClusterSpec(name="gpu", nodes=8, gpus=1, accounting=False))) as cluster:
         yield cluster
