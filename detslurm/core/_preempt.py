@@ -146,11 +146,11 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
         return  # Python lets no other thread install handlers
     # What a forked rank has of its parent does nothing in it: it gets a handler of its own.
     current = signal.getsignal(signal.SIGTERM)
-    if current is signal.SIG_DFL or (isinstance(current, _Surviving) and not current.is_mine):
-        signal.signal(signal.SIGTERM, _Surviving(flag))
+    if current is signal.SIG_DFL or (isinstance(current, SurvivingSignal) and not current.is_mine):
+        signal.signal(signal.SIGTERM, SurvivingSignal(flag))
 
 
-class _Surviving:
+class SurvivingSignal:
     """A handler of SIGTERM for this process, not for children that it forks.
 
     A pool that is left while the flag is up ends its workers so, and then waits for their end.

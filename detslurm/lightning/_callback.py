@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import shutil
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
 from detslurm.core import Unit
+from detslurm.core._preempt import SurvivingSignal
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
 from detslurm.frameworks.reports import Reports
@@ -75,6 +77,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._goal = Goal.of(core_context)
         self._trainer: Trainer | None = None
         self._limit: float | None = 1.0  # of validations, as it was given
+        self._on_sigterm: SurvivingSignal | None = None
         self._group: str | None = None  # of what is logged now; None: it is left out
         self._step = 0  # the last one whose end was seen, and the epochs until then
         self._epochs = 0.0
@@ -110,6 +113,8 @@ class TrialCallback(Callback):  # type: ignore[misc]
         first = [one for one in others if not isinstance(one, Checkpoint)]
         trainer.callbacks = [*first, self, *others[len(first) :]]
         self._trainer = trainer
+        handler = signal.getsignal(signal.SIGTERM)
+        self._on_sigterm = handler if isinstance(handler, SurvivingSignal) else None
         self._limit = trainer.limit_val_batches
         if stage == "fit" and _env.TEST_MODE in os.environ:
             trainer.limit_train_batches = trainer.limit_val_batches = 1
@@ -122,6 +127,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
                 "this trial goes on from a checkpoint, but training would begin anew: call"
                 " trainer.fit(..., ckpt_path=callback.ckpt_path)"
             )
+        self._take_sigterm_back()
         self._group = "training"
         self._step, self._epochs = trainer.global_step, float(trainer.current_epoch)
         self._accumulates = self._validates = self._epoch_ended = self._ended = False
@@ -152,6 +158,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave out what is logged of single batches."""
+        self._take_sigterm_back()
         self._group = None
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -180,6 +187,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Leave out what is logged of single batches."""
+        self._take_sigterm_back()
         self._group = None
 
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -201,6 +209,15 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._group = None
         trainer.limit_val_batches = self._limit
         self._checkpoints.close()
+
+    def _take_sigterm_back(self) -> None:
+        """Let a preemption's SIGTERM pass, for when to leave is decided here.
+
+        Lightning's own handler, which is there from after `setup()` on, ends a validation after its
+        next batch, and broadcasts from within: between ranks that are at different places.
+        """
+        if self._on_sigterm is not None:
+            signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def _on_metrics(self, metrics: Mapping[str, Any]) -> None:
         if self._group is None or not self._is_chief:

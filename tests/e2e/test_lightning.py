@@ -53,8 +53,14 @@ SCRIPT = """\
 
     class Hold(Callback):
         def on_train_batch_end(self, trainer, *args):
+            self.hold_at(hparams["hold"])
+
+        def on_validation_batch_end(self, trainer, *args, **more):
+            self.hold_at(hparams["hold_validation"])
+
+        def hold_at(self, step):
             info = det.get_cluster_info()
-            if trainer.global_step == hparams["hold"] and info.latest_checkpoint is None:
+            if trainer.global_step == step and info.latest_checkpoint is None:
                 print("holds", flush=True)
                 while not core.preempt.should_preempt():
                     time.sleep(0.01)
@@ -107,6 +113,7 @@ CONFIG = """\
     hyperparameters:
       learning_rate: {value}
       hold: 0
+      hold_validation: 99
       logger: true
     environment:
       environment_variables: [PYTHONPATH={path}, OMP_NUM_THREADS=1]
@@ -123,8 +130,8 @@ def validations(desk: Desk, number: int) -> list[tuple[int, dict[str, object]]]:
 
 
 def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
-    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch end
-    with the numbers of an undisturbed training."""
+    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch, or in
+    the middle of a validation, end with the numbers of an undisturbed training."""
     config = project(desk, lightning, "0.05")
     two = (
         "searcher.metric=val_loss", "resources.slots_per_trial=2",
@@ -133,13 +140,17 @@ def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
     whole = desk.submit(config, *two, "hyperparameters.logger=false")
     low = "resources.resource_pool=low"
     number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
+    validating = desk.submit(config, *two, "hyperparameters.hold_validation=8", low)
     assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
-    desk.wait_for_log(number, "holds")
+    for held in (number, validating):
+        desk.wait_for_log(held, "holds")
     make_room(desk)
-    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
-    assert desk.outcomes(number) == ["preempted", "completed"]
+    for held, step in ((number, HELD_AT), (validating, 8)):
+        assert desk.wait_for_state(held, "COMPLETED", "ERROR") == "COMPLETED", desk.log(held)
+        assert desk.outcomes(held) == ["preempted", "completed"]
+        assert desk.trial(held).runs[1].resumed_steps == step
+        assert validations(desk, held) == validations(desk, whole)
     trial, undisturbed = desk.trial(number), desk.trial(whole)
-    assert trial.runs[1].resumed_steps == HELD_AT
     assert [c.steps for c in undisturbed.checkpoints] == [8, 16]
     assert [c.steps for c in trial.checkpoints] == [HELD_AT, 8, 16]
     assert trial.checkpoints[-1].metadata["user_data"] == {"from": "scratch"}
@@ -147,7 +158,6 @@ def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
         assert [row.steps for row in desk.metrics(one, "training")] == [*range(2, 17, 2)]
     assert [steps for steps, _ in validations(desk, whole)] == [8, 16]
     assert validations(desk, whole)[0][1].keys() == {"val_loss", "epoch"}
-    assert validations(desk, number) == validations(desk, whole)
     assert undisturbed.progress == 1.0
     assert [row.steps for row in desk.metrics(whole, "test")] == [16]
 

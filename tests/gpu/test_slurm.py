@@ -167,7 +167,9 @@ def test_other_trainers(desk: Desk, cluster: Cluster, name: str) -> None:
         script = script.replace(old, new)
     variables = "CUBLAS_WORKSPACE_CONFIG=:4096:8, XLA_PYTHON_CLIENT_PREALLOCATE=false"
     config = """\
-        hyperparameters: {learning_rate: 0.05, hold: 0, two: false, logger: true, period: epoch}
+        hyperparameters:
+          {learning_rate: 0.05, hold: 0, hold_validation: 99, two: false, logger: true,
+          period: epoch}
         max_restarts: 0
         """
     project = desk.project(script, config)
