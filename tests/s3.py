@@ -31,7 +31,7 @@ def s3_server() -> Iterator[str]:
     server.stop()
 
 
-def s3_storage(url: str) -> Storage:
+def s3_storage(url: str) -> ObjectStore:
     """A prefix of a new bucket on the server."""
     section = {
         "type": "s3",

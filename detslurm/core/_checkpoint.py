@@ -116,9 +116,9 @@ class CheckpointContext:
         if source is None:
             raise RuntimeError(_nothing_to_upload(selector))
         data = self._records.checked(plain_metadata(metadata))
-        resources = chosen_files(source, selector)
+        chosen = chosen_files(source, selector)
         with self._saving() as storage_id:
-            self._storage.put(storage_id, source, resources)
+            resources = self._storage.put(storage_id, source, chosen)
             self._records.refuse_superseded()
             keeps_metadata = selector is None or selector(METADATA)
             added = self._storage.seal(storage_id, data if keeps_metadata else None)
@@ -211,9 +211,7 @@ class CheckpointContext:
     def _flushed(self, storage_id: str, path: Path) -> Resources:
         if self._storage.staging(storage_id) is not None:
             return self._storage.flush(storage_id)
-        resources = chosen_files(path, None)
-        self._storage.put(storage_id, path, resources)
-        return resources
+        return self._storage.put(storage_id, path, chosen_files(path, None))
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[str]:

@@ -79,9 +79,9 @@ class ShardedSave:
             # Each node brings its own writes to the disk, and lists what it certainly sees.
             return self._storage.flush(self.storage_id) if self._dist.local_rank == 0 else {}
         own = self._plan.shares[self._dist.rank]
-        if self._path is not None:
-            self._storage.put(self.storage_id, self._path, filter(self._is_new, own))
-        return own
+        if self._path is None:
+            return own
+        return own | self._storage.put(self.storage_id, self._path, filter(self._is_new, own))
 
     def _is_new(self, name: str) -> bool:
         return name not in self._ahead or self._ahead[name] != _version(self.path / name)

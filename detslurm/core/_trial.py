@@ -15,6 +15,7 @@ from detslurm.core._lengths import FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storages
 from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView
+from detslurm.store.errors import TORN
 from detslurm.store.reading import started_checkpoints
 from detslurm.store.retry import SHORT, with_retries
 
@@ -59,6 +60,8 @@ def collect_partial_checkpoints(
     trial: TrialDir, run: int, view: TrialView, storages: Storages
 ) -> None:
     """Remove what runs before this one began to save, unless it became one of the checkpoints."""
+    if any(problem.reason != TORN for problem in view.problems):
+        return  # what can't be read may be the record of one
     known = {checkpoint.uuid for checkpoint in view.checkpoints}
     for storage_id, section in started_checkpoints(trial, run - 1).items():
         if storage_id in known:

@@ -103,15 +103,20 @@ def _sync_directory(here: Path, root: Path) -> None:
         else:
             name = path.relative_to(root)
             logger.warning("%s is no file to keep: checkpoint %s is without it", name, root.stem)
-            path.unlink()
+            path.unlink(missing_ok=True)
     sync(here, guard=True)
 
 
 def _make_relative(link: Path, root: Path) -> None:
-    target = link.readlink()
+    try:
+        target = link.readlink()
+    except FileNotFoundError:  # another node's, on its way to its name
+        return
     if target.is_absolute() and target.is_relative_to(root):
-        link.unlink()
-        link.symlink_to(os.path.relpath(target, link.parent))
+        # Other nodes do the same at the same moment.
+        staged = link.with_name(f".{os.urandom(8).hex()}.tmp")
+        staged.symlink_to(os.path.relpath(target, link.parent))
+        staged.replace(link)
 
 
 def sync_names(root: Path, names: Iterable[str]) -> None:

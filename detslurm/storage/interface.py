@@ -43,8 +43,8 @@ class Storage(Protocol):
         """The directory to write a begun checkpoint to, None where files must be `put`."""
         ...
 
-    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> None:
-        """Store some resources of a local directory; they are safe on return."""
+    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> Resources:
+        """Store some resources of a local directory; they are safe on return, with these sizes."""
         ...
 
     def flush(self, storage_id: str) -> Resources:

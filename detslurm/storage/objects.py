@@ -6,8 +6,10 @@ stands beside it, and as long as it stands there is no checkpoint.
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -18,6 +20,9 @@ from detslurm.storage.names import matching, selected, with_parents
 # Object stores know no directories; an empty one is remembered by an object in it.
 _EMPTY = ".detslurm-empty-directory"
 _MAGIC = frozenset("*?[")
+# What is transferred at once is in memory at once.
+_FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 256 << 20
+_ATTEMPTS = 3
 
 
 class ObjectStore:
@@ -69,17 +74,17 @@ class ObjectStore:
     def staging(self, storage_id: str) -> None:
         return None
 
-    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> None:
-        chosen = list(names)
-        files = [name for name in chosen if not name.endswith("/")]
-        if files:
-            self._fs.put(
-                [str(source / name) for name in files],
-                [self._key(storage_id, name) for name in files],
-            )
-        for name in chosen:
-            if name.endswith("/") and not any((source / name).iterdir()):
-                self._fs.pipe_file(self._key(storage_id, f"{name}{_EMPTY}"), b"")
+    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> Resources:
+        stored = {n: 0 if n.endswith("/") else (source / n).stat().st_size for n in names}
+        for files in _at_once(stored):
+            keys = [self._key(storage_id, name) for name in files]
+            self._fs.put([str(source / name) for name in files], keys)
+            for name, key in zip(files, keys, strict=True):
+                if (source / name).stat().st_size != stored[name]:  # somebody writes to it
+                    stored[name] = int(self._fs.info(key)["size"])
+        for name in stored.keys() - with_parents(_files(stored)):
+            self._fs.pipe_file(self._key(storage_id, f"{name}{_EMPTY}"), b"")
+        return stored
 
     def flush(self, storage_id: str) -> Resources:
         raise NotImplementedError(f"{self.where} has no staging directory")
@@ -96,14 +101,11 @@ class ObjectStore:
     def discard(self, storage_id: str) -> None:
         # With the marker up, nobody takes what is half removed for a checkpoint.
         self.begin(storage_id)
-        self._remove(storage_id, self._objects(storage_id))
+        self._remove(storage_id, ["**"])
         self._fs.rm_file(self._marker(storage_id))
 
     def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
-        objects = self._objects(storage_id)
-        doomed = matching(objects, globs)
-        self._remove(storage_id, doomed)
-        return _resources({n: size for n, size in objects.items() if n not in doomed})
+        return _resources(self._remove(storage_id, list(globs)))
 
     def exists(self, storage_id: str) -> bool:
         return bool(self._objects(storage_id)) and not self._fs.exists(self._marker(storage_id))
@@ -120,15 +122,20 @@ class ObjectStore:
 
     def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
         chosen = selected(self.resources(storage_id), selector)
-        files = [name for name in chosen if not name.endswith("/")]
-        for name in chosen:
+        for name in with_parents(chosen):
             if name.endswith("/"):
                 (target / name).mkdir(parents=True, exist_ok=True)
-        if files:
-            self._fs.get(
-                [self._key(storage_id, name) for name in files],
-                [str(target / name) for name in files],
-            )
+        # A file has its name once it is whole: its size it may have at once.
+        for files in _at_once(chosen):
+            paths = [target / name for name in files]
+            growing = [path.with_name(f".{os.urandom(8).hex()}.tmp") for path in paths]
+            try:
+                self._fs.get([self._key(storage_id, n) for n in files], [str(g) for g in growing])
+                for part, path in zip(growing, paths, strict=True):
+                    part.replace(path)
+            finally:
+                for part in growing:
+                    part.unlink(missing_ok=True)
 
     def put_file(self, source: Path, key: str) -> None:
         self._fs.put_file(str(source), f"{self._root}/{key}")
@@ -143,8 +150,21 @@ class ObjectStore:
         # Who can write to the bucket must not choose where a download writes to.
         return {n: size for n, size in sizes.items() if ".." not in PurePosixPath(n).parts and n}
 
-    def _remove(self, storage_id: str, names: Iterable[str]) -> None:
-        self._remove_keys([self._key(storage_id, name) for name in names])
+    def _remove(self, storage_id: str, globs: Sequence[str]) -> dict[str, int]:
+        """Remove what matches the patterns; returns the objects that are left.
+
+        Whether it is gone a listing tells: of an object that a cloud could not delete the
+        libraries say nothing.
+        """
+        objects = self._objects(storage_id)
+        for _ in range(_ATTEMPTS):
+            if not (doomed := matching(objects, globs)):
+                return objects
+            self._remove_keys([self._key(storage_id, name) for name in doomed])
+            objects = self._objects(storage_id)
+        if left := matching(objects, globs):
+            raise OSError(errno.EIO, f"{self.where} did not delete {', '.join(sorted(left)[:3])}")
+        return objects
 
     def _remove_keys(self, keys: Sequence[str]) -> None:
         patterns = [key for key in keys if _MAGIC.intersection(key)]
@@ -152,6 +172,24 @@ class ObjectStore:
             self._fs.rm_file(key)
         if plain := [key for key in keys if key not in patterns]:
             self._fs.rm(plain)
+
+
+def _files(resources: Mapping[str, int]) -> dict[str, int]:
+    return {name: size for name, size in resources.items() if not name.endswith("/")}
+
+
+def _at_once(resources: Mapping[str, int]) -> Iterator[list[str]]:
+    """The files, in groups to be transferred together."""
+    group: list[str] = []
+    size = 0
+    for name, own in _files(resources).items():
+        if group and (len(group) == _FILES_AT_ONCE or size + own > _BYTES_AT_ONCE):
+            yield group
+            group, size = [], 0
+        group.append(name)
+        size += own
+    if group:
+        yield group
 
 
 def _resources(objects: Mapping[str, int]) -> Resources:

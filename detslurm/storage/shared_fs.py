@@ -77,10 +77,11 @@ class SharedFS:
     def staging(self, storage_id: str) -> Path:
         return self.base / f"{check_storage_id(storage_id)}.partial"
 
-    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> None:
+    def put(self, storage_id: str, source: Path, names: Iterable[str]) -> Resources:
         staging, chosen = self.staging(storage_id), list(names)
         copy_names(source, staging, chosen)
         sync_names(staging, chosen)
+        return {n: 0 if n.endswith("/") else (staging / n).lstat().st_size for n in chosen}
 
     def flush(self, storage_id: str) -> Resources:
         staging = self.staging(storage_id)

@@ -6,6 +6,7 @@ before that is an id that nobody sees, and checkpoints that belong to nothing.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tarfile
 import tempfile
@@ -412,7 +413,8 @@ def _stored(
         yield
     except BaseException:
         for storage_id in new.values():
-            storage.discard(storage_id)
+            with contextlib.suppress(Exception):  # the first error is the one to see
+                storage.discard(storage_id)
         raise
 
 
@@ -425,7 +427,8 @@ def _store(storage: Storage, storage_id: str, source: Path, meter: ByteMeter) ->
     for name, size in list_resources(source).items():
         storage.put(storage_id, source, [name])
         meter.add(size)
-    storage.flush(storage_id)
+    if storage.staging(storage_id) is not None:
+        storage.flush(storage_id)
     storage.seal(storage_id, None)
 
 

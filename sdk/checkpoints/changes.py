@@ -14,6 +14,7 @@ from detslurm.sdk.checkpoints.catalog import (
 from detslurm.sdk.disk.garbage import needed_by_search
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import read
+from detslurm.storage import SharedFS, list_resources
 from detslurm.storage.names import matching
 from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.checkpoint_facts import mark_files_removed
@@ -82,7 +83,11 @@ def remove_files(
         raise LifecycleError(f"{storage.where} is empty or can't be seen from here")
     if not storage.exists(checkpoint.uuid):
         raise LifecycleError(f"the files of checkpoint {checkpoint.uuid} are not there any more")
-    there = storage.resources(checkpoint.uuid)
+    # As it was recorded: a link to a directory, as a PyTorchTrial's to its code, has no files.
+    if isinstance(storage, SharedFS):
+        there = list_resources(storage.path(checkpoint.uuid))
+    else:
+        there = storage.resources(checkpoint.uuid)
     doomed = matching(there, globs)
     left = {name: size for name, size in there.items() if name not in doomed}
     if not any(not name.endswith("/") for name in left):

@@ -159,7 +159,7 @@ def _fill(
 def _copied(source: Path, target: Path) -> Iterator[int]:
     """Copy a file; yields how many bytes each step has copied."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    growing = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    growing = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         with source.open("rb") as reader, growing.open("wb") as writer:
             while data := reader.read(_CHUNK):

@@ -6,7 +6,7 @@ import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from detslurm._quantities import counted
@@ -147,8 +147,18 @@ def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | 
         for name, size in recorded.items()
         if name in found and not name.endswith("/") and found[name] != size
     ]
-    # A storage adds this one itself, also where nothing was recorded of it.
-    added = [name for name in found if name not in recorded and name != METADATA]
+    # A storage adds this one itself, also where nothing was recorded of it. And of a link to a
+    # directory, which is recorded as one without files, a bundle brings what it leads to.
+    known = {METADATA, *recorded}
+    hollow = {name for name in recorded if name.endswith("/")} - {
+        f"{parent}/" for name in recorded for parent in PurePosixPath(name).parents
+    }
+    added = [
+        name
+        for name in found
+        if name not in known
+        and not any(f"{parent}/" in hollow for parent in PurePosixPath(name).parents)
+    ]
     parts = {"missing": missing, "of another size": other, "not recorded": added}
     return "; ".join(f"{what}: {_listed(names)}" for what, names in parts.items() if names) or None
 

@@ -15,7 +15,7 @@ import pytest
 
 from detslurm import errors
 from detslurm.core import CheckpointContext, DistributedContext, DownloadMode
-from detslurm.storage import SharedFS, Storage
+from detslurm.storage import Resources, SharedFS, Storage
 from tests.s3 import s3_storage
 
 from .ranks import on_ranks
@@ -445,9 +445,9 @@ class TestInABucket:
         """Unless it was changed since."""
         put, names = trial.storage.put, []
 
-        def observed(storage_id: str, source: Path, chosen: Iterable[str]) -> None:
+        def observed(storage_id: str, source: Path, chosen: Iterable[str]) -> Resources:
             names.extend(chosen := list(chosen))
-            put(storage_id, source, chosen)
+            return put(storage_id, source, chosen)
 
         monkeypatch.setattr(trial.storage, "put", observed)
 

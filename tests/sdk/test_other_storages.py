@@ -8,7 +8,7 @@ import pytest
 
 from detslurm import core
 from detslurm.core._trial import collect_partial_checkpoints
-from detslurm.sdk import Client
+from detslurm.sdk import Checkpoint, Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.tensorboard import event_files, specification
 from detslurm.storage import Storages, location
@@ -16,8 +16,11 @@ from detslurm.store import RunLog, fold_facts, fold_trial
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
 from tests.core import jobs
+from tests.s3 import s3_server, s3_storage
 from tests.sdk.scenes import Scene
 from tests.store import collecting
+
+__all__ = ["s3_server"]
 
 
 @pytest.fixture
@@ -105,6 +108,53 @@ def test_a_bundle_brings_them_to_the_storage_of_the_other_site(
     (one,) = other.experiment(done.experiment_id).checkpoints()
     assert one.path == tmp_path / "other" / "checkpoints" / one.uuid
     assert one.path.is_dir() and one.verify() is None
+
+
+@pytest.fixture
+def linked(scene: Scene, tmp_path: Path) -> Checkpoint:
+    """A checkpoint with a link to a directory, as a PyTorchTrial's to its code."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "model.py").write_text("x = 1")
+    with core.init(checkpoint_storage=str(tmp_path / "disk")) as context:
+        context.train.report_validation_metrics(1, {"loss": 1})
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, _):
+            for name in ("weights", "optimizer"):
+                (path / name).write_text(name)
+            (path / "code").symlink_to(tmp_path / "code")
+    (one,) = scene.client.experiment(1).checkpoints()
+    return one
+
+
+def test_files_beside_a_link_are_removed(linked: Checkpoint, tmp_path: Path) -> None:
+    """What is left is whole; nothing to remove changes nothing."""
+    assert linked.remove_files(["no*"]) == [] and linked.state == "COMPLETED"
+    assert linked.remove_files(["opt*", "**/*.py"]) == ["optimizer"]
+    assert linked.verify() is None and (tmp_path / "code" / "model.py").exists()
+    assert (linked.download(tmp_path / "copy") / "code" / "model.py").read_text() == "x = 1"
+
+
+def test_a_bundle_brings_what_a_link_leads_to(linked: Checkpoint, tmp_path: Path) -> None:
+    """There it is no damage that no file of it was recorded."""
+    Client(tmp_path / "store").experiment(1).bundle(tmp_path / "one.tar", checkpoints="all")
+    other = Client(tmp_path / "other")
+    done = other.import_bundle(tmp_path / "one.tar")
+    (one,) = other.experiment(done.experiment_id).checkpoints()
+    assert one.path is not None and (one.path / "code" / "model.py").exists()
+    assert one.verify() is None
+
+
+def test_a_bundle_is_imported_to_a_bucket(
+    scene: Scene, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the site's profile says."""
+    train(tmp_path / "elsewhere", steps=1)
+    scene.client.experiment(1).bundle(tmp_path / "one.tar", checkpoints="all")
+    bucket = s3_storage(s3_server)
+    monkeypatch.setattr("detslurm.sdk.bundle.importing.from_config", lambda section, **_: bucket)
+    other = Client(tmp_path / "other")
+    done = other.import_bundle(tmp_path / "one.tar")
+    (one,) = other.experiment(done.experiment_id).checkpoints()
+    assert bucket.resources(one.uuid).keys() == {"weights", "metadata.json"}
 
 
 def test_what_can_not_be_reached_is_never_called_deleted(scene: Scene, tmp_path: Path) -> None:

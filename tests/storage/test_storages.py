@@ -162,6 +162,83 @@ def test_get_takes_what_the_selector_takes(store: Storage, source: Path, tmp_pat
     assert set(storage.list_resources(target)) == {"deep/", "deep/er/", "deep/er/file"}
 
 
+def test_what_is_recorded_is_what_was_stored(
+    store: Storage, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that somebody writes to while others are copied; a directory of which nothing is
+    chosen."""
+    listed = {"deep/": 0, "deep/er/": 0, "empty/": 0, "top": 3}
+    (source / "top").write_text("longer")
+    store.begin("one")
+    stored = store.put("one", source, listed)
+    store.seal("one", None)
+    assert stored == {**listed, "top": 6} == store.resources("one")
+
+
+def test_an_object_that_grows_while_it_is_stored(s3_server: str, source: Path) -> None:
+    """The bucket says how much of it there is."""
+    store = s3_storage(s3_server)
+    put = store._fs.put
+
+    def growing(paths: list[str], keys: list[str]) -> None:
+        put(paths, keys)
+        with (source / "top").open("a") as top:
+            top.write("more")
+
+    store._fs.put = growing
+    store.begin("one")
+    assert store.put("one", source, ["top"]) == {"top": 3}
+
+
+def test_an_interrupted_download_leaves_no_file_that_looks_whole(
+    s3_server: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Libraries give a large file its size before its content; few are in memory at once."""
+    store = s3_storage(s3_server)
+    monkeypatch.setattr("detslurm.storage.objects._FILES_AT_ONCE", 1)
+    save(store, source)
+    get, asked = store._fs.get, []
+
+    def broken(keys: list[str], paths: list[str]) -> None:
+        asked.append(len(keys))
+        if len(asked) == 2:
+            Path(paths[0]).write_bytes(b"\0" * 100_000)
+            raise OSError("the connection broke")
+        get(keys, paths)
+
+    store._fs.get = broken
+    target = tmp_path / "target"
+    with pytest.raises(OSError, match="broke"):
+        store.get("one", target)
+    there = list_resources(target)
+    store.get("one", target, lambda name: name not in there)
+    assert set(asked) == {1} and len(asked) == 4
+    assert (target / "deep/er/file").read_bytes() == b"x" * 100_000
+    assert list_resources(target).keys() == {*ALL, "metadata.json"}
+
+
+def test_objects_that_a_cloud_does_not_delete(s3_server: str, source: Path) -> None:
+    """It answers that all is well: they are asked for again, and what stays is no checkpoint."""
+    store = s3_storage(s3_server)
+    save(store, source)
+    remove, stays = store._fs.rm, 9
+
+    def deaf(keys: list[str]) -> None:
+        nonlocal stays
+        stays -= 1
+        if heard := [key for key in keys if stays < 0 or not key.endswith("top")]:
+            remove(heard)
+
+    store._fs.rm = deaf
+    for act in (lambda: store.discard("one"), lambda: store.delete("one", ["t*"])):
+        with pytest.raises(OSError, match="did not delete top"):
+            act()
+    assert not store.exists("one")
+    stays = 1
+    store.discard("one")
+    assert store.resources("one") == {}
+
+
 def test_put_file_replaces(store: Storage, source: Path, tmp_path: Path) -> None:
     """A file beside the checkpoints can be written again and again."""
     for text in ("first", "second"):
