@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -114,7 +115,9 @@ class TrialCallback(Callback):  # type: ignore[misc]
         trainer.callbacks = [*first, self, *others[len(first) :]]
         self._trainer = trainer
         handler = signal.getsignal(signal.SIGTERM)
-        self._on_sigterm = handler if isinstance(handler, SurvivingSignal) else None
+        installs = threading.current_thread() is threading.main_thread()  # Python lets no other
+        if installs and isinstance(handler, SurvivingSignal):
+            self._on_sigterm = handler
         self._limit = trainer.limit_val_batches
         if stage == "fit" and _env.TEST_MODE in os.environ:
             trainer.limit_train_batches = trainer.limit_val_batches = 1

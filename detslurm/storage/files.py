@@ -108,13 +108,10 @@ def _sync_directory(here: Path, root: Path) -> None:
 
 
 def _make_relative(link: Path, root: Path) -> None:
-    try:
-        target = link.readlink()
-    except FileNotFoundError:  # another node's, on its way to its name
-        return
+    target = link.readlink()
     if target.is_absolute() and target.is_relative_to(root):
-        # Other nodes do the same at the same moment.
-        staged = link.with_name(f".{os.urandom(8).hex()}.tmp")
+        # Other nodes do the same at the same moment, or list the tree already.
+        staged = root.with_name(f".{root.name}.{os.urandom(8).hex()}.tmp")
         staged.symlink_to(os.path.relpath(target, link.parent))
         staged.replace(link)
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from detslurm.storage.files import sync
 from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
 from detslurm.storage.names import matching, selected, with_parents
 
@@ -80,11 +82,17 @@ class ObjectStore:
             keys = [self._key(storage_id, name) for name in files]
             self._fs.put([str(source / name) for name in files], keys)
             for name, key in zip(files, keys, strict=True):
-                if (source / name).stat().st_size != stored[name]:  # somebody writes to it
+                if _size(source / name) != stored[name]:  # somebody writes to it
                     stored[name] = int(self._fs.info(key)["size"])
-        for name in stored.keys() - with_parents(_files(stored)):
-            self._fs.pipe_file(self._key(storage_id, f"{name}{_EMPTY}"), b"")
+        self._put_empty(storage_id, stored)
         return stored
+
+    def _put_empty(self, storage_id: str, resources: Mapping[str, int]) -> list[str]:
+        """Remember the directories that have no file among the resources; by which objects."""
+        empty = [f"{name}{_EMPTY}" for name in resources.keys() - with_parents(_files(resources))]
+        for name in empty:
+            self._fs.pipe_file(self._key(storage_id, name), b"")
+        return empty
 
     def flush(self, storage_id: str) -> Resources:
         raise NotImplementedError(f"{self.where} has no staging directory")
@@ -101,11 +109,17 @@ class ObjectStore:
     def discard(self, storage_id: str) -> None:
         # With the marker up, nobody takes what is half removed for a checkpoint.
         self.begin(storage_id)
-        self._remove(storage_id, ["**"])
+        self._remove_all_but((), storage_id)
         self._fs.rm_file(self._marker(storage_id))
 
     def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
-        return _resources(self._remove(storage_id, list(globs)))
+        resources = self.resources(storage_id)
+        doomed = matching(resources, globs)
+        left = {name: size for name, size in resources.items() if name not in doomed}
+        # A directory would go with its last object.
+        kept = {*left, *self._put_empty(storage_id, left)}
+        self._remove_all_but(kept, storage_id)
+        return left
 
     def exists(self, storage_id: str) -> bool:
         return bool(self._objects(storage_id)) and not self._fs.exists(self._marker(storage_id))
@@ -132,6 +146,7 @@ class ObjectStore:
             try:
                 self._fs.get([self._key(storage_id, n) for n in files], [str(g) for g in growing])
                 for part, path in zip(growing, paths, strict=True):
+                    sync(part)
                     part.replace(path)
             finally:
                 for part in growing:
@@ -148,23 +163,20 @@ class ObjectStore:
         found = self._fs.find(root, detail=True)
         sizes = {name[len(root) + 1 :]: int(info["size"]) for name, info in found.items()}
         # Who can write to the bucket must not choose where a download writes to.
-        return {n: size for n, size in sizes.items() if ".." not in PurePosixPath(n).parts and n}
+        return {n: size for n, size in sizes.items() if n and _stays_inside(PurePosixPath(n))}
 
-    def _remove(self, storage_id: str, globs: Sequence[str]) -> dict[str, int]:
-        """Remove what matches the patterns; returns the objects that are left.
-
-        Whether it is gone a listing tells: of an object that a cloud could not delete the
-        libraries say nothing.
-        """
-        objects = self._objects(storage_id)
-        for _ in range(_ATTEMPTS):
-            if not (doomed := matching(objects, globs)):
-                return objects
+    def _remove_all_but(self, kept: Container[str], storage_id: str) -> None:
+        """Remove objects until a listing shows that they are gone: of one that a cloud could not
+        delete the libraries say nothing."""
+        for attempt in range(_ATTEMPTS):
+            doomed = [name for name in self._objects(storage_id) if name not in kept]
+            if not doomed:
+                return
+            if attempt:
+                time.sleep(0.2 * 2**attempt)
             self._remove_keys([self._key(storage_id, name) for name in doomed])
-            objects = self._objects(storage_id)
-        if left := matching(objects, globs):
-            raise OSError(errno.EIO, f"{self.where} did not delete {', '.join(sorted(left)[:3])}")
-        return objects
+        if left := [name for name in self._objects(storage_id) if name not in kept]:
+            raise OSError(errno.EIO, f"{self.where} did not delete {', '.join(left[:3])}")
 
     def _remove_keys(self, keys: Sequence[str]) -> None:
         patterns = [key for key in keys if _MAGIC.intersection(key)]
@@ -172,6 +184,17 @@ class ObjectStore:
             self._fs.rm_file(key)
         if plain := [key for key in keys if key not in patterns]:
             self._fs.rm(plain)
+
+
+def _stays_inside(name: PurePosixPath) -> bool:
+    return ".." not in name.parts and not name.is_absolute()
+
+
+def _size(file: Path) -> int | None:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return None
 
 
 def _files(resources: Mapping[str, int]) -> dict[str, int]:

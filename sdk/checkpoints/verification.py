@@ -148,7 +148,8 @@ def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | 
         if name in found and not name.endswith("/") and found[name] != size
     ]
     # A storage adds this one itself, also where nothing was recorded of it. And of a link to a
-    # directory, which is recorded as one without files, a bundle brings what it leads to.
+    # directory, which is recorded as one without files, a bundle brings what it leads to: what is
+    # in such a directory says nothing.
     known = {METADATA, *recorded}
     hollow = {name for name in recorded if name.endswith("/")} - {
         f"{parent}/" for name in recorded for parent in PurePosixPath(name).parents

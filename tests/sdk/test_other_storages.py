@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from detslurm import core
 from detslurm.core._trial import collect_partial_checkpoints
@@ -13,6 +14,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.tensorboard import event_files, specification
 from detslurm.storage import Storages, location
 from detslurm.store import RunLog, fold_facts, fold_trial
+from detslurm.store.errors import TORN, Problem
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
 from tests.core import jobs
@@ -78,7 +80,8 @@ def test_everything_finds_them_where_they_are(scene: Scene, tmp_path: Path) -> N
 def test_a_submitted_trial_that_names_its_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its last run left half done there goes, too."""
+    """What its last run left half done there goes, too, unless its record may be one that can't be
+    read."""
     job = jobs.enter(tmp_path / "store", monkeypatch)
     storage = tmp_path / "elsewhere"
     with core.init(checkpoint_storage=str(storage)) as context:
@@ -93,8 +96,10 @@ def test_a_submitted_trial_that_names_its_storage(
     half = (begun.keys() - {uuid}).pop()
     (storage / f"{half}.partial").mkdir()
     storages = Storages({"type": "shared_fs", "host_path": "/nowhere"}, tmp_path / "store")
-    collect_partial_checkpoints(job.trial, 2, fold_trial(job.trial), storages)
-    assert names(storage) == {uuid}
+    for reason, left in (("wrong checksum", {uuid, f"{half}.partial"}), (TORN, {uuid})):
+        view = structs.replace(fold_trial(job.trial), problems=(Problem("run-1.log", 0, reason),))
+        collect_partial_checkpoints(job.trial, 2, view, storages)
+        assert names(storage) == left
 
 
 def test_a_bundle_brings_them_to_the_storage_of_the_other_site(
