@@ -22,6 +22,12 @@ def with_parents(resources: Mapping[str, int]) -> Resources:
     return dict(sorted(found.items()))
 
 
+def without_files(resources: Mapping[str, int]) -> set[str]:
+    """The directories among the resources that have no file among them."""
+    files = {name: size for name, size in resources.items() if not name.endswith("/")}
+    return resources.keys() - with_parents(files)
+
+
 def selected(resources: Mapping[str, int], selector: Selector | None) -> Resources:
     """What a selector takes; a selected file brings its directories."""
     if selector is None:

@@ -15,9 +15,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from detslurm.storage.files import sync
 from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
-from detslurm.storage.names import matching, selected, with_parents
+from detslurm.storage.names import matching, selected, with_parents, without_files
 
 # Object stores know no directories; an empty one is remembered by an object in it.
 _EMPTY = ".detslurm-empty-directory"
@@ -89,7 +88,7 @@ class ObjectStore:
 
     def _put_empty(self, storage_id: str, resources: Mapping[str, int]) -> list[str]:
         """Remember the directories that have no file among the resources; by which objects."""
-        empty = [f"{name}{_EMPTY}" for name in resources.keys() - with_parents(_files(resources))]
+        empty = [f"{name}{_EMPTY}" for name in without_files(resources)]
         for name in empty:
             self._fs.pipe_file(self._key(storage_id, name), b"")
         return empty
@@ -109,7 +108,7 @@ class ObjectStore:
     def discard(self, storage_id: str) -> None:
         # With the marker up, nobody takes what is half removed for a checkpoint.
         self.begin(storage_id)
-        self._remove_all_but((), storage_id)
+        self._remove_all_but(storage_id, ())
         self._fs.rm_file(self._marker(storage_id))
 
     def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
@@ -118,7 +117,7 @@ class ObjectStore:
         left = {name: size for name, size in resources.items() if name not in doomed}
         # A directory would go with its last object.
         kept = {*left, *self._put_empty(storage_id, left)}
-        self._remove_all_but(kept, storage_id)
+        self._remove_all_but(storage_id, kept)
         return left
 
     def exists(self, storage_id: str) -> bool:
@@ -146,7 +145,6 @@ class ObjectStore:
             try:
                 self._fs.get([self._key(storage_id, n) for n in files], [str(g) for g in growing])
                 for part, path in zip(growing, paths, strict=True):
-                    sync(part)
                     part.replace(path)
             finally:
                 for part in growing:
@@ -165,7 +163,7 @@ class ObjectStore:
         # Who can write to the bucket must not choose where a download writes to.
         return {n: size for n, size in sizes.items() if n and _stays_inside(PurePosixPath(n))}
 
-    def _remove_all_but(self, kept: Container[str], storage_id: str) -> None:
+    def _remove_all_but(self, storage_id: str, kept: Container[str]) -> None:
         """Remove objects until a listing shows that they are gone: of one that a cloud could not
         delete the libraries say nothing."""
         for attempt in range(_ATTEMPTS):
@@ -197,15 +195,13 @@ def _size(file: Path) -> int | None:
         return None
 
 
-def _files(resources: Mapping[str, int]) -> dict[str, int]:
-    return {name: size for name, size in resources.items() if not name.endswith("/")}
-
-
 def _at_once(resources: Mapping[str, int]) -> Iterator[list[str]]:
     """The files, in groups to be transferred together."""
     group: list[str] = []
     size = 0
-    for name, own in _files(resources).items():
+    for name, own in resources.items():
+        if name.endswith("/"):
+            continue
         if group and (len(group) == _FILES_AT_ONCE or size + own > _BYTES_AT_ONCE):
             yield group
             group, size = [], 0

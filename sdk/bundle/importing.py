@@ -420,17 +420,17 @@ def _stored(
 
 def _store(storage: Storage, storage_id: str, source: Path, meter: ByteMeter) -> None:
     from detslurm.storage.files import list_resources
-    from detslurm.storage.names import with_parents
+    from detslurm.storage.names import without_files
 
     if not source.is_dir():
         raise BundleError(f"checkpoint {source.name} has no files")
     storage.begin(storage_id)
     found = list_resources(source)
-    files = {name: size for name, size in found.items() if not name.endswith("/")}
-    storage.put(storage_id, source, found.keys() - with_parents(files))
-    for name, size in files.items():
-        storage.put(storage_id, source, [name])
-        meter.add(size)
+    storage.put(storage_id, source, without_files(found))
+    for name, size in found.items():
+        if not name.endswith("/"):
+            storage.put(storage_id, source, [name])
+            meter.add(size)
     if storage.staging(storage_id) is not None:
         storage.flush(storage_id)
     storage.seal(storage_id, None)

@@ -145,6 +145,8 @@ def _fill(
     source = storage.direct(uuid)
     if source is None:
         storage.get(uuid, stage, missing.__contains__)
+        for name in missing:
+            sync(stage / name)
         progress(whole, whole)
         return
     for name in sorted(missing):

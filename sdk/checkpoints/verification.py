@@ -13,6 +13,7 @@ from detslurm._quantities import counted
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.enums import CheckpointState
 from detslurm.storage import METADATA, SharedFS, Storage
+from detslurm.storage.names import without_files
 from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.records import CheckpointVerified
 
@@ -151,9 +152,7 @@ def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | 
     # directory, which is recorded as one without files, a bundle brings what it leads to: what is
     # in such a directory says nothing.
     known = {METADATA, *recorded}
-    hollow = {name for name in recorded if name.endswith("/")} - {
-        f"{parent}/" for name in recorded for parent in PurePosixPath(name).parents
-    }
+    hollow = without_files(recorded)
     added = [
         name
         for name in found

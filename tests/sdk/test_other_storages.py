@@ -151,7 +151,7 @@ def test_a_bundle_brings_what_a_link_leads_to(linked: Checkpoint, tmp_path: Path
 def test_a_bundle_is_imported_to_a_bucket(
     scene: Scene, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the site's profile says."""
+    """Where no directory grows beside the checkpoints."""
     train(tmp_path / "elsewhere", steps=1)
     scene.client.experiment(1).bundle(tmp_path / "one.tar", checkpoints="all")
     bucket = s3_storage(s3_server)

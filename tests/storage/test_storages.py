@@ -162,9 +162,7 @@ def test_get_takes_what_the_selector_takes(store: Storage, source: Path, tmp_pat
     assert set(storage.list_resources(target)) == {"deep/", "deep/er/", "deep/er/file"}
 
 
-def test_what_is_recorded_is_what_was_stored(
-    store: Storage, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_recorded_is_what_was_stored(store: Storage, source: Path) -> None:
     """A file that somebody writes to while others are copied; a directory of which nothing is
     chosen."""
     listed = {"deep/": 0, "deep/er/": 0, "empty/": 0, "top": 3}
