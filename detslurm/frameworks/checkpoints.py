@@ -33,15 +33,25 @@ class FrameworkCheckpoints:
         self.resumed: Path | None = None
         if info is None or info.latest_checkpoint is None:
             return
-        if info.trial._steps_completed:
-            restored = core.checkpoint.restore_path(info.latest_checkpoint)
-            self.resumed = self._restored.enter_context(restored)
-        else:  # the framework would count on from the steps of the trial that saved it
-            logger.warning(
+        warn = logger.warning if core.distributed.rank == 0 else logger.debug
+        trial = info.trial
+        if not trial._steps_completed:  # the framework would count on from the other trial's steps
+            warn(
                 "this trial starts warm, and counts from 0: load the weights of checkpoint %s in"
                 " your code, from core.checkpoint.restore_path()",
                 info.latest_checkpoint,
             )
+            return
+        saved = core.checkpoint.get_metadata(info.latest_checkpoint).get("trial_id")
+        if saved not in (None, trial.trial_id) and (trial._hparams_changed or not trial.continues):
+            warn(
+                "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
+                " the optimizer is loaded with the learning rate and other options of that one,"
+                " unless your code sets those of this trial when training has begun",
+                saved,
+            )
+        restored = core.checkpoint.restore_path(info.latest_checkpoint)
+        self.resumed = self._restored.enter_context(restored)
 
     def metadata(self, steps: int) -> dict[str, Any]:
         """That of a checkpoint after so many steps."""

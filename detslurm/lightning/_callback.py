@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
+from detslurm._trust import others_can_change_below
 from detslurm.core import Unit
 from detslurm.core._preempt import SurvivingSignal
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
@@ -22,9 +24,13 @@ from detslurm.frameworks.reports import Reports
 from detslurm.lightning._logger import ListeningLogger
 
 try:
+    from lightning.pytorch import callbacks
     from lightning.pytorch.callbacks import Callback, Checkpoint
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO
 except ImportError:  # the package's earlier name, which is still published
+    from pytorch_lightning import callbacks
     from pytorch_lightning.callbacks import Callback, Checkpoint
+    from pytorch_lightning.plugins.io import AsyncCheckpointIO
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -35,6 +41,8 @@ logger = logging.getLogger("detslurm.lightning")
 
 CHECKPOINT = "checkpoint.ckpt"
 """Lightning's file (or directory) within a checkpoint of the trial."""
+
+AVERAGES: Any = getattr(callbacks, "WeightAveraging", ())  # of Lightning 2.6
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
@@ -78,6 +86,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._goal = Goal.of(core_context)
         self._trainer: Trainer | None = None
         self._limit: float | None = 1.0  # of validations, as it was given
+        self._before_averages = _BeforeAverages(self)
         self._on_sigterm: SurvivingSignal | None = None
         self._group: str | None = None  # of what is logged now; None: it is left out
         self._step = 0  # the last one whose end was seen, and the epochs until then
@@ -110,15 +119,19 @@ class TrialCallback(Callback):  # type: ignore[misc]
             listener = ListeningLogger(self._on_metrics, self._on_checkpoint)
             trainer.loggers = [*trainer.loggers, listener]
         # Behind those whose state it saves; checkpoints are the last ones anyway.
-        others = [one for one in trainer.callbacks if one is not self]
+        others = [one for one in trainer.callbacks if one not in (self, self._before_averages)]
         first = [one for one in others if not isinstance(one, Checkpoint)]
         trainer.callbacks = [*first, self, *others[len(first) :]]
+        if any(isinstance(one, AVERAGES) for one in first):
+            trainer.callbacks.insert(0, self._before_averages)
         self._trainer = trainer
         handler = signal.getsignal(signal.SIGTERM)
         installs = threading.current_thread() is threading.main_thread()  # Python lets no other
         if installs and isinstance(handler, SurvivingSignal):
             self._on_sigterm = handler
         self._limit = trainer.limit_val_batches
+        if self.ckpt_path and not others_can_change_below(Path(self.ckpt_path).parent):
+            _trust(trainer, self.ckpt_path)
         if stage == "fit" and _env.TEST_MODE in os.environ:
             trainer.limit_train_batches = trainer.limit_val_batches = 1
             trainer.fit_loop.max_epochs = 1
@@ -171,6 +184,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Tell the search what it waits for, and leave where the trial is to."""
         self._group = "training"
+        self._reports.flush()
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         self._validated_at = trainer.global_step
@@ -196,6 +210,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
     def on_test_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """From here on it is the whole test that is logged."""
         self._group = "test"
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let a preemption's SIGTERM pass here, too."""
+        self._take_sigterm_back()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what was trained."""
@@ -229,7 +247,6 @@ class TrialCallback(Callback):  # type: ignore[misc]
         step = self._trainer.global_step
         if self._group == "validation":
             self._reports.evaluated(step, metrics)
-            self._reports.flush()
         elif self._group != "training" or not self._leaves or self._is_due(self._trainer):
             self._reports.report(self._group, step, metrics)
         if self._group == "training":
@@ -258,6 +275,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         validates = self._validates and self._validated_at != trainer.global_step
         if self._is_stored(trainer) or (validates and self._is_goal_reached(trainer)):
             return  # from the latter training would go on without the validation
+        _wait_until_written(trainer)
         if not path.exists():
             logger.warning("%s is not stored with the trial: it is no path here", path)
             return
@@ -290,6 +308,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
                 stored = self._core.checkpoint.store_path(metadata)
                 folder, _ = stack.enter_context(stored)
             trainer.save_checkpoint(Path(ranks.broadcast(folder), CHECKPOINT))
+            _wait_until_written(trainer)
         self._stored_at, self._stored_whole = trainer.global_step, self._is_whole(trainer)
 
     def _leave(self, trainer: Trainer) -> None:
@@ -335,6 +354,45 @@ class TrialCallback(Callback):  # type: ignore[misc]
                 " batches or epochs"
             )
         return batches * float(size * trainer.world_size)
+
+
+class _BeforeAverages(Callback):  # type: ignore[misc]
+    """Saves before a `WeightAveraging` makes the average the model: training would go on from it.
+
+    What it averages is in the checkpoint all the same.
+    """
+
+    def __init__(self, trial: TrialCallback) -> None:
+        self._trial = trial
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._trial.on_train_end(trainer, pl_module)
+
+
+def _trust(trainer: Trainer, path: str) -> None:
+    """Load the trial's own checkpoint with all that Lightning has saved in it.
+
+    Lightning 2.6 passes on torch's default, which refuses what `save_hyperparameters()` may save.
+    """
+    load = trainer.strategy.load_checkpoint
+    if "weights_only" not in inspect.signature(load).parameters:
+        return
+
+    def load_checkpoint(checkpoint_path: str, weights_only: bool | None = None) -> dict[str, Any]:
+        if weights_only is None and str(checkpoint_path) == path:
+            weights_only = False
+        return load(checkpoint_path, weights_only=weights_only)  # type: ignore[no-any-return]
+
+    trainer.strategy.load_checkpoint = load_checkpoint
+
+
+def _wait_until_written(trainer: Trainer) -> None:
+    """Wait for what Lightning writes in the background, and raise what went wrong there."""
+    plugin: Any = trainer.strategy.checkpoint_io
+    while plugin is not None:
+        if isinstance(plugin, AsyncCheckpointIO):
+            plugin.teardown()
+        plugin = getattr(plugin, "checkpoint_io", None)
 
 
 def _limits(trainer: Trainer) -> tuple[float, float]:

@@ -31,8 +31,9 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     searcher's metric is looked for, such as "eval_loss"), all else in "training". Each checkpoint
     that it saves is stored with the trial. When the trial is to leave, be it for a preemption, the
     time limit, its user or the search, the Trainer saves a checkpoint at the end of the step and
-    stops; during an evaluation, at its end. Where the search has operations, training goes on from
-    one to the next, and an evaluation and a checkpoint are made at the end of each.
+    stops; an evaluation that is due there follows, and a checkpoint of what it found; during an
+    evaluation, it saves at its end. Where the search has operations, training goes on from one to
+    the next, and an evaluation and a checkpoint are made at the end of each.
 
     Args:
         core_context: What `detslurm.core.init()` gave.
@@ -76,6 +77,8 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._evaluated_at: int | None = None
         self._saved_at: int | None = None
         self._left = False
+        self._owes_evaluation = False  # of the step with which the trial leaves
+        self._save_strategy: Any = None  # the Trainer's, while another one is in its place
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         self._resumes = self._checkpoints.resumed is not None
         if self._resumes:
@@ -100,14 +103,15 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Report the evaluation that has just ended."""
+        self._give_strategy_back(args)
         self._reports.flush()
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Save and stop where the trial is to leave; evaluate and save where the search waits."""
-        if self._leaves(control):
-            control.should_evaluate = False  # it may take longer than there is time for
+        if self._leaves(control):  # evaluating may take longer than there is time for
+            self._owes_evaluation, control.should_evaluate = control.should_evaluate, False
         if self._goal is not None and self._goal.is_reached(self._position(args, state)):
             control.should_evaluate = control.should_save = True
 
@@ -116,9 +120,14 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Do nothing again that the end of the step has done: where the trial leaves within an
         epoch, the Trainer comes here, too."""
+        step = state.global_step
         leaves_within = self._left and bool((state.epoch or 0.0) % 1)
-        control.should_save &= self._saved_at != state.global_step
-        control.should_evaluate &= self._evaluated_at != state.global_step and not leaves_within
+        due = self._owes_evaluation or (control.should_evaluate and not leaves_within)
+        control.should_evaluate = due and self._evaluated_at != step
+        if self._left and control.should_evaluate:  # the checkpoint doesn't know of it yet
+            control.should_save = True
+        else:
+            control.should_save &= self._saved_at != step
 
     def on_prediction_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
@@ -156,6 +165,10 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         """Keep the metrics until all data sets are evaluated; those with another prefix than "eval"
         are a group of their own."""
         self._evaluated_at = state.global_step
+        # After it the Trainer would decide anew: only the best are saved.
+        if self._is_training and control.should_save and args.save_strategy == "best":
+            self._save_strategy = args.save_strategy
+            args.save_strategy = type(args.save_strategy).STEPS
         if not self._is_chief or metrics is None:
             return
         prefix = _prefix(metrics) or "eval"
@@ -170,6 +183,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Tell the search what it waits for, and store the checkpoint with the trial."""
+        self._give_strategy_back(args)
         self._reports.flush()
         if self._goal is not None and self._goal.is_reached(self._position(args, state)):
             self._goal.complete(self._reports.validation)
@@ -190,6 +204,10 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._reports.flush()
         self._is_training = False
         self._checkpoints.close()
+
+    def _give_strategy_back(self, args: TrainingArguments) -> None:
+        if self._save_strategy is not None:
+            args.save_strategy, self._save_strategy = self._save_strategy, None
 
     def _leaves(self, control: TrainerControl) -> bool:
         """Whether the trial is to leave: then the Trainer saves and stops."""

@@ -19,17 +19,22 @@ HELD_AT = 6
 SCRIPT = """\
     import os
     import time
+    from pathlib import Path
     import torch
     from lightning.pytorch import Callback, LightningModule, Trainer
-    from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+    from lightning.pytorch.callbacks import (
+        EarlyStopping, EMAWeightAveraging, ModelCheckpoint,
+    )
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO
     from torch import nn
     from torch.utils.data import DataLoader
     import determined as det
     from detslurm.lightning import TrialCallback
 
     class Net(LightningModule):
-        def __init__(self):
+        def __init__(self, data=Path("data")):  # torch.load() refuses paths
             super().__init__()
+            self.save_hyperparameters()
             self.layer = nn.Linear(4, 1)
 
         def loss(self, batch):
@@ -49,7 +54,12 @@ SCRIPT = """\
             self.log("test_loss", self.loss(batch), sync_dist=True)
 
         def configure_optimizers(self):
-            return torch.optim.Adam(self.parameters(), lr=hparams["learning_rate"])
+            optimizer = torch.optim.Adam(self.parameters(), lr=hparams["learning_rate"])
+            if not hparams["plateaus"]:
+                return optimizer
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=9)
+            scheduler = {"scheduler": scheduler, "monitor": "val_loss"}
+            return {"optimizer": optimizer, "lr_scheduler": scheduler}
 
     class Hold(Callback):
         def on_train_batch_end(self, trainer, *args):
@@ -95,25 +105,32 @@ SCRIPT = """\
         ranks = det.core.DistributedContext.from_torch_distributed()
     with det.core.init(distributed=ranks) as core:
         callback = TrialCallback(core, user_data={"from": "scratch"})
+        averages = [EMAWeightAveraging(decay=0.5)] if hparams["averages"] else []
+        plugins = [AsyncCheckpointIO()] if hparams["writes_behind"] else []
         trainer = Trainer(
             max_epochs=2, min_epochs=2, log_every_n_steps=2, accelerator="cpu",
             devices=core.distributed.size, use_distributed_sampler=False,
             enable_progress_bar=False, logger=hparams["logger"], default_root_dir="out",
             callbacks=[
                 Hold(), callback, EarlyStopping("val_loss", patience=9),
-                ModelCheckpoint(save_top_k=-1),
+                ModelCheckpoint(save_top_k=-1), *averages,
             ],
+            plugins=plugins,
         )
         validation = DataLoader(Loader(16, 2).batches, batch_size=None)
-        trainer.fit(Net(), Loader(64, 1), validation, ckpt_path=callback.ckpt_path)
+        model = Net()
+        trainer.fit(model, Loader(64, 1), validation, ckpt_path=callback.ckpt_path)
         if not core.preempt.should_preempt():
-            trainer.test(dataloaders=validation)
+            trainer.test(model, validation)
     """
 CONFIG = """\
     hyperparameters:
       learning_rate: {value}
       hold: 0
       hold_validation: 99
+      averages: false
+      plateaus: false
+      writes_behind: false
       logger: true
     environment:
       environment_variables: [PYTHONPATH={path}, OMP_NUM_THREADS=1]
@@ -131,16 +148,20 @@ def validations(desk: Desk, number: int) -> list[tuple[int, dict[str, object]]]:
 
 def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
     """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch, or in
-    the middle of a validation, end with the numbers of an undisturbed training."""
+    the middle of a validation, end with the numbers of an undisturbed training. So they do with a
+    callback that averages the weights, and with checkpoints that are written behind training."""
     config = project(desk, lightning, "0.05")
     two = (
         "searcher.metric=val_loss", "resources.slots_per_trial=2",
+        "hyperparameters.averages=true", "hyperparameters.writes_behind=true",
         "entrypoint=python3 -m determined.launch.torch_distributed train.py",
     )  # fmt: skip
     whole = desk.submit(config, *two, "hyperparameters.logger=false")
     low = "resources.resource_pool=low"
     number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
-    validating = desk.submit(config, *two, "hyperparameters.hold_validation=8", low)
+    validating = desk.submit(  # with the plateaus the end of training saves once more
+        config, *two, "hyperparameters.hold_validation=8", "hyperparameters.plateaus=true", low
+    )
     assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
     for held in (number, validating):
         desk.wait_for_log(held, "holds")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.beside import hugging_face
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
+from tests.envelope import unwrap
 
 __all__ = ["hugging_face"]
 
@@ -35,8 +37,14 @@ SCRIPT = """\
 
     class Hold(TrainerCallback):
         def on_step_end(self, args, state, control, **more):
+            self.hold_at(hparams["hold"], state)
+
+        def on_prediction_step(self, args, state, control, **more):
+            self.hold_at(hparams["hold_evaluation"], state)
+
+        def hold_at(self, step, state):
             info = det.get_cluster_info()
-            if state.global_step == info.trial.hparams["hold"] and info.latest_checkpoint is None:
+            if state.global_step == step and info.latest_checkpoint is None:
                 print("holds", flush=True)
                 while not core.preempt.should_preempt():
                     time.sleep(0.01)
@@ -55,8 +63,10 @@ SCRIPT = """\
         args = TrainingArguments(
             output_dir="out", num_train_epochs=2, per_device_train_batch_size=batch,
             learning_rate=hparams["learning_rate"], lr_scheduler_type="constant",
-            eval_strategy="epoch", save_strategy="epoch", logging_steps=2, report_to="none",
+            eval_strategy=hparams["evaluate"], eval_steps=hparams["evaluate_after"],
+            save_strategy=hparams["save"], logging_steps=2, report_to="none",
             use_cpu=True, ddp_backend=backend, disable_tqdm=True,
+            metric_for_best_model="a_loss" if hparams["two"] else "loss", greater_is_better=True,
         )
         evaluated = {"a": records(16, 2), "b": records(16, 3)} if hparams["two"] else records(16, 2)
         trainer = Trainer(Net(), args, train_dataset=records(64, 1), eval_dataset=evaluated)
@@ -70,6 +80,10 @@ CONFIG = """\
     hyperparameters:
       learning_rate: {value}
       hold: 0
+      hold_evaluation: 99
+      evaluate: epoch
+      evaluate_after: 4
+      save: epoch
       two: false
     environment:
       environment_variables: [PYTHONPATH={path}, OMP_NUM_THREADS=1]
@@ -90,9 +104,17 @@ def validations(desk: Desk, number: int) -> list[tuple[int, dict[str, object]]]:
     ]
 
 
+def best_metric(desk: Desk, number: int) -> object:
+    """That of the Trainer's state in the last checkpoint."""
+    last = desk.trial(number).checkpoints[-1]
+    path = desk.store.path / "checkpoints" / last.uuid / "trainer_state.json"
+    return json.loads(path.read_text())["best_metric"]
+
+
 def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
-    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch end
-    with the numbers of an undisturbed training; evaluations of several data sets are one report."""
+    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch, or in
+    its last step, end with the numbers of an undisturbed training; evaluations of several data sets
+    are one report. One that saves only the best does so, too, when it leaves in an evaluation."""
     config = project(desk, hugging_face, "0.05")
     two = (
         "searcher.metric=eval_a_loss", "hyperparameters.two=true", "resources.slots_per_trial=2",
@@ -101,13 +123,27 @@ def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
     whole = desk.submit(config, *two)
     low = "resources.resource_pool=low"
     number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
+    steps = "hyperparameters.evaluate=steps"
+    eighth = "hyperparameters.evaluate_after=8"
+    late = desk.submit(config, *two, "hyperparameters.hold=8", steps, eighth, low)
+    best = desk.submit(
+        config, "searcher.metric=eval_loss", steps, "hyperparameters.save=best",
+        "hyperparameters.hold_evaluation=8", low,
+    )  # fmt: skip
     assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
-    desk.wait_for_log(number, "holds")
+    for held in (number, late, best):
+        desk.wait_for_log(held, "holds")
     make_room(desk)
-    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
-    assert desk.outcomes(number) == ["preempted", "completed"]
+    for held, step in ((number, HELD_AT), (late, 8), (best, 8)):
+        assert desk.wait_for_state(held, "COMPLETED", "ERROR") == "COMPLETED", desk.log(held)
+        assert desk.outcomes(held) == ["preempted", "completed"]
+        assert desk.trial(held).runs[1].resumed_steps == step
     trial, undisturbed = desk.trial(number), desk.trial(whole)
-    assert trial.runs[1].resumed_steps == HELD_AT
+    assert [c.steps for c in desk.trial(late).checkpoints] == [8, 8, 16]
+    assert validations(desk, late) == validations(desk, whole)
+    assert best_metric(desk, late) == best_metric(desk, whole)
+    assert [c.steps for c in desk.trial(best).checkpoints] == [4, 8]
+    assert [steps for steps, _ in validations(desk, best)] == [4, 8, 12, 16]
     assert [c.steps for c in undisturbed.checkpoints] == [8, 16]
     assert [c.steps for c in trial.checkpoints] == [HELD_AT, 8, 16]
     assert trial.checkpoints[-1].metadata["user_data"] == {"from": "scratch"}
@@ -120,27 +156,37 @@ def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
 
 
 def test_a_search_sets_its_lengths(desk: Desk, hugging_face: Path) -> None:
-    """At each operation's end it evaluates, saves and reports; the better trial goes on."""
+    """At each operation's end it evaluates, saves and reports; the better trial goes on. This holds
+    where only the best would be saved, too."""
     searcher = (
         "searcher={name: async_halving, metric: eval_loss, max_length: {batches: 16}, num_rungs: 2,"
         " divisor: 2, max_trials: 2, max_concurrent_trials: 1}"
     )
     config = project(desk, hugging_face, "{type: categorical, vals: [0.0001, 0.05]}")
-    number = desk.submit(config, searcher)
+    only_best = ("hyperparameters.evaluate=steps", "hyperparameters.save=best")
+    number = desk.submit(config, searcher, *only_best)
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     trials = [desk.trial(number, index) for index in (0, 1)]
     assert sorted(trial.steps for trial in trials) == [8, 16]
     for trial in trials:  # not once more at the end of the epoch
-        assert desk.log(number, trials.index(trial)).count("eval_loss") == trial.steps // 8
+        assert desk.log(number, trials.index(trial)).count("eval_loss") == trial.steps // 4
+        assert {8, trial.steps} <= {c.steps for c in trial.checkpoints}
 
 
-def test_a_warm_start_counts_from_0(desk: Desk, hugging_face: Path) -> None:
-    """Its weights are the script's to load, and the log says so."""
+def test_other_checkpoints_than_its_own(desk: Desk, hugging_face: Path) -> None:
+    """A warm start counts from 0, and its weights are the script's to load; a continuation with
+    another learning rate has the saved one. The log says so."""
     config = project(desk, hugging_face, "0.05")
     source = desk.submit(config, "searcher.metric=eval_loss")
     assert desk.wait_for_state(source, "COMPLETED", "ERROR") == "COMPLETED", desk.log(source)
     (best,) = desk.trial(source).checkpoints[-1:]
     number = desk.submit(config, f"searcher.source_checkpoint_uuid={best.uuid}")
-    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    changed = ("--config", "hyperparameters.learning_rate=0.01")
+    done = desk.run("experiment", "continue", str(source), *changed, "--json")
+    continued = int(unwrap(done.stdout)["experiment_id"])
+    for one in (number, continued):
+        assert desk.wait_for_state(one, "COMPLETED", "ERROR") == "COMPLETED", desk.log(one)
     assert f"load the weights of checkpoint {best.uuid}" in desk.log(number)
     assert [steps for steps, _ in validations(desk, number)] == [8, 16]
+    other = f"a checkpoint of trial {desk.trial(source).id}, which had other hyperparameters"
+    assert other in desk.log(continued) and other not in desk.log(number)
