@@ -25,11 +25,13 @@ from detslurm.lightning._logger import ListeningLogger
 
 try:
     from lightning.pytorch import callbacks
-    from lightning.pytorch.callbacks import Callback, Checkpoint
+    from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping
+    from lightning.pytorch.loops.loop import _Loop
     from lightning.pytorch.plugins.io import AsyncCheckpointIO
 except ImportError:  # the package's earlier name, which is still published
     from pytorch_lightning import callbacks
-    from pytorch_lightning.callbacks import Callback, Checkpoint
+    from pytorch_lightning.callbacks import Callback, Checkpoint, EarlyStopping
+    from pytorch_lightning.loops.loop import _Loop
     from pytorch_lightning.plugins.io import AsyncCheckpointIO
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ logger = logging.getLogger("detslurm.lightning")
 CHECKPOINT = "checkpoint.ckpt"
 """Lightning's file (or directory) within a checkpoint of the trial."""
 
-AVERAGES: Any = getattr(callbacks, "WeightAveraging", ())  # of Lightning 2.6
+SAVES_BOTH: Any = getattr(callbacks, "WeightAveraging", ())  # of Lightning 2.6
+"""What averages weights, and has both the model and the average in a checkpoint."""
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
@@ -97,9 +100,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._stored_at: int | None = None  # these two the chief knows
         self._stored_whole = False
         self._leaves = False
+        self._metrics: dict[str, Any] = {}
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         resumed = self._checkpoints.resumed
         self.ckpt_path = str(resumed / CHECKPOINT) if resumed is not None else None
+        self._is_trusted = resumed is not None and not others_can_change_below(resumed)
         self._resumes = resumed is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -122,15 +127,14 @@ class TrialCallback(Callback):  # type: ignore[misc]
         others = [one for one in trainer.callbacks if one not in (self, self._before_averages)]
         first = [one for one in others if not isinstance(one, Checkpoint)]
         trainer.callbacks = [*first, self, *others[len(first) :]]
-        if any(isinstance(one, AVERAGES) for one in first):
-            trainer.callbacks.insert(0, self._before_averages)
+        trainer.callbacks.insert(0, self._before_averages)
         self._trainer = trainer
         handler = signal.getsignal(signal.SIGTERM)
         installs = threading.current_thread() is threading.main_thread()  # Python lets no other
         if installs and isinstance(handler, SurvivingSignal):
             self._on_sigterm = handler
         self._limit = trainer.limit_val_batches
-        if self.ckpt_path and not others_can_change_below(Path(self.ckpt_path).parent):
+        if stage == "fit" and self.ckpt_path and self._is_trusted:
             _trust(trainer, self.ckpt_path)
         if stage == "fit" and _env.TEST_MODE in os.environ:
             trainer.limit_train_batches = trainer.limit_val_batches = 1
@@ -144,12 +148,28 @@ class TrialCallback(Callback):  # type: ignore[misc]
                 " trainer.fit(..., ckpt_path=callback.ckpt_path)"
             )
         self._take_sigterm_back()
+        if self._resumes:
+            _begin_next_epoch(trainer)
+            trainer._logger_connector._callback_metrics.update(self._metrics)
+            stops = [one for one in trainer.callbacks if isinstance(one, EarlyStopping)]
+            if any(one.wait_count >= one.patience for one in stops):
+                _stop(trainer)
         self._group = "training"
         self._step, self._epochs = trainer.global_step, float(trainer.current_epoch)
         self._accumulates = self._validates = self._epoch_ended = self._ended = False
+        self._validated_at = None
         self._stored_at = self._step if self._resumes else None
         self._stored_whole, self._resumes = True, False
         self._follow_goal(trainer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The last metrics, which other callbacks and schedulers may ask for before there are new
+        ones."""
+        return {"metrics": dict(self._trainer.callback_metrics) if self._trainer else {}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the metrics for the beginning of training."""
+        self._metrics = state_dict["metrics"]
 
     def on_train_batch_end(
         self,
@@ -162,7 +182,9 @@ class TrialCallback(Callback):  # type: ignore[misc]
         """Save and stop where the trial is to leave."""
         share = 1.0 if trainer.is_last_batch else (batch_idx + 1) / trainer.num_training_batches
         self._epochs = trainer.current_epoch + share
-        self._accumulates = trainer.global_step == self._step
+        # With manual optimization the code may make steps that nobody counts.
+        counts = pl_module.automatic_optimization or trainer.global_step > 0
+        self._accumulates = counts and trainer.global_step == self._step
         self._step = trainer.global_step
         self._validates, self._epoch_ended = _validates_now(trainer, batch_idx), False
         if self._accumulates or not self._core.preempt.should_preempt():
@@ -229,7 +251,8 @@ class TrialCallback(Callback):  # type: ignore[misc]
         """Let go of the checkpoint that training went on from."""
         self._group = None
         trainer.limit_val_batches = self._limit
-        self._checkpoints.close()
+        if stage == "fit":
+            self._checkpoints.close()
 
     def _take_sigterm_back(self) -> None:
         """Let a preemption's SIGTERM pass, for when to leave is decided here.
@@ -241,9 +264,9 @@ class TrialCallback(Callback):  # type: ignore[misc]
             signal.signal(signal.SIGTERM, self._on_sigterm)
 
     def _on_metrics(self, metrics: Mapping[str, Any]) -> None:
-        if self._group is None or not self._is_chief:
-            return
         assert self._trainer is not None
+        if self._group is None or not self._is_chief or self._trainer.sanity_checking:
+            return
         step = self._trainer.global_step
         if self._group == "validation":
             self._reports.evaluated(step, metrics)
@@ -357,16 +380,34 @@ class TrialCallback(Callback):  # type: ignore[misc]
 
 
 class _BeforeAverages(Callback):  # type: ignore[misc]
-    """Saves before a `WeightAveraging` makes the average the model: training would go on from it.
+    """Saves before other callbacks make an average the model: training would go on from it.
 
-    What it averages is in the checkpoint all the same.
+    Where training has ended, the average is what `StochasticWeightAveraging` was there for.
     """
 
     def __init__(self, trial: TrialCallback) -> None:
         self._trial = trial
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._trial.on_train_end(trainer, pl_module)
+        if self._trial._leaves or any(isinstance(one, SAVES_BOTH) for one in trainer.callbacks):
+            self._trial.on_train_end(trainer, pl_module)
+
+
+def _begin_next_epoch(trainer: Trainer) -> None:
+    """Go on behind an epoch that is complete.
+
+    With `max_steps` Lightning would take it up once more: without batches, and without a validation
+    whose metrics `EarlyStopping` insists on.
+    """
+    loop = trainer.fit_loop
+    progress = loop.epoch_progress
+    if not progress.current.ready == progress.current.processed > 0:
+        return
+    if progress.current.completed < progress.current.processed:
+        progress.increment_completed()
+    for one in (loop, loop.epoch_loop):
+        one.reset_restart_stage()
+    _Loop.restarting.fset(loop, False)  # FitLoop's own setter would not let it be
 
 
 def _trust(trainer: Trainer, path: str) -> None:
@@ -391,7 +432,10 @@ def _wait_until_written(trainer: Trainer) -> None:
     plugin: Any = trainer.strategy.checkpoint_io
     while plugin is not None:
         if isinstance(plugin, AsyncCheckpointIO):
-            plugin.teardown()
+            if plugin._executor is not None:  # of one thread, which takes one after the other
+                plugin._executor.submit(bool).result()
+            if plugin._error:
+                raise plugin._error
         plugin = getattr(plugin, "checkpoint_io", None)
 
 

@@ -74,10 +74,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._reports = Reports(core_context.train, filter_metrics, logger)
         self._goal = Goal.of(core_context)
         self._is_training = False
-        self._evaluated_at: int | None = None
-        self._saved_at: int | None = None
-        self._left = False
-        self._owes_evaluation = False  # of the step with which the trial leaves
+        self._forget()
         self._save_strategy: Any = None  # the Trainer's, while another one is in its place
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         self._resumes = self._checkpoints.resumed is not None
@@ -94,6 +91,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
                 " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
         self._resumes = False
+        self._forget()
         self._is_training = True
         if self._goal is not None:
             self._check_goal(args, state)
@@ -110,7 +108,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
         """Save and stop where the trial is to leave; evaluate and save where the search waits."""
-        if self._leaves(control):  # evaluating may take longer than there is time for
+        if self._leaves(args, control):  # evaluating may take longer than there is time for
             self._owes_evaluation, control.should_evaluate = control.should_evaluate, False
         if self._goal is not None and self._goal.is_reached(self._position(args, state)):
             control.should_evaluate = control.should_save = True
@@ -124,6 +122,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         leaves_within = self._left and bool((state.epoch or 0.0) % 1)
         due = self._owes_evaluation or (control.should_evaluate and not leaves_within)
         control.should_evaluate = due and self._evaluated_at != step
+        control.should_log &= not leaves_within
         if self._left and control.should_evaluate:  # the checkpoint doesn't know of it yet
             control.should_save = True
         else:
@@ -134,7 +133,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """An evaluation can't be left; the checkpoint follows it."""
         if self._is_training:
-            self._leaves(control)
+            self._leaves(args, control)
 
     def on_log(
         self,
@@ -209,10 +208,17 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         if self._save_strategy is not None:
             args.save_strategy, self._save_strategy = self._save_strategy, None
 
-    def _leaves(self, control: TrainerControl) -> bool:
-        """Whether the trial is to leave: then the Trainer saves and stops."""
+    def _forget(self) -> None:
+        """Begin with a training's steps. At its beginning nothing is to be saved or evaluated."""
+        self._evaluated_at = self._saved_at = 0
+        self._left = False
+        self._owes_evaluation = False  # of the step with which the trial leaves
+
+    def _leaves(self, args: TrainingArguments, control: TrainerControl) -> bool:
+        """Whether the trial is to leave: then the Trainer saves all there is, and stops."""
         self._left = self._core.preempt.should_preempt()
         if self._left:
+            args.save_only_model = False
             control.should_save = control.should_training_stop = True
         return self._left
 

@@ -108,7 +108,8 @@ SCRIPT = """\
         averages = [EMAWeightAveraging(decay=0.5)] if hparams["averages"] else []
         plugins = [AsyncCheckpointIO()] if hparams["writes_behind"] else []
         trainer = Trainer(
-            max_epochs=2, min_epochs=2, log_every_n_steps=2, accelerator="cpu",
+            max_epochs=2, min_epochs=2, max_steps=hparams["max_steps"],
+            log_every_n_steps=2, accelerator="cpu",
             devices=core.distributed.size, use_distributed_sampler=False,
             enable_progress_bar=False, logger=hparams["logger"], default_root_dir="out",
             callbacks=[
@@ -126,6 +127,7 @@ SCRIPT = """\
 CONFIG = """\
     hyperparameters:
       learning_rate: {value}
+      max_steps: -1
       hold: 0
       hold_validation: 99
       averages: false
@@ -160,8 +162,9 @@ def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
     low = "resources.resource_pool=low"
     number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
     validating = desk.submit(  # with the plateaus the end of training saves once more
-        config, *two, "hyperparameters.hold_validation=8", "hyperparameters.plateaus=true", low
-    )
+        config, *two, "hyperparameters.hold_validation=8", "hyperparameters.plateaus=true",
+        "hyperparameters.max_steps=16", low,
+    )  # fmt: skip
     assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
     for held in (number, validating):
         desk.wait_for_log(held, "holds")

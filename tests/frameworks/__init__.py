@@ -1,0 +1,1 @@
+"""Frameworks with a training loop of their own, without a cluster."""

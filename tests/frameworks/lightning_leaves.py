@@ -1,0 +1,165 @@
+"""Trainings that are left, and go on: python lightning_leaves.py FOLDER prints what differs.
+
+Leaving is decided at a step; nothing else is. What is undisturbed is compared with both parts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from torch import nn
+from torch.utils.data import DataLoader
+
+import detslurm as det
+from detslurm.lightning import TrialCallback
+
+FOLDER = Path(sys.argv[1])
+Event = tuple[Any, ...]
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+STEPWISE = {"interval": "step", "frequency": 4}
+PER_EPOCH = {"interval": "epoch"}
+KINDS: dict[str, dict[str, Any]] = {
+    "max_epochs": {"max_epochs": 3},
+    "max_steps": {"max_steps": 24},
+    "both": {"max_epochs": 3, "max_steps": 24},
+    "max_steps, without other checkpoints": {"max_steps": 24, "enable_checkpointing": False},
+    "plateaus of steps": {"plateaus": STEPWISE, "val_check_interval": 4, "max_epochs": 3},
+    "plateaus of epochs": {"plateaus": PER_EPOCH, "val_check_interval": 4, "max_steps": 24},
+    "no epochs": {"val_check_interval": 4, "check_val_every_n_epoch": None, "max_steps": 24},
+}
+LEAVES = [("batch", 4), ("validation", 4), ("batch", 8), ("validation", 8)]
+"""8 steps are an epoch."""
+
+
+class Net(LightningModule):  # type: ignore[misc]
+    """A linear model."""
+
+    def __init__(self, plateaus: dict[str, Any] | None) -> None:
+        super().__init__()
+        self.layer, self.plateaus = nn.Linear(4, 1), plateaus
+
+    def training_step(self, batch: Batch, index: int) -> torch.Tensor:
+        """The loss of one."""
+        return nn.functional.mse_loss(self.layer(batch[0]).squeeze(-1), batch[1])
+
+    def validation_step(self, batch: Batch, index: int) -> None:
+        """The same, logged."""
+        self.log("val_loss", self.training_step(batch, index))
+
+    def configure_optimizers(self) -> Any:
+        """Adam, with a schedule where one is asked for."""
+        optimizer = torch.optim.Adam(self.parameters(), lr=0.05)
+        if self.plateaus is None:
+            return optimizer
+        schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
+        scheduler = {"scheduler": schedule, "monitor": "val_loss", **self.plateaus}
+        return {"optimizer": optimizer, "lr_scheduler": scheduler}
+
+
+class Loader:
+    """Batches that go on where they were."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        made = torch.Generator().manual_seed(seed)
+        x = torch.randn(count, 4, generator=made)
+        self.batches, self.next = list(zip(x.split(8), x.sum(1).split(8), strict=True)), 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for number in range(self.next % len(self), len(self)):
+            self.next = number + 1
+            yield self.batches[number]
+
+    def state_dict(self) -> dict[str, int]:
+        """The next one's number."""
+        return {"next": self.next}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on there."""
+        self.next = state["next"]
+
+
+class Recorder(Callback):  # type: ignore[misc]
+    """Writes down what happens, and says when the trial is to leave."""
+
+    def __init__(self, where: str, step: int) -> None:
+        self.events: list[Event] = []
+        self.where, self.step, self.leaves = where, step, False
+
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        self.events.append(("batch", trainer.current_epoch, trainer.global_step))
+        self.leaves |= (self.where, self.step) == ("batch", trainer.global_step)
+
+    def on_validation_batch_end(self, trainer: Trainer, *args: Any) -> None:
+        self.leaves |= (self.where, self.step) == ("validation", trainer.global_step)
+
+    def on_validation_end(self, trainer: Trainer, *args: Any) -> None:
+        if not trainer.sanity_checking:
+            loss = float(trainer.callback_metrics["val_loss"])
+            self.events.append(("validation", trainer.current_epoch, trainer.global_step, loss))
+
+
+def train(
+    where: str, step: int, checkpoint: str | None, options: dict[str, Any]
+) -> tuple[list[Event], list[str], list[float]]:
+    """What happened, the checkpoints and the weights."""
+    saved: list[str] = []
+
+    @contextlib.contextmanager
+    def store_path(metadata: dict[str, Any], **more: Any) -> Iterator[tuple[Path, str]]:
+        folder = FOLDER / f"{len(list(FOLDER.iterdir()))}"
+        folder.mkdir()
+        yield folder, folder.name
+        saved.append(str(folder / "checkpoint.ckpt"))
+
+    torch.manual_seed(1)
+    recorder = Recorder(where, step)
+    options = dict(options)
+    with det.core.init() as core:
+        callback = TrialCallback(core)
+        core.checkpoint.store_path = store_path  # type: ignore[method-assign,assignment]
+        core.preempt.should_preempt = lambda *args, **more: recorder.leaves  # type: ignore[method-assign]
+        callback.ckpt_path, callback._resumes = checkpoint, checkpoint is not None
+        callbacks = [recorder, callback, EarlyStopping("val_loss", patience=9)]
+        if options.get("enable_checkpointing", True):
+            callbacks.append(ModelCheckpoint(FOLDER / f"of Lightning {len(saved)}", save_top_k=-1))
+        model = Net(options.pop("plateaus", None))
+        trainer = Trainer(
+            accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, logger=False,
+            callbacks=callbacks, **options,
+        )  # fmt: skip
+        validation = DataLoader(Loader(16, 2).batches, batch_size=None)
+        trainer.fit(model, Loader(64, 1), validation, ckpt_path=checkpoint)
+    return recorder.events, saved, model.layer.weight.flatten().tolist()
+
+
+def main() -> None:
+    """Print what went wrong, or was not the same."""
+    wrong = {}
+    for name, options in KINDS.items():
+        events, _, weights = train("nowhere", 0, None, options)
+        for where, step in LEAVES:
+            first, saved, _ = train(where, step, None, options)
+            try:
+                second, _, end = train("nowhere", 0, saved[-1], options)
+            except Exception as err:
+                wrong[f"{name}: {where} {step}"] = repr(err)
+                continue
+            if first + second != events or end != weights:
+                wrong[f"{name}: {where} {step}"] = f"{first} {second} {end} for {events} {weights}"
+    print(json.dumps(wrong))
+
+
+if __name__ == "__main__":
+    main()
