@@ -98,6 +98,8 @@ OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
 """How those begin that would give a process another job's identity, or that of a rank in it."""
 LOCATING = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 """Those among them that belong to no job: where the cluster is."""
+MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_")
+"""How a site's or a user's settings of MPI begin; those of a rank are its mpirun's."""
 
 LONGEST_VALUE = 120 * 1024
 """Bytes of a value: Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN)."""
@@ -112,7 +114,13 @@ def job_of(env: Mapping[str, str]) -> str | None:
 def without_job(env: Mapping[str, str], *more: str) -> dict[str, str]:
     """What a job that is submitted from another may inherit; nothing that begins with `more`."""
     own = (*OF_A_JOB, *more)
-    return {k: v for k, v in env.items() if k in LOCATING or not k.startswith(own)}
+    settings = () if "OMPI_COMM_WORLD_RANK" in env else MPI_SETTINGS
+    types = () if "SLURM_JOB_ID" in env else ("SLURM_MPI_TYPE",)  # of srun
+    return {
+        k: v
+        for k, v in env.items()
+        if k in LOCATING or k in types or k.startswith(settings) or not k.startswith(own)
+    }
 
 
 def is_inherited(env: Mapping[str, str]) -> bool:

@@ -30,7 +30,7 @@ colours off, `PAGER=cat` the pager, `--table` prints all columns on a terminal, 
 | 0 | success |
 | 1 | an error; also `experiment wait` if the experiment is not COMPLETED |
 | 2 | a wrong command line or configuration |
-| 130 | ended by Ctrl-C |
+| 130 | ended by Ctrl-C; 129 or 143 by a lost connection (SIGHUP) or by `kill` |
 
 Tab completes commands, options, ids, names of experiments, keys of the configuration and files:
 `detslurm completion install`. Where an id goes, `last` and `@-1` are the newest, `@-2` the one

@@ -119,7 +119,8 @@ class Submitting:
             )
             for warning in made.warnings:
                 self.warn(warning)
-            check(made, store)
+            for warning in check(made, store):
+                self.warn(warning)
         return made
 
     def submit(

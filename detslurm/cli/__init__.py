@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from gc import freeze, set_threshold  # the name of the module is that of a command's here
 from types import FrameType
 
+# Ctrl-C, and what a lost connection and `kill` send: none may leave a job that nobody knows of.
+_ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 # What C code may call without a look at what it raises.
 _SWALLOWING = frozenset({"__del__", "__eq__", "__getattr__", "__hash__", "__repr__"})
 
@@ -25,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         freeze()  # else Python's end looks for cycles in all of it, which takes as long again
         # What is left is Python's own end: a Ctrl-C in there would only hide the exit status.
-        for number in (signal.SIGINT, signal.SIGALRM):
+        for number in (*_ENDING, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
 
 
@@ -36,28 +38,30 @@ def _run(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_interruptible() -> int:
-    """With Ctrl-C as an exception, as commands expect it, once what all of them need is there."""
+    """With Ctrl-C as an exception, as commands expect it, once what all of them need is there;
+    so with the other signals that end a command, unless the caller has them ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from detslurm.cli.app import run
 
     interrupt = _Interrupt()
-    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-        signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGALRM, interrupt)
+    for number in _ENDING:
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, interrupt)
+            signal.signal(signal.SIGALRM, interrupt)
     status = run()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    return 130 if status and interrupt.came else status
+    return 128 + interrupt.came if status and interrupt.came else status
 
 
 class _Interrupt:
     """Handles Ctrl-C: raises KeyboardInterrupt; within an import, or what C code calls, only right
     after it: there it may be dropped, or become another error."""
 
-    came = False
+    came = 0  # the number of the first signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
+        self.came = self.came or number
         while frame is not None:
             code = frame.f_code
             if code.co_name in _SWALLOWING or code.co_filename.startswith("<frozen importlib"):

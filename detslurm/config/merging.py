@@ -31,6 +31,10 @@ def _generic(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     return high._replace(value=merged)
 
 
+def _length(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
+    return high  # with the lower one's unit it would be two lengths
+
+
 def _anywhere(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     # Below the user's own keys no rule applies, whatever the keys are called.
     if not (high.is_mapping and low.is_mapping):
@@ -119,7 +123,19 @@ def _after_once(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
 _SEARCHER = frozenset(("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"))
 _STORAGE = frozenset(("save_experiment_best", "save_trial_best", "save_trial_latest"))
 
+LENGTHS: frozenset[Path] = frozenset(
+    (
+        ("min_validation_period",),
+        ("min_checkpoint_period",),
+        ("searcher", "max_length"),
+        ("searcher", "length_per_round"),
+        ("searcher", "budget"),
+    )
+)
+"""What is counted in one unit, the key below."""
+
 _RULES: dict[Path, Rule] = {
+    **dict.fromkeys(LENGTHS, _length),
     ("data",): _anywhere,
     ("hyperparameters",): _hyperparameters,
     ("searcher",): _union("name", _SEARCHER),

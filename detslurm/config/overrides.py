@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from detslurm.config.describe import found
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
+from detslurm.config.merging import LENGTHS
 from detslurm.config.reading import parse
 from detslurm.config.yaml_node import MAX_DEPTH, YamlNode, key_path
 
@@ -18,6 +19,8 @@ def apply_override(root: YamlNode, override: str) -> YamlNode:
     if not all(keys) or len(keys) > MAX_DEPTH:
         raise _error(name, "", "the key path is not of the form a.b.c", "write --config a.b=value")
     value = parse(text, name)
+    if tuple(keys[:-1]) in LENGTHS:
+        keys, value = keys[:-1], YamlNode({keys[-1]: value}, Position(name))
     return _set(root, keys, value._replace(at=Position(name), key_at=Position(name)), name, "")
 
 

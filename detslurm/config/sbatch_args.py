@@ -109,7 +109,7 @@ def _message(option: str, name: str) -> str:
     return f"slurm option {option} is not configurable: {RESERVED[name]}"
 
 
-def last_given(entries: Iterable[str], name: str, letter: str) -> str | None:
+def last_given(entries: Iterable[str], name: str, letter: str | None = None) -> str | None:
     """The value that counts of an option, `--name` or `-letter`; None where no entry has it."""
     words = [word for entry in entries for word in shlex.split(entry)]
     found = None
@@ -118,6 +118,8 @@ def last_given(entries: Iterable[str], name: str, letter: str) -> str | None:
             key, given, value = word[2:].partition("=")
             if key and name.startswith(key):
                 found = value if given else following
-        elif word.startswith("-") and (short := word[1:].lstrip(_FLAGS)).startswith(letter):
-            found = short[1:] or following
+        elif letter and word.startswith("-"):
+            short = word[1:].lstrip(_FLAGS)
+            if short.startswith(letter):
+                found = short[1:] or following
     return found

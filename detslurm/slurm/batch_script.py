@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from submitit.slurm.slurm import SlurmExecutor
 
+from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.hostlist import compress_indices
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.shell_lines import command_line, prologue
@@ -104,9 +106,21 @@ def array_option(request: JobRequest) -> str:
 
 
 def extra_options(request: JobRequest) -> list[str]:
-    """The user's sbatch_args, each one line, quoted again."""
+    """The user's sbatch_args, each one line, quoted again; lists go on with what we ask for."""
     lines = [shlex.join(shlex.split(one_line(argument))) for argument in request.sbatch_args]
-    return list(dict.fromkeys(line for line in lines if line))
+    return [*dict.fromkeys(line for line in lines if line), *_joined(request)]
+
+
+def _joined(request: JobRequest) -> Iterator[str]:
+    ours = (
+        ("gres", None, request.gres),
+        ("exclude", "x", ",".join(request.exclude)),
+        ("dependency", "d", request.dependency),
+    )
+    for name, letter, own in ours:
+        theirs = last_given(request.sbatch_args, name, letter)
+        if own and theirs and "?" not in theirs:  # alternatives can't be joined with conditions
+            yield shlex.join([f"--{name}={own},{theirs}"])
 
 
 def one_line(text: str) -> str:

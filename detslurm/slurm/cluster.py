@@ -36,6 +36,7 @@ NOTIFY_PATIENCE = 2.0
 _OVERRULING = frozenset(
     {
         "SBATCH_ARRAY_INX",
+        "SBATCH_CLUSTERS",
         "SBATCH_CPUS_PER_TASK",
         "SBATCH_DEPENDENCY",
         "SBATCH_ERROR",
@@ -72,17 +73,32 @@ class SlurmCluster:
 
         return BatchExecutor(request).script()
 
-    def check(self, request: JobRequest) -> list[str]:
-        """What sbatch --test-only objects to; empty when the job could run."""
+    def check(self, request: JobRequest) -> str | None:
+        """Ask sbatch --test-only. It refuses also what nodes can't take that are out of service."""
         argv = ["sbatch", "--test-only", *_no_array(request)]
         path = _write_script(request.folder, self.script(request))
         try:
             command.run([*argv, str(path)], env=submit_environment(request), patience=ASK_PATIENCE)
         except SlurmError as refusal:
-            return [str(refusal)]
+            lacks_nodes = "node configuration is not available" in refusal.message.lower()
+            if not (lacks_nodes and (nodes := self._nodes_out_of_service(request))):
+                raise
+            # sbatch itself decides by all nodes, and queues the job.
+            return f"nodes are out of service, and the jobs may wait for them: {nodes} (`sinfo -R`)"
         finally:
             path.unlink()
-        return []
+        return None
+
+    def _nodes_out_of_service(self, request: JobRequest) -> str:
+        """Those of the request's partition, as in n[1-4]; empty if there are none."""
+        states = "--states=down,drain,fail,maint"
+        argv = ["sinfo", "--noheader", states, "--format=%N"]
+        try:
+            partition = request.partition or self._limits.default_partition
+            of = [f"--partition={partition}"] if partition else []
+            return ",".join(command.run([*argv, *of], patience=QUERY_PATIENCE).split())
+        except SlurmError:  # then what the test said is all that is known
+            return ""
 
     def time_problem(self, request: JobRequest) -> str | None:
         """Which limit of the partition or of a QOS is in the way; None where it is unknown."""

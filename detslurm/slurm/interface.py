@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -91,6 +92,32 @@ class PartitionLimits:
         """True when a preempted job of this partition is requeued by Slurm."""
         return "REQUEUE" in self.preempt_mode
 
+    def either(self, other: PartitionLimits) -> PartitionLimits:
+        """What holds in whichever of the two a job starts; whom they admit is left open."""
+        types = other.gpu_types
+        return PartitionLimits(
+            name=f"{self.name},{other.name}",
+            up=self.up or other.up,
+            max_time=_most(self.max_time, other.max_time),
+            default_time=_least(self.default_time, other.default_time),
+            max_nodes=_most(self.max_nodes, other.max_nodes),
+            preempt_mode=(other if self.requeues else self).preempt_mode,
+            grace_time=min(self.grace_time, other.grace_time),
+            priority_tier=max(self.priority_tier, other.priority_tier),
+            nodes=tuple(dict.fromkeys((*self.nodes, *other.nodes))),
+            cpus_per_node=_least(self.cpus_per_node, other.cpus_per_node),
+            gpus_per_node=_least(self.gpus_per_node, other.gpus_per_node),
+            gpu_types=tuple(kind for kind in self.gpu_types if kind in types),
+        )
+
+
+def _most(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else max(one, other)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((n for n in (one, other) if n is not None), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
@@ -119,9 +146,12 @@ class ClusterLimits:
         return next((p.name for p in self.partitions.values() if p.default), None)
 
     def partition(self, name: str | None) -> PartitionLimits | None:
-        """The limits of a partition (None: the default one), or None when unknown."""
-        wanted = name or self.default_partition
-        return self.partitions.get(wanted) if wanted else None
+        """The limits of a partition (None: the default one), or of several, `a,b`, of which a job
+        may start in any; None when unknown."""
+        names = (name or self.default_partition or "").split(",")
+        if not all(one in self.partitions for one in names):
+            return None
+        return reduce(PartitionLimits.either, (self.partitions[one] for one in names))
 
 
 class Cluster(Protocol):
@@ -132,8 +162,11 @@ class Cluster(Protocol):
     def script(self, request: JobRequest) -> str:
         """The batch script that `submit` would hand over."""
 
-    def check(self, request: JobRequest) -> list[str]:
-        """The cluster's objection to this request, without queueing it; empty = fine."""
+    def check(self, request: JobRequest) -> str | None:
+        """What such jobs wait for, if it is known; nothing is queued.
+
+        Raises `SlurmError` where the cluster would refuse them.
+        """
 
     def time_problem(self, request: JobRequest) -> str | None:
         """Why a job with this time limit would wait without end, though it can be queued."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import NamedTuple
 from detslurm._quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.generated import generated_directory, generated_file
+from detslurm.store.errors import explained
 
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
 MAX_BYTES = 95 * 1024 * 1024
@@ -157,7 +159,12 @@ def freeze(context: ContextFiles, stage: Path) -> None:
     for name in context.directories:  # each after that which it is in
         (stage / name).mkdir()
     for file in context.files:
-        shutil.copy2(file.source, stage / file.name)
+        try:
+            shutil.copy2(file.source, stage / file.name)
+        except OSError as err:  # it names the source, whichever of the two it was
+            if err.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise explained(err, str(stage / file.name)) from err
+            raise
 
 
 def _take_directory(
@@ -200,8 +207,17 @@ def _walk(root: Path, ignored: Callable[[str], object], omitted: _Omitted) -> It
 
     def below(entries: Iterable[os.DirEntry[str]], seen: frozenset[Path]) -> Iterator[_Found]:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            path, is_dir = Path(entry.path), entry.is_dir()
+            path = Path(entry.path)
             relative = path.relative_to(root).as_posix()
+            try:
+                is_dir = entry.is_dir()
+            except OSError as err:  # a link into what is closed, or to itself
+                if ignored(relative) or ignored(f"{relative}/"):
+                    continue
+                if isinstance(err, PermissionError):
+                    raise
+                yield _Found(path, False, f"leads nowhere: {err.strerror}")
+                continue
             if ignored(f"{relative}/" if is_dir else relative):
                 continue
             if is_dir:

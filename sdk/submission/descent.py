@@ -69,7 +69,7 @@ def plan_continuation(
     if one.view.state == "COMPLETED" and trial_id is None and not changes.any:
         raise SubmitError(
             f"experiment {one.view.id} is COMPLETED: say what it is to go on with, such as"
-            " --config searcher.max_length.batches=2000"
+            f" --config searcher.max_length.{_unit(one)}=2000"
         )
     base = _base(one)
     searcher = base["searcher"]["name"]
@@ -145,6 +145,12 @@ def _base(one: ExperimentSnapshot) -> dict[str, Any]:
     return {**one.directory.config(), **shown}
 
 
+def _unit(one: ExperimentSnapshot) -> str:
+    """The unit of the experiment's length; batches where it has none."""
+    length = one.directory.config()["searcher"].get("max_length")
+    return next(iter(length), "batches") if isinstance(length, dict) else "batches"
+
+
 def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) -> dict[str, Any]:
     """The configuration of an experiment that consists of one of the trials."""
     row = one.trials.get(trial_id)
@@ -218,8 +224,7 @@ def _planned(
         site=load_site(),
         store=store,
     )
-    check(plan, store)
-    return plan
+    return replace(plan, warnings=(*plan.warnings, *check(plan, store)))
 
 
 # -- where trials begin ----------------------------------------------------------------------------

@@ -82,13 +82,17 @@ def _command(plan: Plan, experiment_dir: Path, array: JobArray) -> tuple[str, ..
     return runner_command(experiment_dir, array.first * plan.each, plan.each)
 
 
-def check(plan: Plan, store: Store) -> None:
-    """Ask the cluster whether it would accept the job. Raises `SubmitError`."""
-    refusals = plan.cluster.check(
-        _first_request(plan, store.path / "experiments" / "0", store.path)
-    )
-    if refusals:
-        raise SubmitError("\n".join(refusals))
+def check(plan: Plan, store: Store) -> tuple[str, ...]:
+    """Ask the cluster whether it would accept the job, and what it may wait for.
+
+    Raises `SubmitError`.
+    """
+    request = _first_request(plan, store.path / "experiments" / "0", store.path)
+    try:
+        awaited = plan.cluster.check(request)
+    except SlurmError as refusal:
+        raise SubmitError(str(refusal)) from None
+    return (awaited,) if awaited else ()
 
 
 def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:

@@ -42,6 +42,12 @@ RULES = [
         {"slurm": {"sbatch_args": ["--mem=2", "--exclusive"]}},
         {"slurm": {"sbatch_args": ["--mem=1"]}},
     ),
+    (
+        "a length has one unit",
+        {"searcher": {"max_length": {"batches": 100}}, "min_validation_period": {"epochs": 1}},
+        {"searcher": {"max_length": {"epochs": 3}}, "min_validation_period": {"batches": 9}},
+        {"searcher": {"max_length": {"batches": 100}}, "min_validation_period": {"epochs": 1}},
+    ),
     ("labels", {"labels": ["a", "b"]}, {"labels": ["b", "c"]}, {"labels": ["a", "b", "c"]}),
     (
         "bind mounts",
@@ -219,3 +225,13 @@ def test_problems_of_all_sources_come_together(tmp_path: Path) -> None:
     assert "t.yaml:1:18: scheduling_unit" in text
     assert "--config resources.priority: resources.priority" in text
     assert "searcher is required" in text
+
+
+def test_changes_of_another_experiment_may_have_any_form() -> None:
+    """They are merged like with like, and null takes away."""
+    first = {**MINIMAL, "description": "d", "environment": {"environment_variables": ["B=2"]}}
+    base = load_experiment(first).config.to_dict()
+    changes = {"description": None, "environment": {"environment_variables": ["A=1"]}}
+    config = load_experiment(changes, base=base).config
+    assert config.environment.environment_variables.cpu == ("B=2", "A=1")
+    assert config.description is None

@@ -84,3 +84,10 @@ def test_a_template_file_that_is_missing_is_named(tmp_path: Path) -> None:
     text = errors("max_restart=1", template=tmp_path / "none.yaml")
     assert "none.yaml" in text
     assert "max_restarts" in text
+
+
+def test_a_length_takes_another_unit() -> None:
+    """That of an experiment that is continued, too."""
+    base = load("searcher.max_length={epochs: 3}").to_dict()
+    config = load("searcher.max_length.batches=2000", base=base)
+    assert config.to_dict()["searcher"]["max_length"] == {"batches": 2000}

@@ -256,9 +256,11 @@ SLOW_SBATCH = """\
     """
 
 
-def test_ctrl_c_while_sbatch_runs_leaves_no_job(desk: Desk) -> None:
-    """Slurm has taken it and nobody was told: it is found, and cancelled."""
-    queued = desk.user.home / "queued"
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP], ids=lambda one: one.name)
+def test_ctrl_c_while_sbatch_runs_leaves_no_job(desk: Desk, number: signal.Signals) -> None:
+    """Slurm has taken it and nobody was told: it is found, and cancelled. So it is where the
+    connection to the login node breaks off."""
+    queued = desk.user.home / f"queued-{number.name}"
     text = SLOW_SBATCH.format(
         sbatch=shutil.which("sbatch"), answer=desk.user.home / "answer", queued=queued
     )
@@ -268,13 +270,32 @@ def test_ctrl_c_while_sbatch_runs_leaves_no_job(desk: Desk) -> None:
     config = desk.project(PRINTS)
     process = desk.user.popen(["detslurm", "submit", "--paused", str(config)], env=env)
     wait_for(queued.exists, PATIENCE, "the job to be queued")
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, number)
     _, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130 and "Traceback" not in err, err
+    assert process.returncode == 128 + number and "Traceback" not in err, err
     job = (desk.user.home / "answer").read_text().strip()
     shown = desk.user.run("squeue", "--noheader", "--me", "--format=%F").stdout.split()
     assert job and job not in shown
     assert unwrap(desk.run("experiment", "list", "--all", "--json").stdout) == []
+
+
+def test_nodes_that_are_out_of_service_refuse_nothing(desk: Desk, site: Cluster) -> None:
+    """sbatch --test-only knows no nodes but those in service; sbatch queues the job for later.
+    What no node could ever run is refused all the same."""
+    config = desk.project(PRINTS)
+    site.command("scontrol", "update", "nodename=ALL", "state=drain", "reason=maintenance")
+    try:
+        done = desk.run("submit", str(config), "--json", "--config", "max_restarts=0")
+        assert "nodes are out of service, and the jobs may wait for them: n[1-" in done.stderr
+        number = unwrap(done.stdout)["experiment_id"]
+        assert desk.view(number).state == "ACTIVE"
+        huge = ("--config", "slurm.sbatch_args=[--mem=900T]")
+        refused = desk.run("submit", str(config), *huge, check=False)
+        assert refused.returncode == 1 and "No node of this partition can ever" in refused.stderr
+        assert len(unwrap(desk.run("experiment", "list", "--all", "--json").stdout)) == 1
+    finally:
+        site.command("scontrol", "update", "nodename=ALL", "state=resume")
+    desk.wait_for_state(number, "COMPLETED")
 
 
 def test_every_documented_variable_is_there(desk: Desk) -> None:

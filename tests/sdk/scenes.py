@@ -75,8 +75,8 @@ class Queue:
     def script(self, request: JobRequest) -> str:
         return ""
 
-    def check(self, request: JobRequest) -> list[str]:
-        return []
+    def check(self, request: JobRequest) -> None:
+        return None
 
     def time_problem(self, request: JobRequest) -> str | None:
         return None

@@ -37,6 +37,17 @@ def test_links_to_directories_above_are_left_out(tmp_path: Path) -> None:
     ]
 
 
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    """One to itself is left out with a word, or in silence where it is ignored."""
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "file").write_text("x")
+    found = collect(tmp_path)
+    assert [file.name for file in found.files] == ["file"]
+    assert "loop is left out: it leads nowhere" in found.notes[0]
+    (tmp_path / ".detignore").write_text("loop\n")
+    assert collect(tmp_path).notes == ()
+
+
 def test_a_link_to_a_whole_data_set(tmp_path: Path) -> None:
     """Once it is far too much, the rest is not looked at."""
     for number in range(12):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.sdk.submission.context import collect, freeze
 from detslurm.store import StoreFull
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
@@ -55,3 +56,14 @@ def test_without_any_room_jobs_are_ended_all_the_same(full: Scene) -> None:
     with pytest.raises(StoreFull):
         full.client.experiment(2).kill()
     assert full.queue.jobs["7"].state == "CANCELLED"
+
+
+def test_code_that_does_not_fit_is_not_blamed(full: Scene, tmp_path: Path) -> None:
+    """The error names the file system that is full, not the user's own."""
+    (full.root / CACHE).unlink()
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "large").write_bytes(bytes(1 << 20))
+    stage = full.root / "stage"
+    stage.mkdir()
+    with pytest.raises(StoreFull, match=f"left on the file system of {stage}"):
+        freeze(collect(tmp_path / "code"), stage)

@@ -8,7 +8,7 @@ import os
 import pytest
 
 from detslurm.slurm.resubmit import standby_request, successor_request, workers_request
-from detslurm.store import ExperimentDir
+from detslurm.store import ExperimentDir, fold_facts
 from tests.sdk.scenes import Scene
 
 
@@ -46,3 +46,13 @@ def test_a_configuration_behind_a_stale_handle_is_read_again(
     monkeypatch.setattr(os, "read", stale)
     assert successor_request(facts, experiment, 0).command[-1] == "0"
     assert not failures
+
+
+def test_a_submission_that_broke_off_between_arrays_goes_on(scene: Scene) -> None:
+    """Its machine went down, say: the trials of the arrays that were not queued any more are."""
+    experiment = scene.experiment(trials=4, job=None)
+    scene.submitted(experiment, "7", 0, 2)
+    scene.client.experiment(experiment.id).activate()
+    (request,) = scene.queue.requests
+    assert request.count == 2 and request.command[-1] == "2"
+    assert [(job.first_index, job.count) for job in fold_facts(experiment).jobs] == [(0, 2), (2, 2)]

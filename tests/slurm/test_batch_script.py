@@ -16,3 +16,25 @@ def test_no_signal_is_sent_where_none_is_asked_for(lead: int, lines: list[str]) 
     request = JobRequest(name="n", command=("true",), folder=Path("/f"), signal_lead=lead)
     script = BatchExecutor(request).script().splitlines()
     assert [line for line in script if "--signal" in line] == lines
+
+
+def test_the_users_lists_go_on_with_ours() -> None:
+    """Of an option that is given twice sbatch takes the last one."""
+    request = JobRequest(
+        name="n",
+        command=("true",),
+        folder=Path("/f"),
+        gres="gpu:2",
+        exclude=("n1", "n2"),
+        dependency="afterany:7",
+        sbatch_args=("--gres=lscratch:100", "-x n9", "--dependency=afterok:5", "--mem=1G"),
+    )
+    last = {}
+    for line in BatchExecutor(request).script().splitlines():
+        name, equals, value = line.removeprefix("#SBATCH --").partition("=")
+        if line.startswith("#SBATCH --") and equals:
+            last[name] = value
+    assert last["gres"] == "gpu:2,lscratch:100"
+    assert last["exclude"] == "n1,n2,n9"
+    assert last["dependency"] == "afterany:7,afterok:5"
+    assert last["mem"] == "1G"

@@ -182,6 +182,7 @@ def test_sbatch_sees_no_overruling_variables(
     for name in (
         "SBATCH_PARTITION",
         "SBATCH_ARRAY_INX",
+        "SBATCH_CLUSTERS",
         "SLURM_ARRAY_TASK_ID",
         "SBATCH_RESERVATION",
     ):
@@ -189,7 +190,7 @@ def test_sbatch_sees_no_overruling_variables(
     SlurmCluster().submit(request_.with_changes(partition="main"))
     seen = (request_.folder / "env").read_text()
     assert "SBATCH_RESERVATION=3" in seen
-    assert not any(n in seen for n in ("SBATCH_PARTITION", "SBATCH_ARRAY", "SLURM_ARRAY"))
+    assert not any(n in seen for n in ("SBATCH_PARTITION", "SBATCH_ARRAY", "SBATCH_CL", "SLURM_A"))
     assert log.exists()
 
 
@@ -198,6 +199,15 @@ def test_a_job_inherits_no_other_jobs_identity() -> None:
     kept = {"SLURM_CONF": "/x", "HOME": "/h", "DETSLURM_ROOT": "/r", "SLURM": "/opt/slurm"}
     names = ("SLURM_JOB_ID", "SLURMD_NODENAME", "PMI_RANK", "PMIX_RANK", "OMPI_X", "DET_MASTER")
     assert _env.without_job({**kept, **dict.fromkeys(names, "1")}, "DET_") == kept
+
+
+def test_a_job_inherits_how_the_site_has_set_up_mpi() -> None:
+    """From a login node and from a batch script; what mpirun tells its ranks is theirs."""
+    site = {"OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash"}
+    login = {**site, "SLURM_MPI_TYPE": "pmix"}
+    assert _env.without_job(login) == login
+    assert _env.without_job({**login, "SLURM_JOB_ID": "7"}) == site
+    assert _env.without_job({**login, "SLURM_JOB_ID": "7", "OMPI_COMM_WORLD_RANK": "0"}) == {}
 
 
 def test_without_slurm_the_local_cluster_is_found(

@@ -231,3 +231,23 @@ def test_the_written_site_profile_can_be_read(tmp_path: Path) -> None:
     assert (profile.gres_supported, profile.tres_supported) == (True, False)
     assert profile.partitions["main"].preempt_mode == "requeue"
     assert (profile.partitions["on"].slot_type, profile.partitions["on"].grace_time) == ("cpu", 30)
+
+
+def test_several_partitions_are_taken_for_the_least_of_them() -> None:
+    """A job may start in any: it fits everywhere, and lasts as long as one of them lets it."""
+    kinds = (
+        PartitionLimits(name="a", cpus_per_node=16, gpus_per_node=4, max_time=60, nodes=("n1",)),
+        PartitionLimits(name="b", cpus_per_node=8, max_time=None, nodes=("n1", "n2")),
+    )
+    known = ClusterLimits(cluster="c", partitions={one.name: one for one in kinds})
+    both = known.partition("a,b")
+    assert both is not None and both.nodes == ("n1", "n2")
+    assert (both.cpus_per_node, both.max_time) == (8, None)
+    assert known.partition("a,c") is None
+    made = plan(
+        limits=known,
+        resources={"slots_per_trial": 16, "resource_pool": "a,b"},
+        slurm={"slot_type": "cpu"},
+    )
+    assert (made.template.nodes, made.template.cpus_per_task) == (2, 8)
+    assert not any("not known" in note for note in made.notes)

@@ -58,10 +58,10 @@ class LocalCluster:
         lines = ["#!/bin/bash", "", "# setup", *prologue(request)]
         return "\n".join([*lines, "", "# command", command_line(request), ""])
 
-    def check(self, request: JobRequest) -> list[str]:
-        """Why this machine can never run the request; empty when it can."""
-        reason = policy.unfit(request, machine_slots())
-        return [reason] if reason else []
+    def check(self, request: JobRequest) -> None:
+        """Raise `SlurmError` where this machine can never run the request."""
+        if reason := policy.unfit(request, machine_slots()):
+            raise SlurmError(reason, "Ask for less, or submit to a Slurm cluster.")
 
     def time_problem(self, request: JobRequest) -> str | None:
         """None: any limit may be asked for."""
@@ -77,9 +77,7 @@ class LocalCluster:
 
     def submit(self, request: JobRequest) -> str:
         """Queue the request and return its job id; safe once this returns."""
-        reasons = self.check(request)
-        if reasons:
-            raise SlurmError(reasons[0], "Ask for less, or submit to a Slurm cluster.")
+        self.check(request)
         request.folder.mkdir(parents=True, exist_ok=True)
         job = self._new_job(request)
         answer: str = self._ask(
