@@ -61,6 +61,8 @@ class _Interrupt:
     came = 0  # the number of the first signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.came and number in (signal.SIGHUP, signal.SIGTERM):
+            return  # a lost connection sends several: one must not end what the first has begun
         self.came = self.came or number
         while frame is not None:
             code = frame.f_code

@@ -19,7 +19,7 @@ def apply_override(root: YamlNode, override: str) -> YamlNode:
     if not all(keys) or len(keys) > MAX_DEPTH:
         raise _error(name, "", "the key path is not of the form a.b.c", "write --config a.b=value")
     value = parse(text, name)
-    if tuple(keys[:-1]) in LENGTHS:
+    if tuple(keys[:-1]) in LENGTHS and value.value is not None:
         keys, value = keys[:-1], YamlNode({keys[-1]: value}, Position(name))
     return _set(root, keys, value._replace(at=Position(name), key_at=Position(name)), name, "")
 

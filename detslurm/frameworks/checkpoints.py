@@ -18,6 +18,7 @@ class FrameworkCheckpoints:
     """Where training goes on, and what is kept with each new checkpoint.
 
     `resumed` is the directory of the checkpoint to go on from, until `close`; None to begin.
+    `is_own` says whether this trial has saved it.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class FrameworkCheckpoints:
         if user_data is not None:
             self._more["user_data"] = dict(user_data)
         self.resumed: Path | None = None
+        self.is_own = True
         if info is None or info.latest_checkpoint is None:
             return
         warn = logger.warning if core.distributed.rank == 0 else logger.debug
@@ -43,7 +45,8 @@ class FrameworkCheckpoints:
             )
             return
         saved = core.checkpoint.get_metadata(info.latest_checkpoint).get("trial_id")
-        if saved not in (None, trial.trial_id) and (trial._hparams_changed or not trial.continues):
+        self.is_own = saved in (None, trial.trial_id)
+        if not self.is_own and (trial._hparams_changed or not trial.continues):
             warn(
                 "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
                 " the optimizer is loaded with the learning rate and other options of that one,"

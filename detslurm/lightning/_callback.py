@@ -152,8 +152,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
             _begin_next_epoch(trainer)
             trainer._logger_connector._callback_metrics.update(self._metrics)
             stops = [one for one in trainer.callbacks if isinstance(one, EarlyStopping)]
-            if any(one.wait_count >= one.patience for one in stops):
-                _stop(trainer)
+            if self._checkpoints.is_own and any(
+                one.wait_count >= max(one.patience, 1) for one in stops
+            ):
+                trainer.should_stop = True  # Lightning has forgotten that it had decided so
         self._group = "training"
         self._step, self._epochs = trainer.global_step, float(trainer.current_epoch)
         self._accumulates = self._validates = self._epoch_ended = self._ended = False
@@ -406,7 +408,7 @@ def _begin_next_epoch(trainer: Trainer) -> None:
     if progress.current.completed < progress.current.processed:
         progress.increment_completed()
     for one in (loop, loop.epoch_loop):
-        one.reset_restart_stage()
+        getattr(one, "reset_restart_stage", bool)()  # of Lightning 2.5
     _Loop.restarting.fset(loop, False)  # FitLoop's own setter would not let it be
 
 

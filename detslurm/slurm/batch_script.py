@@ -112,14 +112,14 @@ def extra_options(request: JobRequest) -> list[str]:
 
 
 def _joined(request: JobRequest) -> Iterator[str]:
-    ours = (
-        ("gres", None, request.gres),
-        ("exclude", "x", ",".join(request.exclude)),
-        ("dependency", "d", request.dependency),
+    ours = (  # with what can't be joined: the name of a file, alternatives to conditions
+        ("gres", None, request.gres, "none"),
+        ("exclude", "x", ",".join(request.exclude), "/"),
+        ("dependency", "d", request.dependency, "?"),
     )
-    for name, letter, own in ours:
+    for name, letter, own, apart in ours:
         theirs = last_given(request.sbatch_args, name, letter)
-        if own and theirs and "?" not in theirs:  # alternatives can't be joined with conditions
+        if own and theirs and apart not in theirs:
             yield shlex.join([f"--{name}={own},{theirs}"])
 
 

@@ -18,16 +18,13 @@ from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 from detslurm.slurm.interface import Cluster
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.resubmit import (
+    COMMAND_PATIENCE,
     FrozenExperiment,
     NeverSubmitted,
     deferred_request,
     is_moved,
     submitted_fact,
 )
-
-COMMAND_PATIENCE = 900.0
-"""Seconds in which a user's command has done what it announced: sbatch is tried for a part of it,
-and clocks differ."""
 
 
 class FactsDir(FrozenExperiment, Protocol):

@@ -94,20 +94,23 @@ class PartitionLimits:
 
     def either(self, other: PartitionLimits) -> PartitionLimits:
         """What holds in whichever of the two a job starts; whom they admit is left open."""
-        types = other.gpu_types
+        modes = sorted((self.preempt_mode, other.preempt_mode), key=lambda mode: "REQUEUE" in mode)
+        gpus = _least(self.gpus_per_node or None, other.gpus_per_node or None)
         return PartitionLimits(
             name=f"{self.name},{other.name}",
             up=self.up or other.up,
             max_time=_most(self.max_time, other.max_time),
-            default_time=_least(self.default_time, other.default_time),
+            default_time=_least(
+                self.default_time or self.max_time, other.default_time or other.max_time
+            ),
             max_nodes=_most(self.max_nodes, other.max_nodes),
-            preempt_mode=(other if self.requeues else self).preempt_mode,
+            preempt_mode=next((mode for mode in modes if "CANCEL" in mode), modes[0]),
             grace_time=min(self.grace_time, other.grace_time),
             priority_tier=max(self.priority_tier, other.priority_tier),
             nodes=tuple(dict.fromkeys((*self.nodes, *other.nodes))),
             cpus_per_node=_least(self.cpus_per_node, other.cpus_per_node),
-            gpus_per_node=_least(self.gpus_per_node, other.gpus_per_node),
-            gpu_types=tuple(kind for kind in self.gpu_types if kind in types),
+            gpus_per_node=gpus or self.gpus_per_node,  # jobs with GPUs start where there are some
+            gpu_types=tuple(dict.fromkeys((*self.gpu_types, *other.gpu_types))),
         )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from detslurm import _start
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import nice_of, priority_of_weight
 from detslurm.slurm.request import JobRequest
+
+COMMAND_PATIENCE = 900.0
+"""Seconds in which a user's command has done what it announced: sbatch is tried for a part of it,
+and clocks differ."""
 
 
 class FrozenExperiment(Protocol):
@@ -89,7 +95,7 @@ def successor_request(
     """The request of a new job for `each` trials from `index` on, like the first that covered it.
 
     `after` is the ref of a job that must be gone before this one starts. Raises `NeverSubmitted`
-    when there was no submission at all.
+    when there was no submission at all, `SlurmError` while one of the trial may be under way.
     """
     facts = list(facts)
     original = _as_set(_first_request(facts, index, experiment), facts)
@@ -188,4 +194,11 @@ def _first_request(
         for job in fact["jobs"]:
             if 0 <= index - job["first_index"] < job["count"]:
                 return _asked(fact, experiment)
+    last = max((f.get("time", 0.0) for f in facts if f.get("type") == "submitted"), default=0.0)
+    if time.time() - last < COMMAND_PATIENCE:
+        raise SlurmError(
+            f"no job was submitted for the trial with index {index} yet, and that may go on just"
+            " now",
+            f"Try again in {COMMAND_PATIENCE / 60:.0f} min.",
+        )
     return _first(facts, experiment)  # its submission broke off between two arrays

@@ -9,8 +9,13 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import Cluster
 from detslurm.slurm.arrays import JobArray, plan_arrays
-from detslurm.slurm.deferred import COMMAND_PATIENCE, send, settle, submit_as_many
-from detslurm.slurm.resubmit import submitted_fact, successor_request, workers_request
+from detslurm.slurm.deferred import send, settle, submit_as_many
+from detslurm.slurm.resubmit import (
+    COMMAND_PATIENCE,
+    submitted_fact,
+    successor_request,
+    workers_request,
+)
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
 
 _SUBMITTING = (

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from detslurm.slurm import SlurmError, resubmit
 from detslurm.slurm.resubmit import standby_request, successor_request, workers_request
 from detslurm.store import ExperimentDir, fold_facts
 from tests.sdk.scenes import Scene
@@ -48,10 +49,16 @@ def test_a_configuration_behind_a_stale_handle_is_read_again(
     assert not failures
 
 
-def test_a_submission_that_broke_off_between_arrays_goes_on(scene: Scene) -> None:
-    """Its machine went down, say: the trials of the arrays that were not queued any more are."""
+def test_a_submission_that_broke_off_between_arrays_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine went down, say: the trials of the arrays that were not queued any more are, once
+    it is sure that no command is about to."""
     experiment = scene.experiment(trials=4, job=None)
     scene.submitted(experiment, "7", 0, 2)
+    with pytest.raises(SlurmError, match="may go on just now"):
+        scene.client.experiment(experiment.id).activate()
+    monkeypatch.setattr(resubmit, "COMMAND_PATIENCE", 0.0)
     scene.client.experiment(experiment.id).activate()
     (request,) = scene.queue.requests
     assert request.count == 2 and request.command[-1] == "2"

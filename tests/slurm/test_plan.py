@@ -237,12 +237,15 @@ def test_several_partitions_are_taken_for_the_least_of_them() -> None:
     """A job may start in any: it fits everywhere, and lasts as long as one of them lets it."""
     kinds = (
         PartitionLimits(name="a", cpus_per_node=16, gpus_per_node=4, max_time=60, nodes=("n1",)),
-        PartitionLimits(name="b", cpus_per_node=8, max_time=None, nodes=("n1", "n2")),
+        PartitionLimits(
+            name="b", cpus_per_node=8, gpus_per_node=0, nodes=("n1", "n2"), preempt_mode="CANCEL"
+        ),
     )
     known = ClusterLimits(cluster="c", partitions={one.name: one for one in kinds})
     both = known.partition("a,b")
     assert both is not None and both.nodes == ("n1", "n2")
-    assert (both.cpus_per_node, both.max_time) == (8, None)
+    assert (both.cpus_per_node, both.gpus_per_node, both.max_time) == (8, 4, None)
+    assert both.preempt_mode == "CANCEL" and both.default_time == 60
     assert known.partition("a,c") is None
     made = plan(
         limits=known,
