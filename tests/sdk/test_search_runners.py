@@ -8,6 +8,7 @@ import pytest
 
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.searches.runners import LocalSearchRunner, SubmissionMark, _find_marked
+from detslurm.slurm import JobRequest, SlurmError
 from detslurm.store import ExperimentDir, Store
 from tests.sdk.methods import RandomSearch
 from tests.sdk.scenes import Scene
@@ -50,7 +51,11 @@ def test_a_runner_asks_the_cluster_before_it_submits(
     monkeypatch.setenv("DETSLURM_SITE", "")
     queue = scene.queue
     monkeypatch.setattr("detslurm.slurm.detect.detect_cluster", lambda name, root=None: queue)
-    monkeypatch.setattr(queue, "check", lambda request: ["no such account"])
+
+    def refused(request: JobRequest) -> None:
+        raise SlurmError("no such account")
+
+    monkeypatch.setattr(queue, "check", refused)
     (tmp_path / "train.py").touch()
     config = {
         "name": "searched",
@@ -61,7 +66,7 @@ def test_a_runner_asks_the_cluster_before_it_submits(
     runner = LocalSearchRunner(RandomSearch(1, 1), tmp_path / "kept")
     with pytest.raises(SubmitError, match="no such account"):
         runner.run(config, str(tmp_path))
-    monkeypatch.setattr(queue, "check", lambda request: [])
+    monkeypatch.setattr(queue, "check", lambda request: None)
     other = {**config, "searcher": {"name": "random", "metric": "loss", "max_trials": 2}}
     with pytest.raises(SubmitError, match="a search runner needs `custom`, not 'random'"):
         runner.run(other, str(tmp_path))
