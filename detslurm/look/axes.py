@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -30,9 +31,10 @@ class Scale(NamedTuple):
         if not found:
             return None
         low, high = min(found), max(found)
-        if low == high:
+        if _coincide(low, high, log):
             low, high = (low / 2, high * 2) if log else (low - _room(low), high + _room(high))
-        return cls(low, high, log)
+            low = max(low, math.ulp(0.0) if log else -sys.float_info.max)
+        return cls(low, min(high, sys.float_info.max), log)
 
     def shows(self, value: float) -> bool:
         """Whether the axis can show a value: NaN and infinities it can't."""
@@ -58,6 +60,11 @@ class Scale(NamedTuple):
 
 def _can_stand(value: float, log: bool) -> bool:
     return math.isfinite(value) and (value > 0 or not log)
+
+
+def _coincide(low: float, high: float, log: bool) -> bool:
+    """Whether no axis can tell them apart, computed as `Scale.share` does."""
+    return math.log(low) == math.log(high) if log else low / 2 == high / 2
 
 
 def _room(value: float) -> float:
@@ -89,8 +96,10 @@ def _round_step(least: float) -> float:
 
 def _log_ticks(low: float, high: float, factors: Sequence[int], every: int) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    found = (n * 10.0**power for power in range(first, last + 1, every) for n in factors)
-    return [value for value in found if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+    powers = range(first, min(last, sys.float_info.max_10_exp) + 1, every)
+    found = (n * 10.0**power for power in powers for n in factors)
+    most = min(high * (1 + 1e-9), sys.float_info.max)
+    return [value for value in found if low * (1 - 1e-9) <= value <= most]
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:

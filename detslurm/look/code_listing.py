@@ -26,7 +26,7 @@ def code_listing(folder: Path, secrets: Sequence[bytes] = ()) -> dict[str, str]:
     listed: dict[str, str] = {}
     left = ALL
     for path in _files(folder):
-        text = _text(path, secrets)
+        text = _text(path, min(left, LARGEST), secrets)
         if text is not None and len(text.encode()) <= left:
             left -= len(text.encode())
             listed[str(path.relative_to(folder))] = text
@@ -45,18 +45,19 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__"
 
 
-def _text(path: Path, secrets: Sequence[bytes]) -> str | None:
+def _text(path: Path, most: int, secrets: Sequence[bytes]) -> str | None:
     try:
-        data = _content(path)
+        data = _content(path, most)
         text = None if data is None else hidden(data, secrets).decode()
     except (OSError, UnicodeDecodeError):
         return None
     return None if text is None or "\0" in text else text
 
 
-def _content(path: Path) -> bytes | None:
-    """Of a small regular file: whoever owns the directory may put a pipe or a link there."""
+def _content(path: Path, most: int) -> bytes | None:
+    """Of a regular file of at most so many bytes: whoever owns the directory may put a pipe or a
+    link there."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
-        small = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST
-        return file.read(LARGEST) if small else None
+        small = stat.S_ISREG(status.st_mode) and status.st_size <= most
+        return file.read(most) if small else None

@@ -30,12 +30,13 @@ def summary(rows: Iterable[MetricRow]) -> dict[str, Any]:
 
 def _figures(values: list[float]) -> dict[str, Any]:
     total = sum(values)
+    known = [value for value in values if not math.isnan(value)] or values
     return {
         "count": len(values),
         "sum": total,
         "mean": total / len(values),
-        "min": min(values),
-        "max": max(values),
+        "min": min(known),
+        "max": max(known),
         "last": values[-1],
         "type": "number",
     }

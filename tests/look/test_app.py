@@ -409,7 +409,8 @@ def test_the_token_becomes_a_cookie(pages: WSGIApplication) -> None:
     assert (opened.status, opened.headers["location"]) == (303, "./")
     cookie, *attributes = opened.headers["set-cookie"].split("; ")
     assert {"HttpOnly", "SameSite=Lax"} <= set(attributes)
-    assert ask(guarded, HTTP_COOKIE=f"other=1; {cookie}").status == 200
+    for other in ("other=1", 'x={"a":1}', "theme", "version=1", "\u00ff=\u00ff"):
+        assert ask(guarded, HTTP_COOKIE=f"{other}; {cookie}").status == 200
     assert ask(guarded, HTTP_COOKIE=f"{cookie[:-1]}x").status == 403
 
 

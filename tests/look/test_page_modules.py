@@ -96,8 +96,13 @@ def test_long_integers_are_written_and_filtered_whole(chromium: Browser) -> None
     )
     assert called(chromium, "yaml", f"yaml({config})") == expected
     columns = "[{title: 'seed', key: 'seed', get: (row) => row, show: String}]"
-    rows = '["9007199254740993", "18446744073709551615"]'
-    for typed, found in (("seed=9007199254740993", 1), ("seed>10000000000000000", 1)):
+    long = '["9007199254740993", "18446744073709551615"]'
+    for rows, typed, found in (
+        (long, "seed=9007199254740993", 1),
+        (long, "seed>10000000000000000", 1),
+        ("[0.5]", "seed<0.6", 1),
+        ("[0.5]", "seed<0,1", 0),  # which is no number
+    ):
         matching = f"{rows}.filter($filter.matcher({json.dumps(typed)}, {columns})).length"
         chromium.open("about:blank")
         names = MODULES[: MODULES.index("filter") + 1]

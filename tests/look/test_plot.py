@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 
@@ -104,6 +105,17 @@ def test_scales_of_every_size() -> None:
     assert Scale.over([math.nan, math.inf]) is None
     log = Scale.over([1e-3, 1e3], log=True)
     assert log is not None and log.share(1.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("value", [5e-324, 1e-5, 1000.0, 1e16, 1.7e308, sys.float_info.max])
+def test_values_that_hardly_differ(value: float, log: bool) -> None:
+    """A constant that was computed, at either end of what a number can be."""
+    for values in ([value, value], [value, math.nextafter(value, 0) or value], [value, 5e-324]):
+        axis = Scale.over(values, log=log)
+        assert axis is not None
+        assert all(0 <= axis.share(one) <= 1 for one in values)
+        assert all(math.isfinite(tick) for tick in axis.ticks(4))
 
 
 def test_sparklines_and_bars() -> None:

@@ -233,6 +233,32 @@ def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
     quiet(any_browser)
 
 
+LISTENERS = """\
+    window.added = 0;
+    for (const [name, by] of [["addEventListener", 1], ["removeEventListener", -1]]) {
+      const real = window[name];
+      window[name] = function (kind, ...more) {
+        window.added += kind === "resize" ? by : 0;
+        return real.call(this, kind, ...more);
+      };
+    }
+    """
+
+
+def test_a_trial_drawn_again_leaves_no_plots_behind(chromium: Browser, tmp_path: Path) -> None:
+    """A page that is open for days draws it at all news, and plots listen to the window."""
+    shown(chromium, document(trials=2), tmp_path)
+    drawn = "document.querySelectorAll('#trial .part-metrics .main-svg').length > 0"
+    chromium.js(f"location.hash = '#trial-{ids(chromium)[0]}'")
+    chromium.wait_for(drawn)
+    chromium.js(LISTENERS)
+    for label in ("Compare", "Don't compare") * 3:
+        press(chromium, "#trial button", label)
+        chromium.wait_for(drawn)
+    assert chromium.js("return window.added") <= 0
+    quiet(chromium)
+
+
 EVERY_PLOT = "curves parallel scatter heat importance rungs timeline"
 
 

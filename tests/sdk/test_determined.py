@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
 from detslurm.sdk.experiments.polling import first_trial
+from detslurm.sdk.trials.summary_metrics import _figures
 from detslurm.store import NotFound, RunLog
 from tests.sdk.scenes import CUSTOM, Scene, say
 
@@ -331,3 +333,11 @@ def test_a_text_is_no_list_of_texts(scene: Scene) -> None:
         with pytest.raises(TypeError, match="must be a list, not '"):
             wrong()
     assert list(files.iterdir())
+
+
+def test_the_least_of_a_metric_that_was_once_no_number() -> None:
+    """Wherever that was; of nothing else it is none."""
+    for values in ([math.nan, 1.0, 0.5], [1.0, math.nan, 0.5], [0.5, 1.0, math.nan]):
+        figures = _figures(values)
+        assert (figures["min"], figures["max"]) == (0.5, 1.0)
+    assert math.isnan(_figures([math.nan])["min"])

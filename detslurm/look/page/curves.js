@@ -47,7 +47,8 @@ export function curveTrials() {
   const ticked = having.filter((trial) => state.selected.has(trial.id)); // first: they get the clearest colours
   const others = having.filter((trial) => !state.selected.has(trial.id));
   const best = ranked(others);
-  const rest = others.filter((trial) => !best.includes(trial)); // whose values are all infinite
+  const known = new Set(best);
+  const rest = others.filter((trial) => !known.has(trial)); // whose values are all infinite
   return { trials: [...ticked, ...[...best, ...rest].slice(0, state.topN)], of: having.length };
 }
 

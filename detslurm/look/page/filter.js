@@ -37,6 +37,7 @@ function isSo(value, sign, wanted) {
     const order = text(value).toLowerCase().localeCompare(wanted.toLowerCase(), undefined, { numeric: /^\d+$/.test(value) });
     return SIGNS[sign](order);
   }
+  if (Number.isNaN(Number(wanted))) return sign === "!=";
   return !Number.isNaN(value) && SIGNS[sign](compare(value, Number(wanted), false));
 }
 

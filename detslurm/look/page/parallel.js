@@ -82,7 +82,8 @@ function lines(view, trials) {
 }
 
 function grey(view, kept) {
-  const rest = view.trials.filter((trial) => !kept.includes(trial));
+  const known = new Set(kept);
+  const rest = view.trials.filter((trial) => !known.has(trial));
   return { ...lines(view, rest), hoverinfo: "skip", opacity: 0.25, line: { width: 1, color: "#888888" } };
 }
 

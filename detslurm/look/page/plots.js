@@ -73,6 +73,11 @@ export function draw(target, traces, layout = {}) {
   }, { displayModeBar: false, responsive: true, scrollZoom: false, showTips: false });
 }
 
+// Let go of the plots in an element: plotly keeps what it drew, to draw it again at each new width.
+export function discardPlots(element) {
+  element.querySelectorAll(".js-plotly-plot").forEach((plot) => Plotly.purge(plot));
+}
+
 // A plot with its buttons: {element, plot, note, say, clear}.
 export function plotBox(name, label) {
   const plot = el("div", { class: "plot", role: "img", "aria-label": label });

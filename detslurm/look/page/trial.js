@@ -3,6 +3,7 @@ import { badge, button, el, facts, grid, nothing } from "./dom.js";
 import { keepingFolds } from "./drawing.js";
 import { bytes, counted, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
+import { discardPlots } from "./plots.js";
 import { change, state } from "./state.js";
 import { ending } from "./outcomes.js";
 import { closeTrial, openTrial } from "./routing.js";
@@ -18,6 +19,7 @@ export function trialView() {
     draw() {
       const trial = trialById(state.trial);
       element.hidden = !trial;
+      discardPlots(element);
       if (drawn !== trial?.id) element.replaceChildren(); // another one begins as it should
       drawn = trial?.id;
       keepingFolds(element, () => element.replaceChildren(...(trial ? parts(trial) : [])));
