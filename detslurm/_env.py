@@ -99,7 +99,9 @@ OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
 LOCATING = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 """Those among them that belong to no job: where the cluster is."""
 MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_")
-"""How a site's or a user's settings of MPI begin; those of a rank are its mpirun's."""
+"""How a site's or a user's settings of MPI begin; those of a rank are its launcher's."""
+OF_A_RANK = frozenset({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+"""What a launcher of MPI gives each of its ranks."""
 
 LONGEST_VALUE = 120 * 1024
 """Bytes of a value: Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN)."""
@@ -114,7 +116,7 @@ def job_of(env: Mapping[str, str]) -> str | None:
 def without_job(env: Mapping[str, str], *more: str) -> dict[str, str]:
     """What a job that is submitted from another may inherit; nothing that begins with `more`."""
     own = (*OF_A_JOB, *more)
-    settings = () if "OMPI_COMM_WORLD_RANK" in env else MPI_SETTINGS
+    settings = MPI_SETTINGS if OF_A_RANK.isdisjoint(env) else ()
     types = () if "SLURM_JOB_ID" in env else ("SLURM_MPI_TYPE",)  # of srun
     return {
         k: v

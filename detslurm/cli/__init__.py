@@ -61,7 +61,8 @@ class _Interrupt:
     came = 0  # the number of the first signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.came and number in (signal.SIGHUP, signal.SIGTERM):
+        ending = (signal.SIGHUP, signal.SIGTERM)
+        if self.came in ending and number in ending:
             return  # a lost connection sends several: one must not end what the first has begun
         self.came = self.came or number
         while frame is not None:

@@ -16,7 +16,7 @@ from detslurm.config.experiment_rules import experiment_problems, names_trial_cl
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
 from detslurm.config.misreadings import boolean_words, unexpanded_variables
-from detslurm.config.normalize import normalize, one_form
+from detslurm.config.normalize import canonical, normalize
 from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
 from detslurm.config.schema.experiment import FIT, ExperimentConfig
@@ -63,7 +63,7 @@ def load_experiment(
     load = _Load(site, root or store_root(site), based=base is not None)
     text, user = load.user(source)
     if base is not None:
-        user = merge(one_form(user), locate(base, Position(BASE)))
+        user = merge(canonical(user), locate(base, Position(BASE)))
     for override in overrides:
         user = load.keep(lambda o=override, u=user: apply_override(u, o), user)  # type: ignore[misc]
     layers = [user]

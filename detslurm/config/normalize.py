@@ -32,10 +32,10 @@ Path = tuple[str, ...]
 
 def normalize(root: YamlNode) -> YamlNode:
     """The same configuration without nulls and with one form for each thing."""
-    return one_form(without_nulls(root))
+    return canonical(without_nulls(root))
 
 
-def one_form(node: YamlNode) -> YamlNode:
+def canonical(node: YamlNode) -> YamlNode:
     """The same with one form for each thing."""
     for path, change in _FORMS.items():
         node = _change(node, path, change)

@@ -44,8 +44,8 @@ logger = logging.getLogger("detslurm.lightning")
 CHECKPOINT = "checkpoint.ckpt"
 """Lightning's file (or directory) within a checkpoint of the trial."""
 
-SAVES_BOTH: Any = getattr(callbacks, "WeightAveraging", ())  # of Lightning 2.6
-"""What averages weights, and has both the model and the average in a checkpoint."""
+WeightAveraging: Any = getattr(callbacks, "WeightAveraging", ())
+"""It has both the model and the average in a checkpoint; none before Lightning 2.6."""
 
 
 class TrialCallback(Callback):  # type: ignore[misc]
@@ -104,7 +104,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         resumed = self._checkpoints.resumed
         self.ckpt_path = str(resumed / CHECKPOINT) if resumed is not None else None
-        self._is_trusted = resumed is not None and not others_can_change_below(resumed)
+        self._is_trusted = False
+        if resumed is not None:  # one rank looks: it may have a file of each
+            trusted = self._is_chief and not others_can_change_below(resumed)
+            self._is_trusted = core_context.distributed.broadcast(trusted)
         self._resumes = resumed is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -126,8 +129,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         # Behind those whose state it saves; checkpoints are the last ones anyway.
         others = [one for one in trainer.callbacks if one not in (self, self._before_averages)]
         first = [one for one in others if not isinstance(one, Checkpoint)]
-        trainer.callbacks = [*first, self, *others[len(first) :]]
-        trainer.callbacks.insert(0, self._before_averages)
+        trainer.callbacks = [self._before_averages, *first, self, *others[len(first) :]]
         self._trainer = trainer
         handler = signal.getsignal(signal.SIGTERM)
         installs = threading.current_thread() is threading.main_thread()  # Python lets no other
@@ -135,7 +137,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
             self._on_sigterm = handler
         self._limit = trainer.limit_val_batches
         if stage == "fit" and self.ckpt_path and self._is_trusted:
-            _trust(trainer, self.ckpt_path)
+            _declare_trusted(trainer, self.ckpt_path)
         if stage == "fit" and _env.TEST_MODE in os.environ:
             trainer.limit_train_batches = trainer.limit_val_batches = 1
             trainer.fit_loop.max_epochs = 1
@@ -391,7 +393,9 @@ class _BeforeAverages(Callback):  # type: ignore[misc]
         self._trial = trial
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._trial._leaves or any(isinstance(one, SAVES_BOTH) for one in trainer.callbacks):
+        if self._trial._leaves or any(
+            isinstance(one, WeightAveraging) for one in trainer.callbacks
+        ):
             self._trial.on_train_end(trainer, pl_module)
 
 
@@ -412,7 +416,7 @@ def _begin_next_epoch(trainer: Trainer) -> None:
     _Loop.restarting.fset(loop, False)  # FitLoop's own setter would not let it be
 
 
-def _trust(trainer: Trainer, path: str) -> None:
+def _declare_trusted(trainer: Trainer, path: str) -> None:
     """Load the trial's own checkpoint with all that Lightning has saved in it.
 
     Lightning 2.6 passes on torch's default, which refuses what `save_hyperparameters()` may save.

@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
+from detslurm import cli
 from detslurm.cli.app import app
 from scripts import cli_reference
 from tests.sdk.scenes import Scene
@@ -332,3 +333,15 @@ def test_output_follows_the_locale(scene: Scene) -> None:
     done = subprocess.run(argv, capture_output=True, env=environment, check=False)
     assert done.returncode == 0
     assert b"gr\\u00f6\\u00dfe" in done.stdout
+
+
+def test_only_a_lost_connection_is_told_once() -> None:
+    """It sends several signals, and the second must not end what the first has begun; a command
+    that goes on after Ctrl-C ends at `kill`."""
+    lost, interrupted = cli._Interrupt(), cli._Interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        lost(signal.SIGHUP, None)
+    lost(signal.SIGTERM, None)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(number, None)

@@ -133,7 +133,7 @@ def train(
         callback.ckpt_path, callback._resumes = checkpoint, checkpoint is not None
         callbacks = [recorder, callback, EarlyStopping("val_loss", patience=9)]
         if options.get("enable_checkpointing", True):
-            callbacks.append(ModelCheckpoint(FOLDER / f"of Lightning {len(saved)}", save_top_k=-1))
+            callbacks.append(ModelCheckpoint(FOLDER / "of Lightning", save_top_k=-1))
         model = Net(options.pop("plateaus", None))
         trainer = Trainer(
             accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, logger=False,

@@ -207,7 +207,8 @@ def test_a_job_inherits_how_the_site_has_set_up_mpi() -> None:
     login = {**site, "SLURM_MPI_TYPE": "pmix"}
     assert _env.without_job(login) == login
     assert _env.without_job({**login, "SLURM_JOB_ID": "7"}) == site
-    assert _env.without_job({**login, "SLURM_JOB_ID": "7", "OMPI_COMM_WORLD_RANK": "0"}) == {}
+    for rank in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
+        assert _env.without_job({**login, "SLURM_JOB_ID": "7", rank: "0"}) == {}
 
 
 def test_without_slurm_the_local_cluster_is_found(
