@@ -25,6 +25,7 @@ class _Head(msgspec.Struct, gc=False):
     t: str = ""
     steps: int | None = None
     group: str = VALIDATION
+    time: float | None = None
 
 
 _head = msgspec.json.Decoder(_Head).decode
@@ -51,26 +52,31 @@ class LineFacts(NamedTuple):
         steps: Those of metrics of which nothing else is needed.
         records: All other records.
         malformed: Whether there are more, which lack what folds rely on.
+        time: When the last record was made, in seconds since 1970; None where that is not said.
     """
 
     steps: Sequence[int]
     records: Sequence[dict[str, Any]] = ()
     malformed: bool = False
+    time: float | None = None
 
 
 def line_facts(line: bytes) -> LineFacts:
     """What folds need of a line, or CorruptRecord."""
     raw = checked(line)
     is_block = raw[:1] == _BLOCK
+    time = None
     try:
-        found = list(map(_needed_alone, _heads(raw) if is_block else (_head(raw),)))
+        heads = _heads(raw) if is_block else [_head(raw)]
+        found = list(map(_needed_alone, heads))
+        time = heads[-1].time if heads else None
     except msgspec.DecodeError:  # one of another shape
         found = list(map(_step_alone, _split(raw)))
     steps = [step for step in found if step is not None]
     if len(steps) == len(found):
-        return LineFacts(steps)
+        return LineFacts(steps, time=time)
     others = (part for part, step in zip(_split(raw), found, strict=True) if step is None)
-    return _well_formed(steps, list(map(decode_record, others)))
+    return _well_formed(steps, list(map(decode_record, others)), time)
 
 
 def _needed_alone(head: _Head) -> int | None:
@@ -96,9 +102,11 @@ def _split(raw: bytes) -> list[bytes]:
         raise CorruptRecord(f"not JSON: {error}") from None
 
 
-def _well_formed(steps: Sequence[int], records: Sequence[dict[str, Any]]) -> LineFacts:
+def _well_formed(
+    steps: Sequence[int], records: Sequence[dict[str, Any]], time: float | None
+) -> LineFacts:
     sound = [record for record in records if well_formed(record)]
-    return LineFacts(steps, sound, len(sound) < len(records))
+    return LineFacts(steps, sound, len(sound) < len(records), time)
 
 
 def line_rows(line: bytes, run: int = 1, group: str | None = None) -> list[MetricRow]:

@@ -56,6 +56,7 @@ class PartialLog(msgspec.Struct):
     records: list[dict[str, Any]] = []
     steps: array[int] = msgspec.field(default_factory=lambda: array("q"))
     problems: list[Problem] = []
+    time: float | None = None  # of its last record
 
     def read_new(self, name: str, limit: int | None) -> list[Problem]:
         """Take in what is new; returns what may be whole the next time."""
@@ -72,6 +73,7 @@ class PartialLog(msgspec.Struct):
         found = line_facts(line)
         self.steps.extend(found.steps)
         self.records += found.records
+        self.time = found.time or self.time
         if found.malformed:
             self.problems.append(Problem(name, offset, MALFORMED))
 
@@ -95,6 +97,7 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None, cache: ReadCache) ->
         end=run.end,
         records=log.records,
         other_steps=log.steps,
+        last_time=log.time,
         problems=[*log.problems, *torn],
     )
 

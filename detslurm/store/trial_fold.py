@@ -11,6 +11,7 @@ import msgspec
 from detslurm._states import (
     INVALID_HP,
     KILLED_BY_SIGNAL,
+    LOST,
     OUT_OF_OPS,
     RESTART,
     TERMINAL,
@@ -60,6 +61,7 @@ class RunFacts(msgspec.Struct, kw_only=True):
     end: dict[str, Any] | None = None
     records: Sequence[dict[str, Any]] = ()
     other_steps: Sequence[int] = ()
+    last_time: float | None = None
     problems: Sequence[Problem] = ()
 
     @property
@@ -116,6 +118,9 @@ def trial_view(
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
+    shown = list(map(_run_view, runs))
+    if shown and last is None and newest.end is None and context.lost is not None:
+        shown[-1] = _run_view(msgspec.structs.replace(newest, end=_lost_end(context.lost)))
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
         id=trial_id,
@@ -126,7 +131,7 @@ def trial_view(
         seed=drawn.get("seed"),
         continues=(drawn.get("continued") or {}).get("trial"),
         started=runs[0].start.get("time") if runs else None,
-        ended=_end_time(runs, last) if finished else None,
+        ended=_end_time(shown, last) if finished else None,
         run_count=len(runs),
         restarts=sum(map(_used_restart, runs)),
         steps=_steps(logs, limits, validations, checkpoints),
@@ -138,7 +143,7 @@ def trial_view(
         latest_checkpoint=_latest_checkpoint(checkpoints),
         best_validation=best_of(validations, context.smaller_is_better),
         last_validation=validations[-1] if validations else None,
-        runs=tuple(map(_run_view, runs)),
+        runs=tuple(shown),
         checkpoints=checkpoints,
         metadata=_latest(runs, "run_metadata", "data") or {},
         alerts=tuple(_alert(run.number, r) for run in runs for r in _of_kind(run, "alert")),
@@ -201,9 +206,13 @@ def _state(
     return ("PAUSED" if context.desired.paused or resting else "QUEUED"), reason
 
 
-def _end_time(runs: Sequence[RunFacts], last: dict[str, Any] | None) -> float | None:
-    word = last or (runs[-1].end if runs else None) or {}
-    return word.get("time")
+def _end_time(runs: Sequence[RunView], last: dict[str, Any] | None) -> float | None:
+    return last.get("time") if last is not None else runs[-1].ended if runs else None
+
+
+def _lost_end(reason: str) -> dict[str, Any]:
+    """Stands for the end record that a run has not left, whose job is gone for good."""
+    return {"outcome": LOST, "reason": reason}
 
 
 def _alert(run: int, record: dict[str, Any]) -> AlertView:
@@ -340,10 +349,13 @@ def _steps(
 
 def _run_view(run: RunFacts) -> RunView:
     end = run.end or {}
+    started, ended = run.start.get("time"), end.get("time")
+    if end.get("outcome") == LOST:  # whoever found that out did so later, by hours
+        ended = run.last_time or started
     return RunView(
         number=run.number,
-        started=run.start.get("time"),
-        ended=end.get("time"),
+        started=started,
+        ended=ended,
         outcome=end.get("outcome"),
         reason=end.get("reason"),
         exit_code=end.get("exit_code"),

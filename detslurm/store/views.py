@@ -94,7 +94,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: Its number, from 1.
         started: When it began, in seconds since 1970.
-        ended: When it ended, in seconds since 1970; None while it goes on.
+        ended: When it ended, in seconds since 1970, by the last record of one that was lost; None
+            while it goes on.
         outcome: How it ended, such as "completed" or "preempted"; None while it goes on.
         reason: Why it ended so, in a sentence.
         exit_code: The exit code of its entrypoint.

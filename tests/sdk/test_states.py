@@ -10,7 +10,7 @@ import pytest
 from detslurm.sdk.experiments import listing
 from detslurm.sdk.experiments import snapshot as snapshot_module
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
-from detslurm.store import ExperimentDir, NotFound, RunLog, fold_facts
+from detslurm.store import ExperimentDir, NotFound, RunLog, compact, fold_facts
 from tests.sdk.scenes import Scene
 
 
@@ -185,6 +185,9 @@ def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) ->
             "job 7 ended: NODE_FAIL; it has no end record; `detslurm e activate 1` queues it again"
         )
         assert trial.experiment.state == "ERROR"
+        (run,) = trial.view.runs
+        assert (run.outcome, run.ended) == ("lost", run.started), "no duration grows on"
+        assert trial.row.ended == trial.experiment.view.ended == run.ended is not None
     assert scene.warnings == [f"experiment 1: {later.row.end_reason}"]
 
 
@@ -317,3 +320,24 @@ def test_checkpoints_and_metrics_come_with_the_trial(scene: Scene) -> None:
     columns = trial.metrics("validation", ["loss"])
     assert (columns.steps, columns.metrics) == ([1, 2, 3, 4], {"loss": [0.9, 0.8, 0.7, 0.6]})
     assert trial.metrics("training") == ([], {})
+
+
+def test_metrics_are_floats_in_lists_before_and_after_the_trial_ends(scene: Scene) -> None:
+    """Whether they are read from the logs or from the compacted file: code that works while a
+    trial runs must not break on its end."""
+    experiment = scene.experiment()
+    running = scene.run(experiment)
+    with RunLog.open(running.records_path(1)) as log:
+        for step, loss in ((1, 3), (2, 10**400), (3, 0.5)):
+            metrics = {"loss": loss, "epoch": step}
+            log.append({"t": "metrics", "group": "training", "steps": step, "metrics": metrics})
+    trial = scene.client.trial(1)
+    for _ in range(2):
+        found = trial.metrics("training")
+        assert repr(found.steps) == "[1, 2, 3]"
+        assert repr(found.metrics) == "{'loss': [3.0, inf, 0.5], 'epoch': [1.0, 2.0, 3.0]}"
+        frame = trial.metrics_frame("training")
+        assert [str(kind) for kind in frame.dtypes] == ["int64", "int64", "float64", "float64"]
+        running.write_end(1, {"outcome": "completed"})
+        compact(experiment)
+    assert running.metrics_path.is_file()

@@ -117,6 +117,27 @@ def test_states_of_trials(outcomes: list[Any], context: dict[str, Any], state: s
     assert view(*ended(*outcomes), **context).state == state
 
 
+@pytest.mark.parametrize("context", [{}, {"desired": DesiredState(stopping="kill")}])
+def test_a_run_without_an_end_record_ended_with_its_last_one(context: dict[str, Any]) -> None:
+    """Where its job is gone for good: no duration grows on, and the run is not shown as running."""
+    run = RunFacts(number=1, start={"time": 1.0}, last_time=70.0)
+    found = view(run, lost="NODE_FAIL", **context)
+    assert found.ended == found.runs[0].ended == 70.0
+    assert (found.runs[0].outcome, found.runs[0].reason) == ("lost", "NODE_FAIL")
+    assert view(run, **context).runs[0].ended is None
+    silent = RunFacts(number=1, start={"time": 1.0})
+    assert view(silent, lost="NODE_FAIL").runs[0].ended == 1.0
+
+
+def test_a_run_that_was_found_lost_ended_before_that() -> None:
+    """The next run may begin hours later."""
+    lost = RunFacts(
+        number=1, start={"time": 1.0}, end={"outcome": "lost", "time": 9e4}, last_time=7.0
+    )
+    found = view(lost, RunFacts(number=2, start={"time": 9e4}))
+    assert [run.ended for run in found.runs] == [7.0, None]
+
+
 INTENTS = st.sampled_from(["pause", "activate", "cancel", "kill", "archive", "unarchive"])
 
 

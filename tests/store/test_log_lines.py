@@ -55,6 +55,7 @@ def test_a_block_says_what_its_records_say(records: list[dict[str, Any]]) -> Non
     assert [s for one in alone for s in one.steps] == list(together.steps)
     assert repr([r for one in alone for r in one.records]) == repr(list(together.records))
     assert any(one.malformed for one in alone) == together.malformed
+    assert together.time == alone[-1].time
     rows = [row for line in _lines(records) for row in line_rows(line)]
     assert repr(rows) == repr(line_rows(_block(records)))
 
