@@ -43,7 +43,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
     training goes on from one to the next: each is completed, with a checkpoint, by the first
     validation at or after its length.
 
-    Put it behind all callbacks that stop training or change what is trained.
+    Put it behind all callbacks that stop training or change what is trained. It is for one `fit()`.
 
     Args:
         core_context: What `detslurm.core.init()` gave.
@@ -59,6 +59,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             none but when leaving and at the end of training.
 
     Raises:
+        RuntimeError: From a second `fit()` with it, which no checkpoint could be told from.
         ValueError: If a period is neither "epoch" nor a number of at least 1, or
             `checkpoint_epochs` is negative.
 
@@ -106,7 +107,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         self._before = self._batches = 0  # trained before this epoch, and by now
         self._saved_at = 0
         self._leaves = False
-        self._is_fitting = False
+        self._is_fitting = self._is_used = False
 
     def save_model(self, model: Model, path: Path, distributed: DistributedContext) -> None:
         """Save the model to a checkpoint: override it where more than its weights is needed.
@@ -131,6 +132,12 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Load the checkpoint that training goes on from."""
+        if self._is_used:
+            raise RuntimeError(
+                "this DeterminedCallback has been in a fit(): the next run of the trial could not"
+                " tell in which of several it goes on. Train in one fit() with more epochs"
+            )
+        self._is_used = True
         model = self.model
         self._first_epoch, self._leaves, self._is_fitting = model._initial_epoch, False, True
         self._per_epoch = self.params.get("steps") or self._per_epoch
@@ -148,13 +155,15 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         """Report the period's metrics; save and stop where the trial is to leave."""
-        before, self._batches = self._batches, self._before + batch + 1
         period, length = self._period, self._per_epoch
+        # With `steps_per_execution` Keras counts the last ones of an epoch as if they were whole.
+        trained = batch + 1 if length is None else min(batch + 1, length)
+        before, self._batches = self._batches, self._before + trained
         if period and self._is_chief and self._batches // period > before // period:
             self._reports.report("training", self._batches, logs or {})
         if self._is_test:
             self.model.stop_training = True
-        elif (length is None or batch + 1 < length) and self._core.preempt.should_preempt():
+        elif trained != length and self._core.preempt.should_preempt():
             self._leave()
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -181,7 +190,11 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             # Before it is saved: from that checkpoint training would go on without the validation.
             self._goal.complete(validation)
             self._follow_goal()
-        if completes or (self._checkpoint_epochs and self._epochs % self._checkpoint_epochs == 0):
+        # The last one here: Keras may change the weights before `on_train_end`, to averaged ones or
+        # to those of the best epoch, and this validation is not of these.
+        is_last = self.model.stop_training or self._epochs == self.params["epochs"]
+        period = self._checkpoint_epochs
+        if completes or is_last or (period and self._epochs % period == 0):
             self._save()
         if self._core.preempt.should_preempt():
             self._leave()
@@ -208,13 +221,18 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             state = json.loads(file.read_text()) if file.exists() else {}
             self.load_model(model, path, self._core.distributed)
         is_own = state.get("continue_id") == self._continue_id
-        if rate is not None and not is_own:  # hyperparameters may be others than that trial's
-            with suppress(TypeError):  # a schedule, which no checkpoint has
+        trial = info.trial if (info := get_cluster_info()) is not None else None
+        has_same_hparams = trial is not None and trial.continues and not trial._hparams_changed
+        if rate is not None and not (is_own or has_same_hparams):
+            with suppress(
+                TypeError, AttributeError
+            ):  # schedules and functions: no checkpoint has them
                 optimizer.learning_rate = rate
-        info = get_cluster_info()
-        if is_own or (state and info is not None and info.trial._steps_completed):
+        if is_own or (state and trial is not None and trial._steps_completed):
             self._epochs, self._batches = state["epochs"], state["batches"]
             self._saved_at, model._initial_epoch = self._batches, self._epochs
+        elif optimizer is not None:  # schedules begin anew, too
+            getattr(optimizer, "inner_optimizer", optimizer)._iterations.assign(0)
 
     def _save(self) -> None:
         """Store a checkpoint, unless there is one of this batch. All ranks call."""

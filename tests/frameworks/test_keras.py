@@ -1,0 +1,41 @@
+"""What a training with Keras goes on with, and what its checkpoints are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.beside import keras
+
+__all__ = ["keras"]
+
+SCRIPT = Path(__file__).with_name("keras_fits.py")
+
+
+def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
+    """In one process, for Keras takes seconds to import."""
+    env = {**os.environ, "PYTHONPATH": f"{keras}:{SCRIPT.parents[2]}", "DETSLURM_TRACK": "0"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path)],
+        env={**env, "KERAS_BACKEND": "torch"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    rates = {name: one["rates"] for name, one in found.items()}
+    assert rates["first"] == [0.1, 0.001]
+    assert rates["continued"] == [0.001], "the same hyperparameters: from the checkpoint"
+    assert rates["changed"] == rates["copied"] == [0.1], "others: those of this trial"
+    assert rates["warm"] == [0.05, 0.025], "it counts from 0, and so does its schedule"
+    assert rates["called"] == [0.05, 0.05]
+    assert found["several"]["steps"] == [10, 20], "what Keras counts beyond an epoch is not trained"
+    for name, one in found.items():  # each is rated with a validation of its own weights
+        for rated, own in one["rated"].values():
+            assert own == pytest.approx(rated, rel=1e-5), name
+    assert list(found["restored"]["saved"]) == ["20"]
+    assert list(found["averaged"]["saved"]) == ["20"]
