@@ -165,13 +165,11 @@ def test_other_trainers(desk: Desk, cluster: Cluster, name: str) -> None:
     for old, new in {} if ON_CPU else for_gpu.items():
         assert old in script
         script = script.replace(old, new)
-    variables = "CUBLAS_WORKSPACE_CONFIG=:4096:8, XLA_PYTHON_CLIENT_PREALLOCATE=false"
-    config = """\
-        hyperparameters:
-          {learning_rate: 0.05, hold: 0, hold_validation: 99, two: false, logger: true,
-          period: epoch}
-        max_restarts: 0
-        """
+    variables = (
+        "CUBLAS_WORKSPACE_CONFIG=:4096:8, XLA_PYTHON_CLIENT_PREALLOCATE=false, "
+        "XLA_FLAGS=--xla_gpu_deterministic_ops=true"
+    )
+    config = module.CONFIG.replace("{value}", "0.05").replace("{path}", "")
     project = desk.project(script, config)
     more = (
         f"environment.environment_variables=[{variables}, KERAS_BACKEND={backend}]",
