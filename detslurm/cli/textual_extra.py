@@ -4,12 +4,13 @@ from __future__ import annotations
 
 
 def check_textual(command: str, otherwise: str) -> None:
-    """Raise LifecycleError where textual or a terminal is missing.
+    """Raise LifecycleError where textual is missing, or a terminal on which it can draw.
 
     Args:
         command: The command.
         otherwise: What prints the same without a terminal, as the beginning of a sentence.
     """
+    import codecs
     import os
     import sys
     from importlib.util import find_spec
@@ -25,3 +26,8 @@ def check_textual(command: str, otherwise: str) -> None:
     there = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
     if not there or os.environ.get("TERM", "dumb") == "dumb":
         raise LifecycleError(f"{command} needs a terminal; {otherwise}")
+    if codecs.lookup(sys.stderr.encoding).name != "utf-8":
+        raise LifecycleError(
+            f"{command} draws with characters that {sys.stderr.encoding}, the locale's encoding,"
+            f" has not; where the terminal shows UTF-8, set PYTHONUTF8=1; {otherwise}"
+        )

@@ -123,7 +123,7 @@ def install_ondemand(directory: Path | None) -> Document:
     """
     import os
 
-    from detslurm.look.ondemand import default_directory, doubts, install
+    from detslurm.look.ondemand import default_directory, doubts, failure, install
     from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
 
     place = (directory or default_directory()).absolute()
@@ -131,7 +131,7 @@ def install_ondemand(directory: Path | None) -> Document:
     # What nobody has chosen is a directory at home, of which each user has another.
     store = None if for_all and root_origin() == DEFAULT_ORIGIN else client().store.path
     done = install(place, store, os.environ)
-    for text in doubts(place, store, for_all=for_all):
+    for text in filter(None, (failure(place), *doubts(place, store, for_all=for_all))):
         note(f"warning: {text}")
     what = "wrote" if done.changed else "nothing to change in"
     shown = store or "each user's own store, ~/detslurm"

@@ -144,7 +144,7 @@ class Execution:
     def _clear_nodes(self, number: int) -> None:
         """End what the run has left, where no agent of a next one comes to do it."""
         place = [str(self._intents.experiment.path), str(self._trial.id), str(number)]
-        argv = [sys.executable, "-m", "detslurm.exec.orphans", *place]
+        argv = [sys.executable, "-P", "-m", "detslurm.exec.orphans", *place]
         with contextlib.suppress(SlurmError, OSError, subprocess.TimeoutExpired):
             step = self._allocation.step_command(argv)
             subprocess.run(step, stdin=subprocess.DEVNULL, timeout=_CLEARING, check=False)

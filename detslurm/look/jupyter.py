@@ -15,7 +15,8 @@ from typing import Any
 def server() -> dict[str, Any]:
     """Return what jupyter-server-proxy wants to know; the entry point of that group."""
     return {
-        "command": [sys.executable, "-m", "detslurm.look.jupyter", "{unix_socket}"],
+        # Without -P a module in the folder of the notebook takes the place of any other.
+        "command": [sys.executable, "-P", "-m", "detslurm.look.jupyter", "{unix_socket}"],
         "unix_socket": True,
         "timeout": 60,
         "absolute_url": False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,12 +46,13 @@ def load_source(name, path):
     return module
 """
 
-# The portal's own Python is older than ours, and its environment is not that of a login.
+# The portal's own Python is older than ours, and its environment is not that of a login, nor of a
+# module which says where ours finds its libraries.
 _PYTHON = """\
 #!/bin/sh
 {exports}exec {python} "$@"
 """
-_CARRIED = (_env.SITE, "SLURM_CONF")
+_CARRIED = (_env.SITE, "SLURM_CONF", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 class InstalledApp(NamedTuple):
@@ -102,13 +104,37 @@ def _open_to_others(path: Path) -> bool:
         return False
 
 
+def failure(directory: Path) -> str | None:
+    """Return why an app that was written can't start, in a sentence; None if it can.
+
+    It is tried as the portal starts it, without what the shell of a login has set.
+
+    Args:
+        directory: The app's directory.
+    """
+    start = [str(directory / "bin" / "python"), "-c", "import detslurm.look.app"]
+    bare = {"PATH": os.defpath, "HOME": str(Path.home())}
+    try:
+        done = subprocess.run(
+            start, env=bare, cwd=directory, capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = str(error)
+    else:
+        if done.returncode == 0:
+            return None
+        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+    return f"the app can't start in the environment of a portal: {why}"
+
+
 def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> InstalledApp:
     """Write the app; what is there already as it should be stays untouched.
 
     Args:
         directory: The app's directory, made if it is missing.
         store: The store that it shows; None for that of each user who runs it.
-        environ: The environment whose settings it uses: the site profile, and where Slurm is.
+        environ: The environment whose settings it uses: the site profile, where Slurm is, and
+            where this Python finds its modules and libraries.
 
     Raises:
         OSError: If it can't be written.
@@ -131,9 +157,10 @@ def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> s
     settings = {name: environ[name] for name in _CARRIED if environ.get(name)}
     if store is not None:
         settings[_env.ROOT] = str(store)
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
     if sys.version_info >= (3, 12):
-        lines.append(f"export PYTHONPATH={shlex.quote(str(library))}\n")
+        searched = filter(None, (settings.get("PYTHONPATH"), str(library)))
+        settings["PYTHONPATH"] = os.pathsep.join(searched)
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in settings.items()]
     if squeue := shutil.which("squeue", path=environ.get("PATH")):
         lines.append(f'export PATH="$PATH":{shlex.quote(str(Path(squeue).parent))}\n')
     return _PYTHON.format(exports="".join(lines), python=shlex.quote(sys.executable))

@@ -31,8 +31,12 @@ def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[st
 
 
 def sacct_command(refs: Collection[str], since: float | None) -> list[str]:
-    """One sacct for all jobs; without an explicit start it would cover today only."""
-    start = "1970-01-02" if since is None else f"uts{max(0, int(since) - 60)}"
+    """One sacct for all jobs; without an explicit start it would cover today only.
+
+    Jobs that ended before it are left out, by the controller's clock: a day is more than that and
+    the clock of who submitted can differ, and less than ids of jobs take to be used again.
+    """
+    start = "1970-01-02" if since is None else f"uts{max(0, int(since) - 86400)}"
     ids = ",".join(job_ids_of(refs))
     return [
         "sacct",

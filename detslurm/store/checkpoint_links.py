@@ -33,14 +33,18 @@ class Links(NamedTuple):
 
 
 def chosen(rows: Iterable[CheckpointRow], metric: str | None, *, smaller_is_better: bool) -> Links:
-    """The checkpoint with the best searcher metric, the earliest of equals, and the newest one."""
+    """The checkpoint with the best searcher metric, the earliest of equals, and the newest one.
+
+    Those of a trial come in their order, which the clocks of two nodes may not tell.
+    """
     whole = [row for row in rows if row.state == "COMPLETED"]
     rated = [
         (metric_rank(value, smaller_is_better), row)
         for row in whole
         if metric is not None and not math.isnan(value := row.metrics.get(metric, math.nan))
     ]
-    newest = max(whole, key=lambda row: (row.time or 0.0, row.steps), default=None)
+    last_ones = {row.trial: row for row in whole}.values()
+    newest = max(last_ones, key=lambda row: (row.time or 0.0, row.steps), default=None)
     best = min(rated, key=lambda pair: pair[0], default=None)
     return Links(_place(best[1]) if best else None, _place(newest) if newest else None)
 

@@ -192,7 +192,7 @@ def _best(row: TrialRow) -> Iterator[tuple[str, Any]]:
 
 
 def _seconds(started: float | None, ended: float | None) -> int | None:
-    return None if started is None or ended is None else round(ended - started)
+    return None if started is None or ended is None else round(max(ended - started, 0.0))
 
 
 # -- code ------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ _TRIAL_KEYS: Mapping[TrialSortBy, Callable[[TrialRow], Any]] = {
         row.last_validation.value if row.last_validation else None
     ),
     TrialSortBy.BATCHES_PROCESSED: lambda row: row.steps,
-    TrialSortBy.DURATION: lambda row: _duration(row),
+    TrialSortBy.DURATION: lambda row: duration(row.started, row.ended),
     TrialSortBy.RESTARTS: lambda row: row.restarts,
 }
 
@@ -49,10 +49,12 @@ def _best(row: TrialRow) -> float | None:
     return row.best_validation.value if row.best_validation else None
 
 
-def _duration(row: TrialRow) -> float | None:
-    if row.started is None:
+def duration(started: float | None, ended: float | None) -> float | None:
+    """For how many seconds something has gone on, until now or until it ended: never less than 0,
+    though the clocks of two machines differ; None where it has not begun."""
+    if started is None:
         return None
-    return (time.time() if row.ended is None else row.ended) - row.started
+    return max((time.time() if ended is None else ended) - started, 0.0)
 
 
 def ordered(

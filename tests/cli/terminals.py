@@ -18,9 +18,14 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\][^\x07]*\x07")
 
 
 def on_terminal(
-    *args: object, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
+    *args: object,
+    columns: int = 80,
+    lines: int = 24,
+    env: Mapping[str, str] | None = None,
+    errors: bool = False,
 ) -> str:
-    """What `detslurm ARGS` writes to a terminal of that size; the pager is `cat`."""
+    """What `detslurm ARGS` writes to a terminal of that size, with or without its errors; the pager
+    is `cat`."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     unset = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
@@ -28,8 +33,9 @@ def on_terminal(
     settings = {"TERM": "xterm-256color", "PAGER": "cat", **(env or {})}
     argv = [sys.executable, "-m", "detslurm.cli", *map(str, args)]
     with subprocess.Popen(
-        argv, stdin=child, stdout=child, stderr=subprocess.DEVNULL, env=known | settings
-    ) as process:
+        argv, stdin=child, stdout=child, stderr=child if errors else subprocess.DEVNULL,
+        env=known | settings,
+    ) as process:  # fmt: skip
         os.close(child)
         seen = b""
         while chunk := _read(parent):

@@ -21,6 +21,7 @@ from textual.widgets import Input, Static, Tree
 from detslurm.cli.checkpoint import browsing
 from detslurm.cli.checkpoint.browser import CheckpointBrowser
 from tests.cli.conftest import Detslurm
+from tests.cli.terminals import on_terminal
 from tests.cli.tmux import TmuxTerminal, needs_tmux
 from tests.sdk.scenes import Scene
 
@@ -185,6 +186,9 @@ def test_without_a_terminal_or_textual_it_says_what_to_do(
     result = detslurm("checkpoint", "browse")
     assert (result.status, result.out) == (1, "")
     assert "needs a terminal; `detslurm checkpoint list`" in result.err
+    env = {"PYTHONIOENCODING": "latin-1", "DETSLURM_ROOT": str(saved.root)}
+    said = on_terminal("checkpoint", "browse", env=env, errors=True, columns=300)
+    assert "set PYTHONUTF8=1; `detslurm checkpoint list`" in said
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install 'detslurm[tui]'" in detslurm("checkpoint", "browse").err
 

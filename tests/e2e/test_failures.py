@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -176,6 +177,10 @@ def test_the_runner_killed(desk: Desk, site: Cluster) -> None:
     runner = find_process(f"detslurm.exec.runner {desk.experiment(number).path} ")
     os.kill(runner, signal.SIGKILL)
     site.wait_state(desk.job(number), "FAILED")
+    shown = unwrap(desk.run("trial", "describe", str(desk.trial(number).id), "--json").stdout)
+    (run,) = shown["runs"]
+    assert shown["state"] == "ERROR" and run["outcome"] == "lost", "and it does not go on for ever"
+    assert shown["ended"] == run["ended"] >= run["started"]
     wait_for(lambda: not alive(pid), PATIENCE, "the code to be gone")
     described = desk.run("experiment", "describe", str(number)).stdout
     assert "ERROR" in described
@@ -315,6 +320,11 @@ def test_a_plain_scancel_is_the_end(desk: Desk, slurm: Cluster) -> None:
     pid_of_code(desk, number)
     desk.user.run("scancel", desk.job(number))
     desk.wait_for_state(number, "CANCELED")
+    # Who submitted may have a clock that is minutes ahead, and the job is found all the same.
+    code = "import sys, time; from detslurm.slurm import history; job = sys.argv[1];"
+    code += "print(history.ask([job], time.time() + 300, True)[job].state)"
+    asked = desk.user.run(sys.executable, "-c", code, desk.job(number))
+    assert asked.stdout.strip() == "CANCELLED"
     wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
     assert desk.outcomes(number) == ["killed"]
     assert slurm.job(desk.job(number))["Restarts"] == "0"

@@ -387,6 +387,20 @@ def test_a_local_disk_is_no_place_for_a_portal(
     assert text.startswith(f"the store, {tmp_path}, is on a disk of this machine (ext4)")
 
 
+def test_an_app_that_can_not_start_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In a portal nothing is set that a module has set here, unless the app carries it."""
+    place, modules = tmp_path / "app", tmp_path / "of a module"
+    (modules / "detslurm" / "look").mkdir(parents=True)
+    (modules / "detslurm" / "look" / "app.py").touch()
+    monkeypatch.setattr(sys, "executable", f"{sys.base_prefix}/bin/python3")
+    ondemand.install(place, None, {})
+    assert str(ondemand.failure(place)).endswith("No module named 'detslurm'")
+    ondemand.install(place, None, {"PYTHONPATH": str(modules)})
+    assert ondemand.failure(place) is None
+    (place / "bin" / "python").unlink()
+    assert "No such file" in str(ondemand.failure(place))
+
+
 def test_the_app_is_mended_where_it_was_changed(tmp_path: Path) -> None:
     """An older environment's wrapper is replaced, and a running app is told to start again."""
     place, store = tmp_path / "app", tmp_path / "store's $HOME"
@@ -414,9 +428,10 @@ def test_jupyter_starts_it_on_the_socket_that_it_names(env: Env, tmp_path: Path)
     entry = setup["options.entry_points"]["jupyter_serverproxy_servers"].strip()
     assert entry == "detslurm = detslurm.look.jupyter:server"
     settings, path = jupyter.server(), tmp_path / "jupyter.sock"
+    (tmp_path / "socketserver.py").write_text("raise SystemExit('a file of the notebook was run')")
     assert settings["unix_socket"] is True
     command = [word.format(unix_socket=path, port=0, base_url="/") for word in settings["command"]]
-    with subprocess.Popen(command, env={**os.environ, **env}) as process:
+    with subprocess.Popen(command, env={**os.environ, **env}, cwd=tmp_path) as process:
         try:
             wait_for(path.exists, 30, "the socket")
             assert "lively" in get(path, "/experiments/1/", Host="hub.example.org").text

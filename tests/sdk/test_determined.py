@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
+from detslurm.sdk.experiments.ordering import duration
 from detslurm.sdk.experiments.polling import first_trial
 from detslurm.sdk.trials.summary_metrics import _figures
 from detslurm.store import NotFound, RunLog
@@ -341,3 +343,10 @@ def test_the_least_of_a_metric_that_was_once_no_number() -> None:
         figures = _figures(values)
         assert (figures["min"], figures["max"]) == (0.5, 1.0)
     assert math.isnan(_figures([math.nan])["min"])
+
+
+def test_no_duration_is_negative() -> None:
+    """Clocks of a node and of the machine where one looks differ."""
+    assert duration(time.time() + 300, None) == duration(5.0, 3.0) == 0.0
+    assert duration(1.0, 3.5) == 2.5
+    assert duration(None, None) is None

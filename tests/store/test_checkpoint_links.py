@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from detslurm.storage import Storages
 from detslurm.store import ExperimentDir, RunLog, Store
@@ -18,9 +19,9 @@ from tests.store.faults import race
 
 
 def row(uuid: str, time: float, state: str = "COMPLETED", **metrics: float) -> CheckpointRow:
-    """A checkpoint of some trial."""
+    """A checkpoint of a trial of its own."""
     return CheckpointRow(
-        uuid=uuid, trial=1, run=1, steps=1, time=time, state=state, metrics=metrics
+        uuid=uuid, trial=ord(uuid), run=1, steps=1, time=time, state=state, metrics=metrics
     )
 
 
@@ -50,6 +51,14 @@ def test_the_best_and_the_newest_of_what_is_whole(
 ) -> None:
     """Without a validation at its step none is the best; deleted ones are neither."""
     assert chosen(rows, "loss", smaller_is_better=smaller) == links
+
+
+def test_the_newest_of_a_trial_is_its_last_whatever_clocks_say() -> None:
+    """One node's clock may be minutes ahead of the next one's."""
+    first = row("a", 900.0)
+    second = structs.replace(row("a", 700.0), uuid="b", run=2, steps=2)
+    for other, newest in (row("c", 650.0), "b"), (row("c", 800.0), "c"):
+        assert chosen([first, second, other], None, smaller_is_better=True).latest == newest
 
 
 def _save(made: ExperimentDir, base: Path, uuid: str, step: int, loss: float) -> None:

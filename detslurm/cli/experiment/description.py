@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -115,10 +114,10 @@ def _curve(experiment: Experiment) -> str:
 
 def _elapsed(view: ExperimentView) -> str:
     from detslurm.cli.output.human import human_time
+    from detslurm.sdk.experiments.ordering import duration
 
-    if view.started is None:
-        return ""
-    return human_time((view.ended or time.time()) - view.started)
+    seconds = duration(view.started, view.ended)
+    return "" if seconds is None else human_time(seconds)
 
 
 def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:

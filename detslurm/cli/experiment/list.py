@@ -31,11 +31,8 @@ STATES = (
 def _duration(row: ExperimentRow) -> str:
     from detslurm.cli.output.human import human_time
 
-    if row.started is None:
-        return ""
-    import time
-
-    return human_time((row.ended or time.time()) - row.started)
+    seconds = _seconds(row)
+    return "" if seconds is None else human_time(seconds)
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -238,6 +235,6 @@ def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> li
 
 
 def _seconds(row: ExperimentRow) -> float | None:
-    import time
+    from detslurm.sdk.experiments.ordering import duration
 
-    return None if row.started is None else (row.ended or time.time()) - row.started
+    return duration(row.started, row.ended)
