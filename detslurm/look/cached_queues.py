@@ -83,7 +83,7 @@ class CachedQueues(Queues):
             self._asking.join(self._patience)
         known, covered, _ = self._answer
         unknown = {job_ref.cluster for job_ref in (sure | more) - covered}
-        return QueueSnapshot(known.jobs, known.unreachable | unknown)
+        return known._replace(unreachable=known.unreachable | unknown)
 
     @property
     def _is_asking(self) -> bool:
@@ -91,10 +91,11 @@ class CachedQueues(Queues):
 
     def _ask(self, sure: frozenset[JobRef], more: frozenset[JobRef], since: float | None) -> None:
         warnings: list[str] = []
+        began = time.time()
         try:
             queues = Queues(self.cluster, warnings.append)
             found = queues.query(sure, since=since, queue_only=more)
-            self._answer = _Answer(found, sure | more, tuple(warnings))
+            self._answer = _Answer(found._replace(asked=began), sure | more, tuple(warnings))
         finally:
             # One that takes long to refuse is left alone for as long as one that answers.
             self._asked_at = self._clock()

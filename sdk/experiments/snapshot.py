@@ -71,6 +71,7 @@ class ExperimentSnapshot:
     problems: tuple[Problem, ...] = ()
     job_statuses: dict[int, JobStatus] = field(default_factory=dict)
     known_runs: dict[int, int] = field(default_factory=dict)  # by trial, when the queue was asked
+    queue_asked: float | None = None  # where the answer is an older one
     message: str | None = None
     heartbeats: unmanaged.Heartbeats = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
@@ -95,7 +96,7 @@ class ExperimentSnapshot:
         jobs = {
             job_ref: job for job_ref, job in queue.jobs.items() if job_ref not in self.foreign_jobs
         }
-        return QueueSnapshot(jobs, queue.unreachable)
+        return queue._replace(jobs=jobs)
 
     @property
     def view(self) -> ExperimentView:
@@ -241,7 +242,10 @@ class ExperimentSnapshot:
             return view
         if view.run_count > self.known_runs.get(view.id, 0):
             return view  # the job has begun since it was seen in the queue
-        if status.job_ref is None or view.runs[-1].job.get("ref") != status.job_ref.ref:
+        newest = view.runs[-1]
+        if self.queue_asked is not None and (newest.started or 0.0) > self.queue_asked:
+            return view  # the same, by the clock of its node
+        if status.job_ref is None or newest.job.get("ref") != status.job_ref.ref:
             return view
         state = "PAUSED" if self.facts.desired.paused else "QUEUED"
         return msgspec.structs.replace(view, state=state)
@@ -305,6 +309,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         one.known_runs = {row.id: row.run_count for row in one.trials.values()}
     queue = queues.query(every, since=since, queue_only=workers)
     for one in found:
+        one.queue_asked = queue.asked
         if one.never_queued:
             continue
         if _is_live_search(one):

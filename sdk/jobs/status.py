@@ -50,10 +50,14 @@ class JobStatus:
 
 
 class QueueSnapshot(NamedTuple):
-    """The answer of the queues: jobs by reference, and the clusters that did not answer."""
+    """The answer of the queues: jobs by reference, and the clusters that did not answer.
+
+    `asked` says when it was asked for, in seconds since 1970, where that is not just now.
+    """
 
     jobs: Mapping[JobRef, JobInfo]
     unreachable: frozenset[str] = frozenset()
+    asked: float | None = None
 
 
 def job_refs(jobs: Iterable[Job]) -> dict[int, JobRef]:

@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+import time
 from base64 import b64encode
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -264,6 +265,27 @@ def test_the_queue_is_asked_every_half_minute_whoever_looks(
     clock.now += 3
     assert [ask(pages, path).status for path in paths] == [200] * 4
     assert scene.queue.queries == [["8", "9"]] * 2
+
+
+def test_a_job_that_begins_runs_though_the_queue_was_asked_before(
+    pages: WSGIApplication, scene: Scene, clock: Clock
+) -> None:
+    """A run of its trial says so; one that was there when the job waited died with its node."""
+    path = "/experiments/2/snapshot.json"
+
+    def state() -> str:
+        (trial,) = json.loads(ask(pages, path).body)["experiments"][0]["trials"]
+        return str(trial["state"])
+
+    scene.queue.put("8", "PENDING")
+    assert state() == "QUEUED"
+    trial = scene.store.experiment(2).trial(2)
+    trial.open_run({"time": time.time(), "job": {"cluster": scene.queue.name, "ref": "8"}})
+    clock.now += 5
+    assert state() == "RUNNING"
+    assert len(scene.queue.queries) == 1
+    clock.now += 30
+    assert state() == "QUEUED"
 
 
 def test_a_queue_that_does_not_answer_is_named_and_left_alone(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from detslurm.look.document import Snapshot
+from detslurm.look.packing import packed
 from detslurm.look.report import page
 from detslurm.look.snapshot import encode
 from tests.cluster.waiting import wait_for
@@ -233,16 +237,20 @@ def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
     quiet(any_browser)
 
 
-def test_a_trial_drawn_again_leaves_no_plots_behind(chromium: Browser, tmp_path: Path) -> None:
-    """A page that is open for days draws it at all news: what was drawn before lets go of its
-    data, which else the window's listeners would keep."""
+def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path) -> None:
+    """What was drawn lets go of its data, which else the window's listeners would keep on a page
+    that is open for days. A trial's own page draws into the plots that it has."""
     shown(chromium, document(trials=2), tmp_path)
     plots = "document.querySelectorAll('#trial .part-metrics .js-plotly-plot')"
-    chromium.js(f"location.hash = '#trial-{ids(chromium)[0]}'; window.seen = []")
-    for label in ("Compare", "Don't compare") * 3:
+    chromium.js("window.seen = []")
+    for trial in ids(chromium) * 3:
+        chromium.js(f"location.hash = '#trial-{trial}'")
+        chromium.wait_for(f"document.querySelector('#trial h2')?.textContent === 'Trial {trial}'")
         chromium.wait_for(f"{plots}.length > 0")
         chromium.js(f"window.seen.push(...{plots})")
-        press(chromium, "#trial button", label)
+        press(chromium, "#trial button", "Compare")
+        assert chromium.js(f"return [...{plots}].every((plot) => window.seen.includes(plot))")
+        press(chromium, "#trial button", "Don't compare")
     gone = "window.seen.filter((plot) => !plot.isConnected)"
     assert chromium.js(f"return {gone}.length") >= 6
     assert chromium.js(f"return {gone}.filter((plot) => plot.data).length") == 0
@@ -341,8 +349,11 @@ class _Server(BaseHTTPRequestHandler):
 
     html = b""
     news = b""
+    hangs = False
 
     def do_GET(self) -> None:
+        if self.path.endswith(".json"):
+            wait_for(lambda: not self.hangs, 60, "the end of the hang")
         self.send_response(200 if self.news or not self.path.endswith(".json") else 503)
         self.end_headers()
         self.wfile.write(self.news if self.path.endswith(".json") else self.html)
@@ -351,39 +362,91 @@ class _Server(BaseHTTPRequestHandler):
         pass
 
 
-def test_a_live_page_follows_and_says_when_nobody_answers(chromium: Browser) -> None:
-    """It keeps what the reader chose, and asks nobody but the server that it is from."""
+@contextmanager
+def serving(browser: Browser, first: Snapshot) -> Iterator[str]:
+    """A live page of this document, open in a browser; its news come from `_Server.news`."""
     # Its clock is made to run a hundred times as fast.
     fast = "<script>const slow = setTimeout; setTimeout = (f, t) => slow(f, t / 100)</script>"
-    text = page(document(trials=3), live=True)
+    text = page(first, live=True)
     _Server.html = text.replace("<meta http-equiv", f"{fast}<meta http-equiv", 1).encode()
-    _Server.news = encode(document(trials=3))
+    _Server.news = encode(packed(first))
     with HTTPServer(("127.0.0.1", 0), _Server) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
             home = f"http://127.0.0.1:{server.server_port}/"
-            chromium.requests.clear()
-            chromium.open(home)
-            chromium.wait_for("document.querySelectorAll('[data-trial]').length === 3")
-            chromium.click("[data-trial='2'] input")
-            chromium.js("document.querySelector('#summary .card > summary').click()")
-            chromium.js("window.lists = [...document.querySelectorAll('select, [type=range]')]")
-            _Server.news = encode(document(trials=5))
-            chromium.wait_for("document.querySelectorAll('[data-trial]').length === 5")
-            assert chromium.js("return document.querySelector('[data-trial=\"2\"] input').checked")
-            # A list that is open closes, and a slider stops, when its element is replaced.
-            assert chromium.js("return window.lists.length") > 4
-            assert chromium.js("return window.lists.every((one) => one.isConnected)")
-            assert not chromium.js("return document.querySelector('#summary .card').open")
-            _Server.news = b""
-            notice = "document.querySelector('#page > .warning')"
-            chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('503')")
-            _Server.news = encode(document(trials=4))
-            chromium.wait_for(f"{notice}.hidden")
-            chromium.open("about:blank")
+            browser.requests.clear()
+            browser.open(home)
+            yield home
+            browser.open("about:blank")
         finally:
             server.shutdown()
             thread.join()
+
+
+def test_news_leave_a_trials_page_as_its_reader_has_it(chromium: Browser) -> None:
+    """What is scrolled, zoomed and unfolded; only what has changed is made anew."""
+
+    def at(points: int, lines: int) -> Snapshot:
+        made = document(trials=4, points=points)
+        trials = made.experiments[0].trials
+        log = [f"line {number}" for number in range(lines)]
+        curves = [replace(trials[3].curves[0], metric=f"{number:02}") for number in range(14)]
+        trials[3] = replace(trials[3], log_tail=log, curves=curves)
+        return made
+
+    log = "document.querySelector('#trial .part-log pre')"
+    plot = "document.querySelector('#trial .part-metrics .js-plotly-plot')"
+    with serving(chromium, at(100, 90)):
+        chromium.wait_for("document.querySelectorAll('[data-trial]').length === 4")
+        chromium.js("location.hash = '#trial-4'")
+        chromium.wait_for(plot)
+        press(chromium, "#trial button", "Show 2 more plots")
+        chromium.js("document.querySelector('#trial .part-configuration summary').click()")
+        chromium.js(f"{log}.scrollTo(0, 40); Plotly.relayout({plot}, {{'xaxis.range': [10, 20]}})")
+        chromium.js(f"window.had = [{log}, {plot}, {plot}.data[0].x.length]")
+        _Server.news = encode(packed(at(150, 90)))
+        chromium.wait_for(f"{plot}.data[0].x.length > had[2]")
+        assert chromium.js(f"return [{log} === had[0], {plot} === had[1]]") == [True, True]
+        assert chromium.js(f"return {log}.scrollTop") == 40
+        assert chromium.js(f"return {plot}.layout.xaxis.range") == [10, 20]
+        figures = "document.querySelectorAll('#trial .part-metrics figure').length"
+        assert chromium.js(f"return {figures}") == 14
+        assert chromium.js(
+            "return document.querySelector('#trial .part-configuration details').open"
+        )
+        _Server.news = encode(packed(at(150, 95)))
+        chromium.wait_for(f"{log}.textContent.includes('line 94')")
+        assert chromium.js(f"return {log}.scrollTop") == 40
+        chromium.js(f"{log}.scrollTo(0, 1e6)")
+        _Server.news = encode(packed(at(150, 99)))
+        chromium.wait_for(f"{log}.textContent.includes('line 98')")
+        end = f"{log}.scrollTop + {log}.clientHeight >= {log}.scrollHeight - 1"
+        assert chromium.js(f"return {end}"), "who follows a log goes on to see its end"
+
+
+def test_a_live_page_follows_and_says_when_nobody_answers(chromium: Browser) -> None:
+    """It keeps what the reader chose, and asks nobody but the server that it is from."""
+    with serving(chromium, document(trials=3)) as home:
+        chromium.wait_for("document.querySelectorAll('[data-trial]').length === 3")
+        chromium.click("[data-trial='2'] input")
+        chromium.js("document.querySelector('#summary .card > summary').click()")
+        chromium.js("window.lists = [...document.querySelectorAll('select, [type=range]')]")
+        _Server.news = encode(document(trials=5))
+        chromium.wait_for("document.querySelectorAll('[data-trial]').length === 5")
+        assert chromium.js("return document.querySelector('[data-trial=\"2\"] input').checked")
+        # A list that is open closes, and a slider stops, when its element is replaced.
+        assert chromium.js("return window.lists.length") > 4
+        assert chromium.js("return window.lists.every((one) => one.isConnected)")
+        assert not chromium.js("return document.querySelector('#summary .card').open")
+        _Server.news = b""
+        notice = "document.querySelector('#page > .warning')"
+        chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('503')")
+        _Server.news = encode(document(trials=4))
+        chromium.wait_for(f"{notice}.hidden")
+        _Server.hangs = True
+        chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('for a minute')")
+        _Server.hangs = False
+        chromium.wait_for(f"{notice}.hidden")
     asked = {one for one in chromium.requests if one.startswith("http")}
     assert asked == {home, f"{home}snapshot.json"}

@@ -22,6 +22,17 @@ export function keepingFolds(element, act) {
   folds().forEach((one) => { one.open = before.get(one.dataset.part) ?? one.open; });
 }
 
+// The same, and what can be scrolled in it stays where it was; who was at an end sees the new one.
+export function keepingPlaces(element, act) {
+  const boxes = () => [...element.querySelectorAll("pre, .scroll")];
+  const before = boxes().map((one) => [one.scrollTop, one.scrollLeft, one.scrollTop > 0 && one.scrollTop + one.clientHeight >= one.scrollHeight - 1]);
+  keepingFolds(element, act);
+  boxes().forEach((one, place) => {
+    const [top, left, atEnd] = before[place] ?? [0, 0];
+    one.scrollTo(left, atEnd ? one.scrollHeight : top);
+  });
+}
+
 function nameOf(element) {
   const label = element.ariaLabel ?? element.dataset.column ?? element.closest("label")?.textContent ?? element.textContent;
   return `${element.tagName} ${label}`;

@@ -5,6 +5,7 @@ import { load, state } from "./state.js";
 
 const EVERY = 10_000; // milliseconds
 const SLOWEST = 120_000;
+const PATIENCE = 60_000; // a store on a file system that hangs says nothing, for hours
 
 export function follow() {
   if (document.body.dataset.live !== "true") return;
@@ -15,8 +16,10 @@ export function follow() {
   let etag = null;
 
   async function look() {
+    const asking = new AbortController();
+    const timer = setTimeout(() => asking.abort(new Error("no answer for a minute")), PATIENCE);
     try {
-      const answer = await fetch(`snapshot.json${location.search}`, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store" });
+      const answer = await fetch(`snapshot.json${location.search}`, { headers: etag ? { "If-None-Match": etag } : {}, cache: "no-store", signal: asking.signal });
       if (!answer.ok && answer.status !== 304) throw new Error(`status ${answer.status}`);
       if (answer.status !== 304) load(await answer.json());
       etag = answer.headers.get("ETag");
@@ -27,6 +30,7 @@ export function follow() {
       notice.hidden = false;
       notice.textContent = `No news from the server (${error.message}): this is as of ${moment(state.taken)}.`;
     }
+    clearTimeout(timer);
     plan();
   }
   function plan() {

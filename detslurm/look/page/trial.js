@@ -1,49 +1,82 @@
 // The page of one trial: its course, curves, checkpoints, configuration, code, log and profile.
 import { badge, button, el, facts, grid, nothing } from "./dom.js";
-import { keepingFolds } from "./drawing.js";
+import { keepingPlaces } from "./drawing.js";
 import { bytes, counted, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
 import { discardPlots } from "./plots.js";
 import { change, state } from "./state.js";
 import { ending } from "./outcomes.js";
 import { closeTrial, openTrial } from "./routing.js";
-import { metricPlots, profilePlots } from "./trial_plots.js";
+import { metricPlots, plotGrid, profilePlots } from "./trial_plots.js";
 import { queueTime, trainingTime, trialById } from "./trials.js";
 import { yaml } from "./yaml.js";
 
 export function trialView() {
   const element = el("div", { id: "trial" });
-  let drawn = null;
+  let [drawn, parts] = [null, []];
   return {
     element,
     draw() {
       const trial = trialById(state.trial);
       element.hidden = !trial;
-      discardPlots(element);
-      if (drawn !== trial?.id) element.replaceChildren(); // another one begins as it should
+      if (drawn !== trial?.id) { // another one begins as it should
+        discardPlots(element);
+        parts = trial ? panels() : [];
+        element.replaceChildren(...parts.map((part) => part.element));
+      }
       drawn = trial?.id;
-      keepingFolds(element, () => element.replaceChildren(...(trial ? parts(trial) : [])));
+      parts.forEach((part) => part.draw(trial));
     },
   };
 }
 
-function parts(trial) {
+function panels() {
   return [
-    panel("head", head(trial), problem(trial), facts(factsOf(trial))),
-    panel("hyperparameters", el("h2", {}, "Hyperparameters"), trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, exact(value)])) : nothing("None.")),
-    trial.log_tail.length > 0 && panel("log", el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)),
-    panel("metrics", el("h2", {}, "Metrics"), trial.curves.size ? metricPlots(trial) : nothing("It has reported no metric yet.")),
-    panel("runs", el("h2", {}, "Runs"), trial.runs.length ? runs(trial) : nothing("It has not run yet.")),
-    panel("checkpoints", el("h2", {}, "Checkpoints"), trial.checkpoints.length ? checkpoints(trial) : nothing("It has saved no checkpoint yet.")),
-    panel("use", el("h2", {}, "Use of its slots"), figures(trial)),
-    trial.profile.length > 0 && panel("profile", el("h2", {}, "Profile"), profilePlots(trial)),
-    panel("configuration", folded("configuration", `Configuration of experiment ${trial.experiment.id}`, el("pre", {}, yaml(trial.experiment.config)))),
-    Object.keys(trial.experiment.code).length > 0 && panel("code", el("h2", {}, "Code"), code(trial.experiment.code)),
-  ].filter(Boolean);
+    panel("head", () => state.version, (trial) => [head(trial), problem(trial), facts(factsOf(trial))]),
+    panel("hyperparameters", (trial) => [...trial.hparams], (trial) => [el("h2", {}, "Hyperparameters"),
+      trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, exact(value)])) : nothing("None.")]),
+    panel("log", (trial) => trial.log_tail, (trial) => trial.log_tail.length > 0 &&
+      [el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)]),
+    plotPanel("metrics", "Metrics", metricPlots, nothing("It has reported no metric yet.")),
+    panel("runs", (trial) => [trial.runs, state.taken], (trial) => [el("h2", {}, "Runs"), trial.runs.length ? runs(trial) : nothing("It has not run yet.")]),
+    panel("checkpoints", (trial) => trial.checkpoints, (trial) => [el("h2", {}, "Checkpoints"), trial.checkpoints.length ? checkpoints(trial) : nothing("It has saved no checkpoint yet.")]),
+    panel("use", (trial) => trial.efficiency, (trial) => [el("h2", {}, "Use of its slots"), figures(trial)]),
+    plotPanel("profile", "Profile", profilePlots),
+    panel("configuration", (trial) => trial.experiment.config, (trial) =>
+      [folded("configuration", `Configuration of experiment ${trial.experiment.id}`, el("pre", {}, yaml(trial.experiment.config)))]),
+    panel("code", (trial) => trial.experiment.code, (trial) => Object.keys(trial.experiment.code).length > 0 && [el("h2", {}, "Code"), code(trial.experiment.code)]),
+  ];
 }
 
-function panel(name, ...children) {
-  return el("section", { class: `part-${name}` }, children);
+// A part that is made anew when what `shown` gives has changed: news of others leave it as its reader
+// has it. It is hidden where there are no `contents`.
+function panel(name, shown, contents) {
+  const element = el("section", { class: `part-${name}` });
+  let before;
+  return {
+    element,
+    draw(trial) {
+      const now = JSON.stringify(shown(trial));
+      if (now === before) return;
+      before = now;
+      const made = contents(trial);
+      element.hidden = !made;
+      keepingPlaces(element, () => element.replaceChildren(...el("div", {}, made || []).childNodes));
+    },
+  };
+}
+
+function plotPanel(name, title, linesOf, none) {
+  const plots = plotGrid(linesOf);
+  const element = el("section", { class: `part-${name}` }, el("h2", {}, title), none, plots.element);
+  return {
+    element,
+    draw(trial) {
+      const drawn = plots.draw(trial);
+      element.hidden = !drawn && !none;
+      if (none) none.hidden = drawn;
+    },
+  };
 }
 
 function head(trial) {

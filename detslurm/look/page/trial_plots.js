@@ -5,15 +5,15 @@ import { draw, lineStyle, palette, plain } from "./plots.js";
 import { savePlot } from "./export.js";
 import { curveOf } from "./state.js";
 import { nodesOf } from "./trials.js";
-import { plotlyLoaded, points, unpack } from "./unpacking.js";
+import { plotlyLoaded, unpack } from "./unpacking.js";
 
 const FIRST = 12; // more on request
 
 // Training and validation of a metric over each other, along batches.
 export function metricPlots(trial) {
   const lines = [...trial.curves].map(([name, { group, metric }]) =>
-    ({ title: metric, name: group, block: name, curve: () => curveOf(trial, name), x: (curve) => curve.steps }));
-  return plots(lines, { file: `trial-${trial.id}-metrics`, along: "batches", shapes: marks(trial) });
+    ({ title: metric, name: group, block: name, curve: (known) => curveOf(trial, name, known), x: (curve) => curve.steps }));
+  return { lines, file: `trial-${trial.id}-metrics`, along: "batches", shapes: () => marks(trial) };
 }
 
 // A figure of all nodes over each other, along time: its steps are seconds.
@@ -23,31 +23,51 @@ export function profilePlots(trial) {
   const lines = trial.profile.map(({ group, metric }, place) => {
     const node = nodes.find((one) => metric.startsWith(`${one}.`)) ?? "";
     const title = `${group}: ${node ? metric.slice(node.length + 1) : metric}`;
-    return { title, name: node || group, block, curve: () => points(block).get(place), x: (curve) => curve.steps.map((seconds) => seconds / 60) };
+    return { title, name: node || group, block, curve: (known) => known.get(place), x: (curve) => curve.steps.map((seconds) => seconds / 60) };
   });
-  return plots(lines, { file: `trial-${trial.id}-profile`, along: "minutes", shapes: [] });
+  return { lines, file: `trial-${trial.id}-profile`, along: "minutes", shapes: () => [] };
 }
 
-function plots(lines, look) {
-  const titles = [...new Set(lines.map((line) => line.title))];
+// Small plots of what `plotsOf` says of a trial: {element, draw}. News draw into the plots that there
+// are, so that what was zoomed stays so; `draw` tells whether there is any.
+export function plotGrid(plotsOf) {
   const holder = el("div", { class: "plots" });
-  const show = (from, to) => titles.slice(from, to).forEach((title) => holder.append(onePlot(title, lines.filter((line) => line.title === title), look)));
-  show(0, FIRST);
-  const more = titles.length > FIRST && button(`Show ${titles.length - FIRST} more plots`, () => { show(FIRST); more.remove(); });
-  return el("div", {}, holder, more);
+  const found = new Map();
+  let [most, trial] = [FIRST, null];
+  const more = button("", () => { most = Infinity; draw(trial); });
+  function draw(of) {
+    trial = of;
+    const { lines, ...look } = plotsOf(trial);
+    const titles = [...new Set(lines.map((line) => line.title))];
+    titles.slice(0, most).forEach((title) => {
+      if (!found.has(title)) {
+        found.set(title, onePlot(title, look.file));
+        holder.append(found.get(title).element);
+      }
+      found.get(title).draw(lines.filter((line) => line.title === title), look);
+    });
+    more.textContent = `Show ${titles.length - found.size} more plots`;
+    more.hidden = titles.length <= found.size;
+    return titles.length > 0;
+  }
+  return { element: el("div", {}, holder, more), draw };
 }
 
-function onePlot(title, lines, look) {
+function onePlot(title, file) {
   const plot = el("div", { class: "plot", role: "img", "aria-label": title.slice(0, 200) });
-  const file = `${look.file}-${title.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
-  const save = ["svg", "png"].map((format) => button(format.toUpperCase(), () => savePlot(plot, file, format), { class: "small", title: `Save this plot as ${format.toUpperCase()}` }));
-  Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))])
-    .then(() => plot.isConnected && draw(plot, lines.map((line, place) => trace(line, place, look)), layoutOf(lines, look)));
-  return el("figure", {}, el("figcaption", { title: title.slice(0, 1000) }, el("bdi", {}, title.slice(0, 60)), el("span", { class: "save" }, save)), plot);
+  const name = `${file}-${title.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
+  const save = ["svg", "png"].map((format) => button(format.toUpperCase(), () => savePlot(plot, name, format), { class: "small", title: `Save this plot as ${format.toUpperCase()}` }));
+  const element = el("figure", {}, el("figcaption", { title: title.slice(0, 1000) }, el("bdi", {}, title.slice(0, 60)), el("span", { class: "save" }, save)), plot);
+  return {
+    element,
+    draw(lines, look) {
+      Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))]).then(([, ...known]) =>
+        plot.isConnected && draw(plot, lines.map((line, place) => trace(line, line.curve(known[place]), place, look)), layoutOf(lines, look)));
+    },
+  };
 }
 
-function trace(line, place, { along }) {
-  const curve = line.curve();
+function trace(line, curve, place, { along }) {
   const [name, x] = [line.name, line.x(curve)];
   return { x, y: heights(curve, false), name: plain(name), type: "scatter", mode: x.length > 1 ? "lines" : "markers",
     line: { ...lineStyle(place), width: 1.6 }, hovertemplate: `%{y:.6~g} at %{x:.6~g} ${along}` };
@@ -61,6 +81,7 @@ function marks(trial) {
 }
 
 function layoutOf(lines, { along, shapes }) {
-  return { height: 230, margin: { l: 50, r: 10, t: 8, b: 36 }, showlegend: lines.length > 1, legend: { orientation: "h", y: 1.16 }, shapes,
+  return { height: 230, margin: { l: 50, r: 10, t: 8, b: 36 }, showlegend: lines.length > 1, legend: { orientation: "h", y: 1.16 }, shapes: shapes(),
+    uirevision: "news keep what was zoomed",
     xaxis: { title: { text: along, standoff: 2 }, nticks: 6 }, yaxis: { nticks: 5 } };
 }

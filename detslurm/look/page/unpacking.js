@@ -28,15 +28,17 @@ export function points(name) {
   return unpacked.get(name);
 }
 
-// Unpack a metric, such as "validation/loss", or "profile 7".
+// Unpack a metric, such as "validation/loss", or "profile 7": the points of the document that was
+// there when it was asked for.
 export async function unpack(name) {
   const known = unpacked;
-  if (known.has(name)) return;
+  if (known.has(name)) return known.get(name);
   await parsed;
   packed ??= JSON.parse(document.getElementById("packed").textContent);
   const rows = packed[name] ? JSON.parse(await inflated(packed[name])) : [];
   known.set(name, new Map(rows.map(([key, steps, values, times, means]) =>
     [key, { ...series(steps, values, times), means: means && series(...means) }])));
+  return known.get(name);
 }
 
 function series(steps, values, times) {
