@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 
 from benchmarks.training import BY_HAND
 
-BATCHES, PERIOD, WARM_UP = 600, 100, 100
+BATCHES, PERIOD, WARM_UP = 500, 100, 100
 
 
 class Size(NamedTuple):

@@ -29,7 +29,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     path = {"PYTHONPATH": f"{LIGHT['PYTHONPATH']}:{REPOSITORY}"}
     env = bench.environment(bench.folder()) | LIGHT | path
     steps = {name: _argv(sys.executable, "heavy", name) for name in (BY_HAND, OURS)}
-    heavy = microseconds(steps, env, place, processes=1, rounds=5)
+    heavy = microseconds(steps, env, place, processes=1, rounds=4)
     yield Row(
         what="DeepSpeed: overhead per micro-batch", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,

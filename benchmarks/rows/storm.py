@@ -2,8 +2,8 @@
 
 The store, the environment and the standard library lie on that file system: a preloaded library
 delays all calls of Python's with a path there (not those of the dynamic loader), and counts them.
-The elements share this machine's cores, which bound what no file system delays: that part is
-measured by the same storm without delays, and a lone element shows what the delays alone cost.
+The elements share this machine's cores, which bound what no file system delays: a lone element
+shows what the delays alone cost.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Site:
         (self._folder / "code").mkdir()
         (self._folder / "code" / "train.py").write_text(SCRIPT)
 
-    def _setup(self, microseconds: int) -> list[str]:
+    def _setup(self) -> list[str]:
         """What batch scripts begin with."""
         self._count.write_bytes(bytes(8))
         self._user.own(self._folder)
@@ -94,14 +94,14 @@ class Site:
         }
         return [
             "export STORM_BEGAN=$(date +%s.%N)",
-            f"export SLOW_US={microseconds} SLOW_UNDER={':'.join(sorted(slow))}",
+            f"export SLOW_US={DELAY} SLOW_UNDER={':'.join(sorted(slow))}",
             f"export SLOW_COUNT={self._count} LD_PRELOAD={self._delays}",
         ]
 
-    def ours(self, count: int, microseconds: int) -> Storm:
+    def ours(self, count: int) -> Storm:
         """`count` trials of a grid."""
         config = self._folder / "storm.yaml"
-        setup = json.dumps(self._setup(microseconds))
+        setup = json.dumps(self._setup())
         config.write_text(CONFIG.format(count=count, setup=setup))
         self._user.own(self._folder)
         said = self._user.run("detslurm", "submit", str(config), "code", "--json").stdout
@@ -111,10 +111,10 @@ class Site:
         logs = experiment.path.glob("trials/*/*/run-1.log")
         return Storm.read([line for log in logs for line in log.read_text().splitlines()])
 
-    def bare(self, count: int, microseconds: int) -> Storm:
+    def bare(self, count: int) -> Storm:
         """The same script in an array of as many elements."""
         script = self._folder / "bare.sh"
-        lines = ["#!/bin/sh", *self._setup(microseconds), "srun --quiet python3 code/train.py"]
+        lines = ["#!/bin/sh", *self._setup(), "srun --quiet python3 code/train.py"]
         script.write_text("\n".join(lines) + "\n")
         self._user.own(self._folder)
         for old in self._folder.glob("bare-*.out"):
@@ -130,7 +130,7 @@ class Site:
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """With delays and without, beside an array of bare scripts; then a lone element."""
+    """Beside an array of bare scripts; then a lone element."""
     if missing := missing_programs(accounting=True):
         raise Skip(f"not installed: {', '.join(missing)}")
     if (compiler := shutil.which("cc")) is None:
@@ -149,7 +149,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _rows(site: Site) -> Iterator[Row]:
     what = f"{ELEMENTS} starts at once"
-    ours, bare = site.ours(ELEMENTS, DELAY), site.bare(ELEMENTS, DELAY)
+    ours, bare = site.ours(ELEMENTS), site.bare(ELEMENTS)
     for which, own, other in (
         ("median element", median(ours.each), median(bare.each)),
         ("last element", ours.each[-1], bare.each[-1]),
@@ -159,10 +159,7 @@ def _rows(site: Site) -> Iterator[Row]:
             what=f"{what}, 1 ms a call: {which}", ours=own, unit="s",
             anchor=other, peer="sbatch, srun python3",
         )  # fmt: skip
-    quick = site.ours(ELEMENTS, 0)
-    yield Row(what=f"{what}, no delays: median element", ours=median(quick.each), unit="s")
-    yield Row(what=f"{what}, no delays: all of them", ours=quick.all, unit="s")
-    one, bare = site.ours(1, DELAY), site.bare(1, DELAY)
+    one, bare = site.ours(1), site.bare(1)
     yield Row(
         what="a start alone, 1 ms a call: to your first line", ours=one.each[0], unit="s",
         anchor=bare.each[0], peer="sbatch, srun python3",
