@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
 
-    from detslurm.store import Columns, TrialRow
+    from detslurm.store import TrialDir, TrialRow
+
+_METRIC_KEYS = ("trial", "steps")
 
 
 def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFrame:
@@ -34,16 +36,21 @@ def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFra
     return frame.set_index("trial") if lines else frame
 
 
-def metrics_frame(trials: Iterable[tuple[int, Columns]]) -> pandas.DataFrame:
+def metrics_frame(
+    trials: Iterable[TrialDir], group: str, names: Sequence[str] | None
+) -> pandas.DataFrame:
     """A line for each trial and step."""
+    from detslurm.store.columns import column_name, metric_columns
+
     pd = _pandas()
-    frames = [
-        pd.DataFrame({"trial": trial, "steps": list(columns.steps), **columns.metrics})
-        for trial, columns in trials
-        if len(columns.steps)
-    ]
-    empty = pd.DataFrame(columns=["trial", "steps"])
-    return pd.concat(frames, ignore_index=True) if frames else empty
+    frames = []
+    for trial in trials:
+        # Not in lists: pandas takes the arrays of a compacted file as they are.
+        steps, metrics = metric_columns(trial, group, names)
+        if len(steps):
+            columns = {column_name(name, _METRIC_KEYS): metrics[name] for name in metrics}
+            frames.append(pd.DataFrame({"trial": trial.id, "steps": steps, **columns}))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_METRIC_KEYS)
 
 
 def _moment(seconds: float | None) -> datetime | None:

@@ -10,7 +10,7 @@ from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.store.columns import is_number
-from detslurm.store.curve import as_float, flat
+from detslurm.store.curve import flat
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -139,7 +139,6 @@ def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
     steps, values = columns.steps, columns.metrics.get(name)
     if values is None:
         return None
-    values = [as_float(value) for value in values]
     if any(map(math.isnan, values)):  # reported as such, or a report of other metrics
         reported = _steps_of(trial, group, name)
         pairs = [pair for pair in zip(steps, values, strict=True) if pair[0] in reported]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from detslurm.store import fs
-from detslurm.store.curve import MetricRow, Span, ascending, flat, last_valid_steps
+from detslurm.store.curve import MetricRow, Span, as_float, ascending, flat, last_valid_steps
 from detslurm.store.reading import counted_bytes, logged_metrics, rows_by_line
 from detslurm.store.trial import TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
@@ -21,7 +21,7 @@ class Columns(NamedTuple):
 
     Attributes:
         steps: The steps of the reports, in ascending order.
-        metrics: For each name a number for each step, NaN where a step has none. Nested names are
+        metrics: For each name a float for each step, NaN where a step has none. Nested names are
             dotted.
     """
 
@@ -39,6 +39,16 @@ def metric_columns(trial: TrialDir, group: str, names: Sequence[str] | None = No
                 return Columns(*compacted.numbers(group, names))
     found = _logged_columns(trial, group, names)
     return columns_of(logged_metrics(trial, group), names) if found is None else found
+
+
+def in_lists(columns: Columns) -> Columns:
+    """The same as lists, whether they came from the logs or, as arrays, from the compacted file."""
+    metrics = {name: _listed(values) for name, values in columns.metrics.items()}
+    return Columns(_listed(columns.steps), metrics)
+
+
+def _listed(values: Any) -> list[Any]:
+    return values if isinstance(values, list) else values.tolist()
 
 
 def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) -> Columns:
@@ -98,7 +108,7 @@ class _Gathered:
         """Add columns of such steps."""
         for name, values in metrics.items():
             if self.names is None or name in self.names:
-                self._padded(name).extend(values)
+                self._padded(name).extend(map(as_float, values))
         self.steps += steps
 
     def cut(self, limit: float) -> None:
@@ -130,6 +140,11 @@ def plain_columns(rows: Sequence[MetricRow]) -> dict[str, list[float]] | None:
     columns = {name: list(map(itemgetter(name), metrics)) for name in metrics[0]}
     are_numbers = all({int, float}.issuperset(map(type, column)) for column in columns.values())
     return columns if are_numbers else None
+
+
+def column_name(metric: str, keys: Collection[str]) -> str:
+    """What a metric is called in a table that has columns of its own called `keys`."""
+    return f"metrics.{metric}" if metric in keys else metric
 
 
 def is_number(value: Any) -> bool:

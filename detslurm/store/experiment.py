@@ -180,7 +180,10 @@ class ExperimentDir:
             return None
         import hashlib  # only here: most storages are inside
 
-        return hashlib.sha256(repr(self.created().time).encode()).hexdigest()[:12]
+        created = self.created()
+        # A copy has the time of its original.
+        known = (created.time, created.import_id) if created.import_id else created.time
+        return hashlib.sha256(repr(known).encode()).hexdigest()[:12]
 
     def foreign_owner(self) -> str | None:
         """The name of the user whose experiment it is, where that is somebody else."""

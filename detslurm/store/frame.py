@@ -112,7 +112,7 @@ def restored(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and _FLOAT in value:
-        return _SPECIAL.get(value[_FLOAT], math.nan)
+        return _SPECIAL.get(str(value[_FLOAT]), math.nan)
     return {key[1:] if key[:1] == "$" else key: restored(v) for key, v in value.items()}
 
 

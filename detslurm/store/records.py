@@ -115,6 +115,7 @@ class Created(Record, frozen=True, tag="created"):
     parent: int | None = None  # the experiment that it comes from
     origin: str | None = None  # how: "continue", "fork" or "rerun"
     imported: str | None = None  # what it was, where a bundle was made of it
+    import_id: str | None = None  # tells it from its original and other copies of one bundle
     sources: tuple[int, ...] = ()  # the experiments with checkpoints that it begins with
     source_checkpoint: str | None = None  # what a warm start from a trial meant at the submission
     environment: Environment | None = None  # what its nodes stage

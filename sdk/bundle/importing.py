@@ -39,7 +39,7 @@ from detslurm.store import (
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.experiment import user_name
 from detslurm.store.facts import FactLog, put_record
-from detslurm.store.frame import block, encode_json, frame, unframe, unframe_all
+from detslurm.store.frame import block, decode_json, encode_json, frame, unframe, unframe_all
 from detslurm.store.ledger import LARGEST as MOST_TRIALS
 from detslurm.store.records import (
     CheckpointDeleted,
@@ -231,8 +231,13 @@ class _Import:
     def _commit(self, experiment: ExperimentDir, facts: _Facts, ids: Mapping[int, int]) -> None:
         """All facts, the first one last: with it the experiment is there."""
         origin = f"experiment {self.manifest.experiment} of {self.manifest.owner}"
-        created = structs.replace(facts.created, id=experiment.id, imported=origin)
-        created = structs.replace(created, first_trial=ids[facts.created.first_trial])
+        created = structs.replace(
+            facts.created,
+            id=experiment.id,
+            imported=origin,
+            import_id=uuid.uuid4().hex,
+            first_trial=ids[facts.created.first_trial],
+        )
         known = [fact for fact in facts.rest if getattr(fact, "uuid", None) in (None, *self.new)]
         more = [self._fact(fact, ids) for fact in known]
         stamped = [self._stamped(record) for record in (created, *more)]
@@ -366,8 +371,8 @@ def _saved(stage: Path) -> Iterator[str]:
 
 def _json(path: Path, kind: type) -> Any:
     try:
-        found = msgspec.json.decode(_limited(path))
-    except msgspec.DecodeError as error:
+        found = decode_json(_limited(path))
+    except (ValueError, TypeError, RecursionError) as error:
         raise BundleError(f"{path.name} is broken: {error}") from error
     if not isinstance(found, kind):
         raise BundleError(f"{path.name} is broken: it holds a {type(found).__name__}")

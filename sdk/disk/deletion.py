@@ -166,7 +166,7 @@ class _Saved:
     def discard_tensorboard(self, snapshot: ExperimentSnapshot) -> bool:
         """Remove TensorBoard's files where they can be seen; whether that is everywhere."""
         if self.storages is None or snapshot.facts.created.imported:
-            return True  # it came without any: its mark, by its time of creation, is the original's
+            return True  # it came without any, and an early copy's mark is the original's
         seen = [section for section in self.sections if self.storages.reachable(section)]
         for section in seen:
             _remove_tensorboard(snapshot.directory, self.storages.of(section))

@@ -352,7 +352,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             names: Only these metrics; all by default.
 
         Returns:
-            A line for each trial and step, with the columns `trial`, `steps` and the metrics.
+            A line for each trial and step, with the columns `trial`, `steps` and the metrics; a
+            metric called so is `metrics.steps`.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.
@@ -360,7 +361,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         """
         from detslurm.sdk.frames import metrics_frame
 
-        return metrics_frame((t.id, t.metrics(group, names)) for t in self.trials())
+        return metrics_frame((trial.directory for trial in self.trials()), group, names)
 
     # -- its code ---------------------------------------------------------------------------------
 

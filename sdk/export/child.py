@@ -27,9 +27,11 @@ def main(argv: Sequence[str]) -> int:
             out.write(msgspec.json.encode(result) + b"\n")
             out.flush()
 
-        client = Client(task.root, warn=lambda text: print(text, file=sys.stderr))
         try:
-            experiments = [client.stored(number) for number in task.experiments]
+            experiments = []
+            for root, numbers in task.experiments:
+                client = Client(root, warn=lambda text: print(text, file=sys.stderr))
+                experiments += [client.stored(number) for number in numbers]
             update(experiments, task.to, Path(task.folder), say)
         except (LifecycleError, StoreError) as error:
             say(ExportFailure(str(error)))

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import IO, Final
 
@@ -37,10 +38,9 @@ _FOREIGN: Final = ("WANDB_", "MLFLOW_", "TRACKIO_", "_WANDB_")
 
 
 class ExportTask(msgspec.Struct, frozen=True):
-    """What a child has to do."""
+    """What a child has to do: `experiments` are their ids by the store that has them."""
 
-    root: str
-    experiments: list[int]
+    experiments: list[tuple[str, list[int]]]
     to: str
     folder: str
 
@@ -63,8 +63,10 @@ def update(
     """As `updating.update`, in a child."""
     if not experiments:
         return []
-    root = str(experiments[0].path.parent.parent)
-    task = ExportTask(root, [experiment.id for experiment in experiments], to, str(folder))
+    # By neighbours, so that their order stays.
+    stores = groupby(experiments, lambda experiment: str(experiment.path.parent.parent))
+    named = [(root, [experiment.id for experiment in some]) for root, some in stores]
+    task = ExportTask(named, to, str(folder))
     done: list[ExportedTrial] = []
     with tempfile.TemporaryFile() as errors:
         argv = [sys.executable, "-P", "-m", "detslurm.sdk.export.child"]

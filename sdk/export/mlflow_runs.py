@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,9 @@ from detslurm.sdk.export.journal import RunChange
 _EXPERIMENT: Final = "detslurm.experiment"
 _RUN: Final = "detslurm.run_id"
 _STATUS: Final = {"COMPLETED": "FINISHED", "ERROR": "FAILED", "CANCELED": "KILLED"}
-_VALUE: Final = 6000  # characters of a parameter
+_NOTE: Final = "mlflow.note.content"
+_LABEL: Final = "label."
+_KEY, _VALUE, _DESCRIPTION = 250, 6000, 20_000  # characters, at most
 _METRICS, _PARAMS = 1000, 100  # at once
 
 
@@ -37,9 +39,6 @@ class MlflowWriter:
         self._client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
         self._experiments: dict[str, str] = {}
 
-    def write_experiment(self, experiment: ExperimentContent) -> None:
-        """Nothing: the first of its runs makes it."""
-
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
     ) -> None:
@@ -52,22 +51,25 @@ class MlflowWriter:
         if run_id is None:
             run_id = self._begin(home, experiment, trial)
         self._log(run_id, trial, change)
-        self._describe(run_id, trial)
+        self._describe(run_id, experiment, trial)
 
     def _home(self, experiment: ExperimentContent) -> str:
-        """The MLflow experiment, found by its mark whatever its name is now."""
+        """The MLflow experiment, found by its mark whatever its name was."""
         known = self._experiments.get(experiment.mark)
         if known is None:
             wanted = f"tags.`{_EXPERIMENT}` = '{experiment.mark}'"
             found = self._client.search_experiments(filter_string=wanted, max_results=1)
             known = found[0].experiment_id if found else self._new(experiment)
+            self._client.rename_experiment(known, _name(experiment))
+            description = experiment.description[:_DESCRIPTION]
+            self._client.set_experiment_tag(known, _NOTE, description)
             self._experiments[experiment.mark] = known
         return known
 
     def _new(self, experiment: ExperimentContent) -> str:
-        tags = {_EXPERIMENT: experiment.mark, "mlflow.note.content": experiment.description}
-        name = f"{experiment.id} {experiment.name}"[:500]
+        tags = {_EXPERIMENT: experiment.mark}
         place = (self._folder / "artifacts").as_uri()
+        name = _name(experiment)
         return str(self._client.create_experiment(name, artifact_location=place, tags=tags))
 
     def _run_of(self, home: str, trial: TrialContent) -> str | None:
@@ -78,16 +80,11 @@ class MlflowWriter:
         from mlflow.entities import Param
 
         tags = {_RUN: trial.run_id, "detslurm.trial": str(trial.id)}
-        tags.update({f"label.{_key(label)}": "true" for label in experiment.labels})
-        run = self._client.create_run(
-            home,
-            start_time=_milliseconds(trial.row.started),
-            tags=tags,
-            run_name=f"{experiment.name}/{trial.id}"[:250],
-        )
+        run = self._client.create_run(home, start_time=_milliseconds(trial.row.started), tags=tags)
         run_id = str(run.info.run_id)
-        config = dotted(experiment.config, "config.")
-        params = [Param(_key(name), _value(v)) for name, v in [*trial.hparams.items(), *config]]
+        named = [*trial.hparams.items(), *dotted(experiment.config, "config.")]
+        keys = _keys(name for name, _ in named)
+        params = [Param(key, _value(v)) for key, (_, v) in zip(keys, named, strict=True)]
         for some in _batches(params, _PARAMS):
             self._client.log_batch(run_id, params=some)
         return run_id
@@ -95,30 +92,56 @@ class MlflowWriter:
     def _log(self, run_id: str, trial: TrialContent, change: RunChange) -> None:
         from mlflow.entities import Metric
 
+        # Of all rows: a metric has the same key at each export.
+        tags = dict.fromkeys(tag for row in change.all_rows for tag, _ in scalars(row))
+        keys = dict(zip(tags, _keys(tags), strict=True))
         metrics = [
-            Metric(_key(tag), value, _milliseconds(reported_at(trial, row)) or 0, row.steps)
+            Metric(keys[tag], value, _milliseconds(reported_at(trial, row)) or 0, row.steps)
             for row in change.rows
             for tag, value in scalars(row)
         ]
         for some in _batches(metrics, _METRICS):
             self._client.log_batch(run_id, metrics=some)
 
-    def _describe(self, run_id: str, trial: TrialContent) -> None:
-        self._client.set_tag(run_id, "detslurm.state", trial.row.state)
+    def _describe(self, run_id: str, experiment: ExperimentContent, trial: TrialContent) -> None:
+        """Say all that may change after a run has begun."""
+        tags = {_key(_LABEL + label): "true" for label in experiment.labels}
+        for earlier in self._client.get_run(run_id).data.tags:
+            if earlier.startswith(_LABEL) and earlier not in tags:
+                self._client.delete_tag(run_id, earlier)
+        for tag, value in {**tags, "detslurm.state": trial.row.state}.items():
+            self._client.set_tag(run_id, tag, value)
+        name = f"{experiment.name}/{trial.id}"[:250]
+        self._client.update_run(run_id, status="RUNNING", name=name)
         if trial.settled:
             status = _STATUS.get(trial.row.state, "FINISHED")
             self._client.set_terminated(run_id, status, _milliseconds(trial.row.ended))
-        else:
-            self._client.update_run(run_id, status="RUNNING")
 
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
 
 
+def _name(experiment: ExperimentContent) -> str:
+    return f"{experiment.id} {experiment.name}"[:500]
+
+
+def _keys(names: Iterable[str]) -> Iterator[str]:
+    """Names as MLflow allows them, no two alike; more names at the end change none before them."""
+    taken: set[str] = set()
+    for name in names:
+        key, number = _key(name), 1
+        while key in taken:
+            number += 1
+            key = f"{_key(name)[: _KEY - 1 - len(str(number))]}_{number}"
+        taken.add(key)
+        yield key
+
+
 def _key(name: str) -> str:
-    """A name as MLflow allows it."""
-    return re.sub(r"[^\w\-. :/]", "_", name)[:250].strip("/.") or "_"
+    """A name as MLflow allows it: a path without parts that are empty or begin with a dot."""
+    allowed = re.sub(r"[^\w\-. :/]", "_", name)
+    return re.sub(r"(?<![^/])(\.+|(?![^/]))", "_", allowed)[:_KEY].rstrip("/")
 
 
 def _value(value: Any) -> str:

@@ -6,20 +6,32 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detslurm.sdk.export.content import ExperimentContent, TrialContent
-from detslurm.sdk.export.journal import RunChange
 from detslurm.store import fs
+from detslurm.store.columns import column_name
 from detslurm.store.curve import flat
 
 _METRIC_KEYS = ("experiment", "trial", "run", "group", "steps", "time")
-_TIMES = frozenset({"time", "started", "ended"})
 
 Row = dict[str, Any]
+
+
+class TableContent(NamedTuple):
+    """A table to be written; `rows` gives them each time that it is called.
+
+    `times` are the columns of moments, whatever is in them; `keys` are there without a row, too.
+    """
+
+    rows: Callable[[], Iterable[Row]]
+    times: Collection[str]
+    keys: Sequence[str] = ()
 
 
 def trial_rows(experiment: ExperimentContent) -> list[Row]:
@@ -55,7 +67,7 @@ def metric_rows(experiment: ExperimentContent) -> Iterator[Row]:
             keys = (experiment.id, trial.id, row.run, row.group, row.steps, _moment(row.time))
             found = dict(zip(_METRIC_KEYS, keys, strict=True))
             for name, value in flat(row.metrics):
-                found[f"metrics.{name}" if name in _METRIC_KEYS else name] = value
+                found[column_name(name, _METRIC_KEYS)] = value
             yield found
 
 
@@ -71,25 +83,19 @@ class _Tables:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
-    ) -> None:
-        """Nothing: a table has all trials of its experiment."""
-
     def write_experiment(self, experiment: ExperimentContent) -> None:
         """Replace the tables of an experiment."""
         place = self._folder / experiment.folder
         place.mkdir(exist_ok=True)
         config = json.dumps(experiment.config, indent=2, default=str)
         _replace(place / "config.json", lambda stage: stage.write_text(config + "\n"))
-        trials = trial_rows(experiment)
-        self._write_table(place / f"trials.{self.ending}", lambda: trials)
-        self._write_table(place / f"metrics.{self.ending}", lambda: metric_rows(experiment))
+        rows = trial_rows(experiment)
+        trials = TableContent(lambda: rows, times=("started", "ended"))
+        metrics = TableContent(lambda: metric_rows(experiment), times=("time",), keys=_METRIC_KEYS)
+        for name, table in (("trials", trials), ("metrics", metrics)):
+            _replace(place / f"{name}.{self.ending}", partial(self._write, table))
 
-    def _write_table(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
-        _replace(path, lambda stage: self._write(stage, rows))
-
-    def _write(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
+    def _write(self, table: TableContent, path: Path) -> None:
         raise NotImplementedError
 
 
@@ -108,12 +114,12 @@ class CsvWriter(_Tables):
 
     ending = "csv"
 
-    def _write(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
-        names = list(dict.fromkeys(name for row in rows() for name in row))
+    def _write(self, table: TableContent, path: Path) -> None:
+        names = list(dict.fromkeys(chain(table.keys, chain.from_iterable(table.rows()))))
         with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(names)
-            writer.writerows([_cell(row.get(name)) for name in names] for row in rows())
+            writer.writerows([_cell(row.get(name)) for name in names] for row in table.rows())
 
 
 def _cell(value: Any) -> Any:
@@ -127,24 +133,26 @@ class ParquetWriter(_Tables):
 
     ending = "parquet"
 
-    def _write(self, path: Path, rows: Callable[[], Iterable[Row]]) -> None:
+    def _write(self, table: TableContent, path: Path) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        columns: dict[str, list[Any]] = {}
-        for count, row in enumerate(rows()):
+        columns: dict[str, list[Any]] = {name: [] for name in table.keys}
+        for count, row in enumerate(table.rows()):
             for name in row:
                 columns.setdefault(name, [None] * count)
             for name, column in columns.items():
                 column.append(row.get(name))
-        arrays = {name: _array(name, values) for name, values in columns.items()}
+        arrays = {
+            name: _array(values, time=name in table.times) for name, values in columns.items()
+        }
         pyarrow.parquet.write_table(pyarrow.table(arrays), os.fspath(path), compression="zstd")
 
 
-def _array(name: str, values: Sequence[Any]) -> Any:
+def _array(values: Sequence[Any], *, time: bool) -> Any:
     import pyarrow
 
-    if name in _TIMES:
+    if time:
         return pyarrow.array(values, pyarrow.timestamp("us", tz="UTC"))
     kinds = {type(value) for value in values} - {type(None)}
     try:

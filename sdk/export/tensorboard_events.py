@@ -22,9 +22,6 @@ class TensorboardWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write_experiment(self, experiment: ExperimentContent) -> None:
-        """Nothing: an experiment is the directory of its trials."""
-
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
     ) -> None:

@@ -17,9 +17,6 @@ class TrackioWriter:
     def __init__(self, folder: Path) -> None:
         (folder / "trackio").mkdir(exist_ok=True)
 
-    def write_experiment(self, experiment: ExperimentContent) -> None:
-        """Nothing: an experiment is the project of its runs."""
-
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
     ) -> None:

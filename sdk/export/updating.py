@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.export import ExportedTrial, Progress
@@ -32,16 +32,21 @@ _WRITERS: Final = {
 }
 
 
-class Writer(Protocol):
-    """Writes one format. What it wrote is on disk when the methods return."""
+@runtime_checkable
+class TrialWriter(Protocol):
+    """Writes a format that has something of its own for each trial."""
 
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
     ) -> None:
-        """Write what has changed of a trial."""
+        """Write what has changed of a trial; it is on disk when this returns."""
+
+
+class ExperimentWriter(Protocol):
+    """Writes a format that has all trials of an experiment together."""
 
     def write_experiment(self, experiment: ExperimentContent) -> None:
-        """Write what stands for an experiment of which some trial has changed."""
+        """Write an experiment of which some trial has changed, to the disk as well."""
 
 
 def update(
@@ -61,10 +66,13 @@ def update(
 
 
 def _update_one(
-    experiment: ExperimentContent, journal: ExportJournal, writer: Callable[[], Writer]
+    experiment: ExperimentContent,
+    journal: ExportJournal,
+    writer: Callable[[], TrialWriter | ExperimentWriter],
 ) -> Iterator[ExportedTrial]:
     journal.refuse_namesake(experiment)
-    finished: list[ExportedRun] = []
+    whole: ExperimentWriter | None = None
+    together: list[ExportedRun] = []
     for trial in experiment.trials:
         known, facts = journal.known(trial), about(experiment, trial)
         change = None
@@ -73,10 +81,15 @@ def _update_one(
             change = change_of(known, facts, rows)
             if change is not None:
                 journal.write([ExportedRun(trial.run_id, experiment.id, trial.id, pending=True)])
-                writer().write_trial(experiment, trial, change)
-                finished.append(written(experiment.id, trial, facts, rows))
+                made, line = writer(), written(experiment.id, trial, facts, rows)
+                if isinstance(made, TrialWriter):
+                    made.write_trial(experiment, trial, change)
+                    journal.write([line])
+                else:
+                    whole = made
+                    together.append(line)
         kind, count = (change.kind, len(change.rows)) if change else ("unchanged", 0)
         yield ExportedTrial(experiment.id, trial.id, trial.run_id, kind, count)
-    if finished:
-        writer().write_experiment(experiment)
-        journal.write(finished)
+    if whole is not None:
+        whole.write_experiment(experiment)
+        journal.write(together)

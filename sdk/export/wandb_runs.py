@@ -21,9 +21,6 @@ class WandbWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write_experiment(self, experiment: ExperimentContent) -> None:
-        """Nothing: an experiment is the group of its runs."""
-
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
     ) -> None:

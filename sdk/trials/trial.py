@@ -25,6 +25,7 @@ from detslurm.store import (
     trial_metrics,
     trial_profile,
 )
+from detslurm.store.columns import in_lists
 
 if TYPE_CHECKING:
     import pandas
@@ -262,13 +263,13 @@ class Trial(CheckpointChoice):
             names: Only these metrics; all by default. Nested metrics have dotted names: "top.5".
 
         Returns:
-            `steps`, in ascending order, and `metrics`: for each name a sequence of floats as long
-            as `steps`, NaN where a step has no such number.
+            `steps`, in ascending order, and `metrics`: for each name a list of floats as long as
+            `steps`, NaN where a step has no such number.
 
         Raises:
             StoreFault: If a file of the trial can't be read.
         """
-        return metric_columns(self.directory, group, names)
+        return in_lists(metric_columns(self.directory, group, names))
 
     def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
         """Everything that it reported, also what is not a number, by step on one clean curve.
@@ -438,7 +439,7 @@ class Trial(CheckpointChoice):
             names: Only these metrics; all by default.
 
         Returns:
-            A line for each step, with the columns `trial`, `steps` and the metrics.
+            A line for each step: `trial`, `steps` and the metrics; one called so, `metrics.steps`.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.
@@ -446,7 +447,7 @@ class Trial(CheckpointChoice):
         """
         from detslurm.sdk.frames import metrics_frame
 
-        return metrics_frame([(self.id, self.metrics(group, names))])
+        return metrics_frame([self.directory], group, names)
 
     def __repr__(self) -> str:
         return f"Trial(id={self.id}, experiment={self.experiment_id}, state={self.row.state!r})"

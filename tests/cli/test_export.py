@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -15,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.export import FORMATS
+from detslurm.sdk.export import FORMATS, ExportedTrial, Format, export
 from detslurm.store import ExperimentDir, MetricRow, RunLog, TrialDir, trial_metrics
 from tests.cli.conftest import Detslurm
-from tests.sdk.scenes import Scene
+from tests.cli.export_readers import curves, from_tensorboard, in_mlflow
+from tests.sdk.scenes import YAML, Scene
 
 ISOLATED = ("wandb", "mlflow", "trackio")
 
@@ -63,139 +65,6 @@ def exported(detslurm: Detslurm, to: str, folder: Path) -> dict[int, tuple[str, 
     result = detslurm("experiment", "export", 1, "--to", to, "-o", folder, "--json")
     assert result.status == 0, result.err
     return {one["trial"]: (one["change"], one["rows"]) for one in result.data}
-
-
-def curves(to: str, folder: Path) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """trial -> tag -> (step, value), as the tool itself reads it."""
-    found: dict[int, dict[str, list[tuple[int, float]]]] = READERS[to](folder)
-    return found
-
-
-def from_csv(folder: Path) -> Any:
-    """With Python's csv."""
-    with (folder / "experiment-1" / "metrics.csv").open(newline="") as file:
-        return _by_tag(csv.DictReader(file))
-
-
-def from_parquet(folder: Path) -> Any:
-    """With pandas."""
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.read_parquet(folder / "experiment-1" / "metrics.parquet")
-    assert str(frame["time"].dtype) == "datetime64[us, UTC]"
-    assert frame["loss"].dtype == "float64"
-    return _by_tag(frame.astype(object).where(frame.notna(), None).to_dict("records"))
-
-
-def _by_tag(rows: Any) -> Any:
-    found: dict[int, dict[str, list[tuple[int, float]]]] = {}
-    for row in rows:
-        for name in ("loss", "acc.top1"):
-            if row.get(name) not in (None, ""):
-                tag = f"{row['group']}/{name.replace('.', '/')}"
-                of_trial = found.setdefault(int(row["trial"]), {})
-                of_trial.setdefault(tag, []).append((int(row["steps"]), float(row[name])))
-    return found
-
-
-def from_tensorboard(folder: Path) -> Any:
-    """With TensorBoard's own reader."""
-    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    found = {}
-    for place in (folder / "experiment-1").glob("trial-*"):
-        events = module.EventAccumulator(str(place))
-        events.Reload()
-        found[int(place.name.partition("-")[2])] = {
-            tag: [(event.step, round(event.value, 6)) for event in events.Scalars(tag)]
-            for tag in events.Tags()["scalars"]
-        }
-    return found
-
-
-def from_mlflow(folder: Path) -> Any:
-    """With MLflow's client, in a process of its own."""
-    script = """
-import json, sys
-from mlflow.tracking import MlflowClient
-client = MlflowClient(sys.argv[1])
-found = {}
-for experiment in client.search_experiments():
-    for run in client.search_runs([experiment.experiment_id]):
-        found[run.data.tags["detslurm.trial"]] = {
-            tag: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, tag)]
-            for tag in run.data.metrics
-        }
-print(json.dumps(found))
-"""
-    return _elsewhere(script, f"sqlite:///{folder}/mlflow.db")
-
-
-def from_trackio(folder: Path) -> Any:
-    """With trackio's API."""
-    script = """
-import json, sys
-from trackio.sqlite_storage import SQLiteStorage as storage
-found = {}
-for project in storage.get_projects():
-    for run in storage.get_run_records(project):
-        curve = found.setdefault(run["name"].rpartition("/")[2], {})
-        for row in storage.get_logs(project, run["name"], run_id=run["id"]):
-            for tag, value in row.items():
-                if "/" in tag:
-                    curve.setdefault(tag, []).append((row["step"], value))
-print(json.dumps(found))
-"""
-    return _elsewhere(script, TRACKIO_DIR=str(folder / "trackio"))
-
-
-def from_wandb(folder: Path) -> Any:
-    """With W&B's own messages, out of the run files as its core writes them."""
-    script = """
-import json, sys
-from pathlib import Path
-from tests.cli.wandb_file import records
-found = {}
-for path in Path(sys.argv[1]).glob("wandb/offline-run-*/run-*.wandb"):
-    curve, trial = {}, None
-    for record in records(path):
-        kind = record.WhichOneof("record_type")
-        if kind == "run":
-            trial = record.run.run_id.rpartition("-")[2]
-        elif kind == "history":
-            row = {"/".join(i.nested_key) or i.key: json.loads(i.value_json)
-                   for i in record.history.item}
-            for tag, value in row.items():
-                if not tag.startswith("_"):
-                    curve.setdefault(tag, []).append((row["_step"], value))
-    found[trial] = curve
-print(json.dumps(found))
-"""
-    return _elsewhere(script, str(folder))
-
-
-def _elsewhere(script: str, *args: str, **env: str) -> Any:
-    """The libraries warn, and keep threads: each is imported in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", script, *args],
-        env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "WANDB_ERROR_REPORTING": "false",
-             "PYTHONPATH": str(Path(__file__).parents[2]), **env},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    loaded = json.loads(done.stdout.splitlines()[-1])
-    return {
-        int(trial): {tag: [tuple(point) for point in points] for tag, points in tags.items()}
-        for trial, tags in loaded.items()
-    }
-
-
-READERS = {
-    "csv": from_csv,
-    "parquet": from_parquet,
-    "tensorboard": from_tensorboard,
-    "wandb": from_wandb,
-    "mlflow": from_mlflow,
-    "trackio": from_trackio,
-}
 
 
 @pytest.fixture(params=FORMATS)
@@ -281,6 +150,43 @@ def test_tables_have_states_hyperparameters_and_the_configuration(
     assert (first["time"], first["phase"]) == ("1970-01-01T00:16:41Z", "warm")
 
 
+def test_metrics_with_the_names_of_times_are_numbers_in_parquet(
+    scene: Scene, tmp_path: Path, detslurm: Detslurm
+) -> None:
+    """Of the metrics' table only `time` is ours; in the trials' table there is no metric."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    trial = scene.run(scene.experiment())
+    odd = [training(1, started=1.5, ended=3), training(2, started=2.5, ended=4)]
+    report(trial, 1, [*odd, validation(2, ended=True, time=7)])
+    assert exported(detslurm, "parquet", tmp_path) == {1: ("new", 3)}
+    frame = pandas.read_parquet(tmp_path / "experiment-1" / "metrics.parquet")
+    assert list(frame["started"][:2]) == [1.5, 2.5]
+    assert list(frame["ended"]) == ["3", "4", "true"]
+    assert frame["metrics.time"][2] == 7
+    assert list(frame["time"]) == [
+        pandas.Timestamp(n, unit="s", tz="UTC") for n in (1001, 1002, 1002)
+    ]
+    trials = pandas.read_parquet(tmp_path / "experiment-1" / "trials.parquet")
+    assert trials["started"][0] == pandas.Timestamp(1000, unit="s", tz="UTC")
+    assert str(trials["ended"].dtype) == "datetime64[us, UTC]" and trials["ended"].isna()[0]
+
+
+@pytest.mark.parametrize("to", ["csv", "parquet"])
+def test_tables_without_a_row_have_columns(
+    scene: Scene, tmp_path: Path, detslurm: Detslurm, to: str
+) -> None:
+    """Of an experiment that reported nothing: a file without any is none that pandas reads."""
+    pandas = pytest.importorskip("pandas")
+    if to == "parquet":
+        pytest.importorskip("pyarrow")
+    scene.run(scene.experiment())
+    assert exported(detslurm, to, tmp_path) == {1: ("new", 0)}
+    path = tmp_path / "experiment-1" / f"metrics.{to}"
+    frame = pandas.read_csv(path) if to == "csv" else pandas.read_parquet(path)
+    assert list(frame) == ["experiment", "trial", "run", "group", "steps", "time"] and frame.empty
+
+
 def test_a_torn_journal_and_a_broken_off_export_are_made_good(
     begun: tuple[Scene, ExperimentDir, TrialDir], tmp_path: Path, detslurm: Detslurm
 ) -> None:
@@ -293,6 +199,28 @@ def test_a_torn_journal_and_a_broken_off_export_are_made_good(
     assert exported(detslurm, "tensorboard", tmp_path) == {1: ("unchanged", 0), 2: ("rewritten", 3)}
     assert from_tensorboard(tmp_path)[2]["training/loss"] == [(1, 0.9), (2, 0.8)]
     assert set(exported(detslurm, "tensorboard", tmp_path).values()) == {("unchanged", 0)}
+
+
+@pytest.mark.parametrize(("to", "first"), [("tensorboard", "unchanged"), ("csv", "rewritten")])
+def test_an_interrupted_export_goes_on_behind_the_trials_that_it_has_written(
+    begun: tuple[Scene, ExperimentDir, TrialDir],
+    tmp_path: Path,
+    detslurm: Detslurm,
+    to: Format,
+    first: str,
+) -> None:
+    """A table has all trials of its experiment: that is begun again."""
+    if to == "tensorboard":
+        pytest.importorskip(to)
+
+    def interrupt(trial: ExportedTrial) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export([begun[0].client.experiment(1)], to, tmp_path, progress=interrupt)
+    found = exported(detslurm, to, tmp_path)
+    assert {trial: change for trial, (change, _) in found.items()} == {1: first, 2: "new"}
+    assert {trial: len(tags) for trial, tags in curves(to, tmp_path).items()} == {1: 1, 2: 3}
 
 
 def test_a_finished_trial_is_not_read_again(
@@ -333,6 +261,50 @@ def test_experiments_of_two_stores_do_not_mix(
     assert "has experiment 1 of another store: choose another directory" in result.err
 
 
+def test_experiments_of_several_stores_are_exported_from_a_process_of_its_own(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each from its store, in the order in which they were given."""
+    other = Scene(tmp_path / "other")
+    for one, losses in ((scene, (0.1, 0.2, 0.3)), (other, (0.4, 0.5))):
+        for loss in losses:
+            one.run(one.experiment(), losses=[loss], end="completed")
+    given = [(scene, 1), (other, 2), (scene, 3)]
+    monkeypatch.setattr("detslurm.sdk.export.isolation.ISOLATED", ("csv",))
+    done = export([one.client.experiment(n) for one, n in given], "csv", tmp_path / "out")
+    marks = [one.store.experiment(n).mark_in(None) for one, n in given]
+    assert [one.run_id.partition("-")[0] for one in done] == marks
+    found = []
+    for trial in done:
+        path = tmp_path / "out" / f"experiment-{trial.experiment}" / "metrics.csv"
+        with path.open(newline="") as file:
+            found += [float(row["loss"]) for row in csv.DictReader(file)]
+    assert found == [0.1, 0.5, 0.3]
+
+
+def test_an_imported_copy_is_another_experiment(
+    scene: Scene, tmp_path: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bundle keeps the time at which the original was created: it alone does not tell them
+    apart, nor copies of one bundle. The original's runs stay what they were before."""
+    scene.run(scene.experiment(1), losses=[0.5], end="completed")
+    mark = hashlib.sha256(repr(scene.store.experiment(1).created().time).encode()).hexdigest()[:12]
+    bundle, folder = tmp_path / "a.tar", tmp_path / "out"
+    scene.client.experiment(1).bundle(bundle)
+    copies = [scene.client.import_bundle(bundle).experiment_id for _ in range(2)]
+    ids = (1, *copies)
+    result = detslurm("experiment", "export", *ids, "--to", "csv", "-o", folder, "--json")
+    runs = [one["run_id"] for one in result.data]
+    assert runs[0] == f"{mark}-1" and len({run.partition("-")[0] for run in runs}) == 3
+
+    other = Scene(tmp_path / "other")
+    assert other.client.import_bundle(bundle).experiment_id == 1
+    monkeypatch.setenv("DETSLURM_ROOT", str(other.root))
+    result = detslurm("experiment", "export", 1, "--to", "csv", "-o", folder)
+    assert result.status == 1
+    assert "has experiment 1 of another store" in result.err
+
+
 @pytest.mark.parametrize(
     ("to", "extra"), [(name, name) for name in ("parquet", "tensorboard", *ISOLATED)]
 )
@@ -362,6 +334,67 @@ def test_mlflow_refuses_a_directory_that_its_address_can_not_name(
     result = detslurm("experiment", "export", 1, "--to", "mlflow", "-o", folder)
     assert (result.status, "a '?' is in its name" in result.err) == (1, True)
     assert not (tmp_path / "od").exists()
+
+
+def test_mlflow_gets_metrics_and_parameters_of_any_name(
+    scene: Scene, tmp_path: Path, detslurm: Detslurm
+) -> None:
+    """It refuses names that are not plain paths, with all that is written beside them. None takes
+    the place of another, at later exports as at the first."""
+    _installed("mlflow")
+    text = YAML.replace("data: {", "data: {'https://a.b/c': 1, '../x': 2, '?/x': 3, '!/x': 4, ")
+    trial = scene.run(scene.experiment(text=text))
+    first = {"/loss": 1, "a//b": 2, "..": 3, "a/./b/": 4, "acc@1": 5, "acc!1": 6, "l" * 300: 7}
+    report(trial, 1, [training(1, **first, **{"l" * 301: 8})])
+    assert exported(detslurm, "mlflow", tmp_path) == {1: ("new", 1)}
+    report(trial, 1, [training(2, **{"acc!1": 9})])
+    assert exported(detslurm, "mlflow", tmp_path) == {1: ("added", 1)}
+    ((_, _, (run,)),) = in_mlflow(tmp_path)
+    long = "training/" + "l" * 241
+    assert run["metrics"] == {
+        "training/_/loss": 1,
+        "training/a/_/b": 2,
+        "training/_": 3,
+        "training/a/_/b/_": 4,
+        "training/acc_1": 5,
+        "training/acc_1_2": 9,
+        long: 7,
+        f"{long[:-2]}_2": 8,
+    }
+    prefix = "config.data."
+    data = {name: value for name, value in run["params"].items() if name.startswith(prefix)}
+    assert data.pop("config.data.secrets.token") == "********"
+    assert data == {
+        f"{prefix}https:/_/a.b/c": "1",
+        f"{prefix}../x": "2",
+        f"{prefix}_/x": "3",
+        f"{prefix}_/x_2": "4",
+    }
+
+
+def test_mlflow_is_told_of_new_names_and_labels(
+    scene: Scene, tmp_path: Path, detslurm: Detslurm
+) -> None:
+    """A run is found by its id; what it and its experiment are called is what they are now."""
+    _installed("mlflow")
+    experiment = scene.experiment(2, about={"labels": ("night run", "kept"), "description": "old"})
+    scene.run(experiment, 0, losses=[0.5], end="completed")
+    scene.run(experiment, 1, losses=[0.5])
+    exported(detslurm, "mlflow", tmp_path)
+    stored = scene.client.stored(1)
+    stored.set_name("another")
+    stored.set_description("d" * 30_000)
+    stored.set_labels(["kept", "new"])
+    assert exported(detslurm, "mlflow", tmp_path) == {1: ("added", 0), 2: ("added", 0)}
+    ((name, description, runs),) = in_mlflow(tmp_path)
+    assert name == "1 another" and set(description) == {"d"}
+    assert {(run["name"], run["status"]) for run in runs} == {
+        ("another/1", "FINISHED"),
+        ("another/2", "RUNNING"),
+    }
+    for run in runs:
+        labels = {tag for tag in run["tags"] if tag.startswith("label.")}
+        assert labels == {"label.kept", "label.new"}
 
 
 def test_an_export_while_another_is_at_work_is_refused(

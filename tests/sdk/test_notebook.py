@@ -12,6 +12,7 @@ import pytest
 
 from detslurm.experimental import client
 from detslurm.sdk import LifecycleError, SubmitError, submit
+from detslurm.store import RunLog
 from tests.sdk.scenes import Scene
 
 EVIL = '<script>alert("x")</script>'
@@ -82,6 +83,22 @@ def test_metrics_are_a_frame(scene: Scene) -> None:
     }
     assert list(experiment.trials()[1].metrics_frame("validation", ["loss"])["loss"]) == [0.3]
     assert list(experiment.metrics_frame("mine").columns) == ["trial", "steps"]
+
+
+def test_a_metric_with_the_name_of_a_column_keeps_both(scene: Scene) -> None:
+    """As in a CSV file."""
+    trial = scene.run(scene.experiment())
+    with RunLog.open(trial.records_path(1)) as log:
+        metrics = {"steps": 100, "trial": 7.5, "loss": 0.5}
+        log.append({"t": "metrics", "group": "validation", "steps": 3, "metrics": metrics})
+    frame = scene.client.trial(1).metrics_frame()
+    assert frame.to_dict("list") == {
+        "trial": [1],
+        "steps": [3],
+        "metrics.steps": [100],
+        "metrics.trial": [7.5],
+        "loss": [0.5],
+    }
 
 
 def test_without_pandas_the_error_says_so(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

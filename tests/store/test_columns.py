@@ -17,12 +17,12 @@ NAN = math.nan
 @pytest.mark.parametrize(
     ("rows", "columns"),
     [
-        ([{"a": 1, "b": 0.5}, {"a": 2, "b": NAN}], {"a": [1, 2], "b": [0.5, NAN]}),
-        ([{"a": 1}, {"b": 2.0}], {"a": [1, NAN], "b": [NAN, 2.0]}),
-        ([{"a": True, "b": 1}, {"a": False, "b": 2}], {"b": [1, 2]}),
-        ([{"a": {"b": 1}}, {"a": {"b": 2}}], {"a.b": [1, 2]}),
-        ([{"a": "text", "b": 1}, {"a": 1, "b": 1}], {"b": [1, 1], "a": [NAN, 1]}),
-        ([{"a": 10**400}] * 2, {"a": [10**400] * 2}),
+        ([{"a": 1, "b": 0.5}, {"a": 2, "b": NAN}], {"a": [1.0, 2.0], "b": [0.5, NAN]}),
+        ([{"a": 1}, {"b": 2.0}], {"a": [1.0, NAN], "b": [NAN, 2.0]}),
+        ([{"a": True, "b": 1}, {"a": False, "b": 2}], {"b": [1.0, 2.0]}),
+        ([{"a": {"b": 1}}, {"a": {"b": 2}}], {"a.b": [1.0, 2.0]}),
+        ([{"a": "text", "b": 1}, {"a": 1, "b": 1}], {"b": [1.0, 1.0], "a": [NAN, 1.0]}),
+        ([{"a": 10**400}] * 2, {"a": [math.inf] * 2}),
         ([{}, {}], {}),
         ([], {}),
     ],
@@ -30,7 +30,7 @@ NAN = math.nan
 def test_numbers_become_columns(
     rows: list[dict[str, Any]], columns: dict[str, list[float]]
 ) -> None:
-    """Alike or not; of names that nobody wants there are none."""
+    """Floats, alike or not; of names that nobody wants there are none."""
     steps = list(range(1, len(rows) + 1))
     found = columns_of(
         MetricRow("training", step, row) for step, row in zip(steps, rows, strict=True)
@@ -48,4 +48,4 @@ def test_columns_of_steps_that_were_reported_again_or_out_of_order(store: Store)
     scenes.run(trial, [metrics(1, a=1), metrics(1, b=2), metrics(3, a=1), metrics(2, a=5)])
     found = metric_columns(trial, "training")
     assert found.steps == [1, 2, 3]
-    assert repr(found.metrics) == "{'a': [1, 5, 1], 'b': [2, nan, nan]}"
+    assert repr(found.metrics) == "{'a': [1.0, 5.0, 1.0], 'b': [2.0, nan, nan]}"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detslurm.store import CorruptRecord
-from detslurm.store.frame import frame, unframe
+from detslurm.store.frame import decode_json, frame, unframe
 
 KEYS = st.text() | st.sampled_from(["$float", "$$", "t", "null"])
 VALUES = st.recursive(
@@ -81,3 +81,8 @@ def test_what_cannot_be_recorded_is_named() -> None:
     """The error shows the value."""
     with pytest.raises(TypeError, match="object"):
         frame({"x": object()})
+
+
+def test_a_mark_with_anything_else_is_no_number() -> None:
+    """Of a line that somebody else has written."""
+    assert math.isnan(decode_json(b'{"$float": []}'))

@@ -153,21 +153,22 @@ def _chosen(rows: Sequence[FigureRow], shown: Shown) -> Sequence[FigureRow]:
 
 def _table(found: Sequence[FigureRow], keys: Sequence[Column], shown: Shown) -> Table:
     """The chosen rows; their columns are those of all rows, whichever are chosen."""
+    from detslurm.store.columns import column_name
+
     rows = _chosen(found, shown)
     names = shown.names or list(dict.fromkeys(name for row in found for name in row.metrics))
-    taken = {column.csv_header for column in keys}
+    taken = {column.csv_header for column in keys if column.csv_header}
     columns = [*keys]
     for place, name in enumerate(names, 1):
-        column = _metric_column(name, place, clash=name in taken)
+        column = _metric_column(name, place, column_name(name, taken))
         repeats = name not in shown.names and _repeats_steps(rows, name)
         columns.append(column._replace(csv_only=repeats))
     data = [{**row.keys, "metrics": row.metrics} for row in rows]
     return Table(columns, rows, lambda: data)
 
 
-def _metric_column(name: str, place: int, *, clash: bool) -> Column:
+def _metric_column(name: str, place: int, in_csv: str) -> Column:
     """On a narrow terminal the last metrics are left out first."""
-    in_csv = f"metrics.{name}" if clash else name
     return Column(name, lambda row: row.metrics.get(name), drop=place, csv_header=in_csv)
 
 
