@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 import tarfile
@@ -135,7 +136,7 @@ def _content(trial: Subject) -> tuple[dict[str, bytes], list[str], list[bytes]]:
     missing: list[str] = []
     for name, read in parts.items():
         try:
-            found[name] = msgspec.json.format(msgspec.json.encode(read()))
+            found[name] = _json(read())
         except (StoreError, SlurmError, OSError, ValueError) as error:
             missing.append(f"{name}: {error}")
     secrets = secrets_in(trial.experiment, trial.masked()) if "config.json" in found else None
@@ -146,6 +147,12 @@ def _content(trial: Subject) -> tuple[dict[str, bytes], list[str], list[bytes]]:
     if missing:
         found["missing.txt"] = "\n".join([*missing, ""]).encode()
     return found, missing, secrets or []
+
+
+def _json(value: Any) -> bytes:
+    """JSON to read, in which NaN and infinities are text."""
+    plain = json.loads(json.dumps(msgspec.to_builtins(value)), parse_constant=str)
+    return msgspec.json.format(msgspec.json.encode(plain))
 
 
 def _versions() -> dict[str, Any]:

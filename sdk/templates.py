@@ -63,18 +63,24 @@ class Templates:
         found = [_template(one) for one in template_files(self.store.path)]
         return sorted(found, key=lambda one: (one.name, one.shared))
 
-    def get_template(self, name: str) -> Template:
-        """Return the template that `--template NAME` takes: the user's own, else the group's.
+    def get_template(self, name: str, *, shared: bool | None = None) -> Template:
+        """Return a template.
 
         Args:
             name: The template's name.
+            shared: Whether the group's is meant, or the user's own; by default what
+                `--template NAME` takes, which is the user's own, else the group's.
 
         Raises:
             NotFound: If there is no such template.
         """
-        for one in self.list_templates():
-            if one.name == name:
+        found = [one for one in self.list_templates() if one.name == name]
+        for one in found:
+            if shared in (None, one.shared):
                 return one
+        if found:
+            how = "your own: leave out --shared" if shared else "the group's: use --shared"
+            raise NotFound(f"template {name!r} is {how} (in Python: shared={not shared})")
         raise NotFound(f"there is no template {name!r}; `detslurm template list` shows them")
 
     def create_template(
@@ -147,11 +153,9 @@ class Templates:
             NotFound: If there is no such template.
             LifecycleError: If it is another user's.
         """
-        found = [t for t in self.list_templates() if (t.name, t.shared) == (name, shared)]
-        if not found:
-            raise NotFound(f"there is no template {name!r}; `detslurm template list` shows them")
-        _check_owner(found[0].path)
-        found[0].path.unlink()
+        path = self.get_template(name, shared=shared).path
+        _check_owner(path)
+        path.unlink()
 
     def _prepare(
         self, name: str, config: Mapping[str, Any] | str | Path, shared: bool
@@ -183,9 +187,11 @@ def _text(config: Mapping[str, Any] | str | Path) -> tuple[str, str]:
     from detslurm.config.reading import read_file
 
     if isinstance(config, Mapping):
-        import yaml
+        from detslurm.config.errors import Position
+        from detslurm.config.writing import as_yaml
+        from detslurm.config.yaml_node import locate
 
-        return yaml.safe_dump(dict(config), sort_keys=False), "<config>"
+        return as_yaml(locate(config, Position("<config>")).plain()), "<config>"
     name = "<stdin>" if str(config) == "-" else str(config)
     return read_file(Path(config), name), name
 

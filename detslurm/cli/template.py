@@ -116,7 +116,7 @@ def set_value() -> None:
 def config(name: str, file: str, shared: bool) -> Document:
     """Replace the configuration of the template NAME, which must exist, by FILE."""
     mine = client()
-    mine.get_template(name)
+    mine.get_template(name, shared=shared)
     made = mine.set_template(name, file, shared=shared)
     return _done(f"Set template {made.name}", made)
 

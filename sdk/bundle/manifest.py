@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Final, Literal
@@ -64,8 +65,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 def parse(data: bytes) -> Manifest:
     """A manifest in which every name is harmless. Raises `BundleError`."""
     try:
-        found = msgspec.json.decode(data, type=Manifest)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        # msgspec reads no half surrogates, which stand for bytes of a name that are no UTF-8.
+        found = msgspec.convert(json.loads(data), Manifest)
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"its {NAME} can't be read: {error}") from error
     if found.version > VERSION:
         raise BundleError(f"it was made by a newer detslurm (version {found.version})")
@@ -78,7 +80,7 @@ def parse(data: bytes) -> Manifest:
         _check_name(name, found.checkpoints)
     for name, file in found.files.items():
         if file.size < 0:
-            raise BundleError(f"{name} has no size")
+            raise BundleError(f"{name[:200]!r} has no size")
     _check_tree(found.files, found.directories)
     return found
 

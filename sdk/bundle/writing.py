@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import tarfile
 import tempfile
@@ -20,13 +21,15 @@ from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoints.catalog import storages_of
+from detslurm.sdk.checkpoints.download import leads_nowhere
 from detslurm.sdk.checkpoints.verification import unusable
 from detslurm.sdk.errors import BundleError
-from detslurm.storage import Storage
+from detslurm.storage import Storage, list_resources
 from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
 from detslurm.store.checkpoint_facts import held
 from detslurm.store.curve import flat
 from detslurm.store.facts import FactLog
+from detslurm.store.frame import encode_json
 from detslurm.store.records import Lost, plain_of
 
 if TYPE_CHECKING:
@@ -77,9 +80,9 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
         config = ExperimentConfig.from_dict(directory.config())
         masked = _masked(config)
         content: dict[str, Path | bytes] = {
-            CONFIG: msgspec.json.encode(config.masked()),
-            FACTS: msgspec.json.encode(list(_facts(one))),
-            **(_tree(directory.code, "code") if directory.code.is_dir() else {}),
+            CONFIG: encode_json(config.masked()),
+            FACTS: encode_json(list(_facts(one))),
+            **dict(_code(directory.code)),
             **dict(_runs(one)),
             **dict(_events(directory)),
             **_checkpoints(directory, chosen.values(), scratch),
@@ -177,7 +180,7 @@ def _all_trials(one: ExperimentSnapshot) -> list[int]:
 
 def _events(directory: ExperimentDir) -> Iterator[tuple[str, bytes]]:
     for fact in FactLog(directory.search).facts():
-        yield f"search/{fact['n']:06d}.json", msgspec.json.encode(fact)
+        yield f"search/{fact['n']:06d}.json", encode_json(fact)
 
 
 def _checkpoints(
@@ -193,7 +196,7 @@ def _checkpoints(
             folder = scratch / one.uuid
             folder.mkdir()
             storage.get(one.uuid, folder)
-        found |= _tree(folder, f"checkpoints/{one.uuid}")
+        found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in _files(one, folder)}
     return found
 
 
@@ -205,20 +208,34 @@ def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
         raise BundleError(f"{problem}; `--checkpoints none` leaves them out")
 
 
-def _tree(folder: Path, above: str) -> dict[str, Path | bytes]:
-    """Files, and directories with a slash at the end; links as what they lead to."""
-    found: dict[str, Path | bytes] = {}
-    for place, folders, names in os.walk(folder, followlinks=above != "code", onerror=_refused):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        here = Path(place)
-        inside = here.relative_to(folder)
-        found |= {f"{above}/{inside / name}/": b"" for name in folders}
-        found |= {f"{above}/{inside / name}": here / name for name in sorted(names)}
-    return found
+def _code(folder: Path) -> Iterator[tuple[str, Path]]:
+    for name in _names(folder, follow=False):
+        if "__pycache__" not in name.split("/") and not leads_nowhere(folder / name):
+            yield f"code/{name}", folder / name
 
 
-def _refused(error: OSError) -> None:
-    raise BundleError(f"{error.filename} can't be read: {error.strerror}") from error
+def _files(one: CheckpointView, folder: Path) -> Iterator[tuple[str, Path | bytes]]:
+    """A checkpoint's files and directories; links as what they lead to.
+
+    What was recorded of a link that leads nowhere has a stand-in of the recorded size: without it
+    the checkpoint would count as damaged at the other site.
+    """
+    for name in _names(folder, follow=True):
+        path = folder / name
+        if not leads_nowhere(path):
+            yield name, path
+        elif f"{name}/" in one.resources:
+            yield f"{name}/", path
+        elif name in one.resources:
+            yield name, os.fsencode(path.readlink())
+
+
+def _names(folder: Path, *, follow: bool) -> Iterable[str]:
+    """All that lies in a directory; a directory has a slash at the end of its name."""
+    try:
+        return list_resources(folder, follow=follow)
+    except OSError as error:
+        raise BundleError(f"{error.filename} can't be read: {error.strerror}") from error
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -254,7 +271,7 @@ def _write(
 ) -> None:
     with stage.open("wb") as out:
         with tarfile.open(fileobj=out, **(_format(target) or {"mode": "w"})) as archive:
-            data = msgspec.json.encode(manifest)
+            data = json.dumps(msgspec.to_builtins(manifest)).encode()
             archive.addfile(_member(NAME, len(data)), io.BytesIO(data))
             for name, source in files.items():
                 with _opened(source) as file:

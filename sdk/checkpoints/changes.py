@@ -11,6 +11,7 @@ from detslurm.sdk.checkpoints.catalog import (
     storages_of,
     unreachable_problems,
 )
+from detslurm.sdk.checkpoints.verification import as_recorded
 from detslurm.sdk.disk.garbage import needed_by_search
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import read
@@ -89,7 +90,7 @@ def remove_files(
     else:
         there = storage.resources(checkpoint.uuid)
     doomed = matching(there, globs)
-    left = {name: size for name, size in there.items() if name not in doomed}
+    left = {as_recorded(name): size for name, size in there.items() if name not in doomed}
     if not any(not name.endswith("/") for name in left):
         delete(directory, [checkpoint])
         return sorted(doomed)

@@ -8,12 +8,13 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from errno import ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import Any, Final
 
 from detslurm._access import NOBODY
 from detslurm.sdk.checkpoints.catalog import storages_of
-from detslurm.sdk.checkpoints.verification import loss_of
+from detslurm.sdk.checkpoints.verification import as_recorded, loss_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.storage import METADATA, Storage, list_resources
 from detslurm.storage.files import rename, sync
@@ -35,31 +36,47 @@ def download(
 ) -> Path:
     """Copy a checkpoint; links in it become what they lead to.
 
-    The copy grows in a directory beside the target, which gets the target's name at the end.
+    The copy grows in a directory beside the target, which gets the target's name at the end. A
+    target that has to stay gets what grew in a directory inside it.
     """
     uuid = checkpoint.uuid
     if checkpoint.state == "DELETED":
         raise LifecycleError(f"checkpoint {uuid} was deleted")
     storage = storages_of(experiment).of(checkpoint.storage)
-    if os.path.lexists(target) and _has_something(target):
+    real = Path(os.path.realpath(target))
+    if os.path.lexists(target) and _has_something(real, uuid):
         wanted = _to_copy(storage, uuid) if storage.exists(uuid) else checkpoint.resources
         if _is_copy(wanted, target):
             return target
         raise LifecycleError(f"{target} exists already, and is no copy of checkpoint {uuid}")
     with _held(experiment, uuid):
-        _copy(storage, checkpoint, target, progress or (lambda done, whole: None), experiment.code)
+        _copy(storage, checkpoint, real, progress or (lambda done, whole: None), experiment.code)
     return target
 
 
-def _has_something(target: Path) -> bool:
-    return not target.is_dir() or any(target.iterdir())
+def _has_something(target: Path, uuid: str) -> bool:
+    stage = _stage(target, uuid)
+    return not target.is_dir() or any(path != stage for path in target.iterdir())
+
+
+def _stage(target: Path, uuid: str) -> Path:
+    """Where the copy grows: on the same disk as the target."""
+    folder = target if _stays(target) else target.parent
+    return folder / f".{target.name}.{uuid[:8]}.partial"
+
+
+def _stays(target: Path) -> bool:
+    """Whether it can't be replaced: a shell that works in it would be left in a removed one, and a
+    mount point can't be removed."""
+    return target.is_dir() and (target.is_mount() or target.samefile("."))
 
 
 def _is_copy(wanted: Mapping[str, int], target: Path) -> bool:
     """Whether all files are there with their sizes; the metadata may have been edited since."""
     found = list_resources(target) if target.is_dir() else {}
-    files = {name: size for name, size in wanted.items() if name != METADATA}
-    return bool(files) and all(found.get(name) == size for name, size in files.items())
+    there = {as_recorded(name): size for name, size in found.items()}
+    files = {as_recorded(name): size for name, size in wanted.items() if name != METADATA}
+    return bool(files) and all(there.get(name) == size for name, size in files.items())
 
 
 @contextmanager
@@ -85,7 +102,7 @@ def _copy(
         raise LifecycleError(
             f"checkpoint {uuid} is damaged, {lost}; what is left of it is in {storage.where}"
         )
-    stage = target.with_name(f".{target.name}.{uuid[:8]}.partial")
+    stage = _stage(target, uuid)
     try:
         stage.mkdir(parents=True)
     except FileExistsError:
@@ -103,6 +120,15 @@ def _copy(
         write_metadata(stage / METADATA, checkpoint.metadata)
     add_code(stage, code)
     sync(stage)
+    _put(stage, target)
+
+
+def _put(stage: Path, target: Path) -> None:
+    if stage.parent == target:
+        for path in sorted(stage.iterdir()):
+            rename(path, target / path.name)
+        stage.rmdir()
+        return
     if target.is_dir():
         target.rmdir()  # it is empty
     rename(stage, target)
@@ -122,14 +148,15 @@ def _to_copy(storage: Storage, uuid: str) -> Mapping[str, int]:
     found, folder = storage.resources(uuid), storage.direct(uuid)
     if folder is None:
         return found
-    return {name: size for name, size in found.items() if not _leads_nowhere(folder / name)}
+    return {name: size for name, size in found.items() if not leads_nowhere(folder / name)}
 
 
-def _leads_nowhere(path: Path) -> bool:
+def leads_nowhere(path: Path) -> bool:
+    """Whether a path is a link to nothing, or to itself."""
     try:
         path.stat()
-    except FileNotFoundError:
-        return path.is_symlink()
+    except OSError as error:  # of others it is told when they are read
+        return error.errno in (ENOENT, ENOTDIR, ELOOP) and path.is_symlink()
     return False
 
 

@@ -6,15 +6,17 @@ import os
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from detslurm._quantities import counted
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.enums import CheckpointState
-from detslurm.storage import METADATA, SharedFS, Storage
+from detslurm.storage import METADATA, SharedFS, Storage, list_resources
 from detslurm.storage.names import without_files
 from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
+from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.records import CheckpointVerified
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = Fal
         return "all its files are missing"
     text = differences(recorded, found)
     if text is None and deep and isinstance(storage, SharedFS):
-        return _broken(storage.path(checkpoint.uuid), recorded)
+        return _broken(storage.path(checkpoint.uuid))
     return text
 
 
@@ -103,30 +105,33 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
-    """What is in the directories that were recorded: no others are looked into, and no links.
+    """What is in the directories that were recorded, by the names that records give: no others are
+    looked into, and no links.
 
     A link to a directory, as a PyTorchTrial's to its code, is recorded as one without files.
     """
     found: dict[str, int] = {}
-    links: set[str] = set()
-    for folder in ("", *(name for name in recorded if name.endswith("/"))):
-        if folder in links:
-            continue
-        try:
-            with os.scandir(path / folder) as entries:
-                for entry in entries:
-                    name = f"{folder}{entry.name}"
-                    if entry.is_symlink() and f"{name}/" in recorded:
-                        links.add(f"{name}/")
-                        found[f"{name}/"] = 0
-                    elif entry.is_dir(follow_symlinks=False):
-                        found[f"{name}/"] = 0
-                    else:
-                        found[name] = _size(entry, recorded.get(name))
-        except (FileNotFoundError, NotADirectoryError):
-            if not folder:
-                break
+    folders = [""]
+    for folder in folders:  # which grow meanwhile
+        with (
+            suppress(FileNotFoundError, NotADirectoryError),
+            os.scandir(path / folder) as entries,
+        ):
+            for entry in entries:
+                name = as_recorded(f"{folder}{entry.name}")
+                is_dir = entry.is_dir(follow_symlinks=False)
+                if is_dir and f"{name}/" in recorded:
+                    folders.append(f"{folder}{entry.name}/")
+                if is_dir or (entry.is_symlink() and f"{name}/" in recorded):
+                    found[f"{name}/"] = 0
+                else:
+                    found[name] = _size(entry, recorded.get(name))
     return found
+
+
+def as_recorded(name: str) -> str:
+    """A file's name as records give it back: in them, bytes that are no UTF-8 are escaped."""
+    return str(decode_json(encode_json(name)))
 
 
 def _size(entry: os.DirEntry[str], recorded: int | None) -> int:
@@ -168,10 +173,10 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:_NAMED]) + more
 
 
-def _broken(path: Path, recorded: Mapping[str, int]) -> str | None:
+def _broken(path: Path) -> str | None:
     """Read the files that carry checksums: zip archives, which `torch.save` writes."""
     broken = []
-    for name in recorded:
+    for name in list_resources(path):
         file = path / name
         if name.endswith("/") or not zipfile.is_zipfile(file):
             continue
@@ -182,4 +187,4 @@ def _broken(path: Path, recorded: Mapping[str, int]) -> str | None:
             broken.append(f"{name} ({error})")
         else:
             broken += [f"{name} ({part})"] if part is not None else []
-    return f"with wrong checksums: {_listed(broken)}" if broken else None
+    return f"with wrong checksums: {as_recorded(_listed(broken))}" if broken else None

@@ -116,8 +116,11 @@ class Described(ABC):
 
         Args:
             labels: The labels.
+
+        Raises:
+            TypeError: If they are a text.
         """
-        gone = set(labels)
+        gone = set(settings.as_list("labels", labels))
         self._change(lambda row: {"labels": [one for one in row.labels if one not in gone]})
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
@@ -137,8 +140,11 @@ class Described(ABC):
 
         Args:
             keys: The names; those that it does not have are ignored.
+
+        Raises:
+            TypeError: If they are a text.
         """
-        gone = set(keys)
+        gone = set(settings.as_list("keys", keys))
         self._change(
             lambda row: {"metadata": {k: v for k, v in row.metadata.items() if k not in gone}}
         )

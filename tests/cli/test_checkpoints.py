@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import time
 import zipfile
 from dataclasses import replace
@@ -20,6 +21,7 @@ from detslurm.store import ExperimentDir, RunLog
 from detslurm.store.checkpoint_facts import keep, release
 from detslurm.store.records import SearchEnded
 from tests.cli.conftest import Detslurm
+from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
 from tests.store.faults import refusing
 
@@ -342,23 +344,28 @@ def test_the_best_of_files_that_are_gone(saved: Scene, detslurm: Detslurm) -> No
     assert said.status == 1 and "has no whole checkpoint: files are missing, of" in said.err
 
 
-def test_deep_verification_reads_checksums(scene: Scene, detslurm: Detslurm) -> None:
+@pytest.mark.parametrize(
+    ("name", "shown"), [("model.pt", "model.pt"), (os.fsdecode(b"caf\xe9.pt"), "caf\\udce9.pt")]
+)
+def test_deep_verification_reads_checksums(
+    scene: Scene, detslurm: Detslurm, name: str, shown: str
+) -> None:
     """A bit that changed in what `torch.save` writes (a zip archive) is found by --deep alone."""
     experiment = scene.experiment()
     archive = scene.root / "model.pt"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("data/0", b"weights" * 100)
-    path = save(scene, experiment, GOOD, 1, 0.5, **{"model.pt": "x" * archive.stat().st_size})
+    path = save(scene, experiment, GOOD, 1, 0.5, **{name: "x" * archive.stat().st_size})
     end(experiment)
-    shutil.copy(archive, path / "model.pt")
+    shutil.copy(archive, path / name)
     assert detslurm("c", "verify", GOOD, "--deep").status == 0
-    data = bytearray((path / "model.pt").read_bytes())
+    data = bytearray((path / name).read_bytes())
     data[200] ^= 1
-    (path / "model.pt").write_bytes(data)
+    (path / name).write_bytes(data)
     assert detslurm("c", "verify", GOOD).status == 0
     result = detslurm("c", "verify", GOOD, "--deep", "--json")
     assert (result.status, result.data[0]["problem"]) == (
-        1, "with wrong checksums: model.pt (data/0)",
+        1, f"with wrong checksums: {shown} (data/0)",
     )  # fmt: skip
 
 
@@ -395,6 +402,47 @@ def test_a_download_is_no_code(
     assert detslurm("e", "download", 1).out == f"checkpoints/{GOOD}\n"
     found = collect(project)
     assert found.files == () and "a downloaded checkpoint" in found.notes[0]
+
+
+def _interrupt(done: int, whole: int) -> None:
+    if done > whole / 2:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("how", ["here", "a link", "a mount"])
+def test_a_download_into_an_empty_directory_that_stays(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The shell's own, one behind a link, a disk: it is filled, nothing is left beside it or in
+    it, and what broke off is continued."""
+    (real := tmp_path / "out" / "real").mkdir(parents=True)
+    target = {"here": Path(), "a link": tmp_path / "link", "a mount": real}[how]
+    if how == "here":
+        monkeypatch.chdir(real)
+    elif how == "a link":
+        target.symlink_to(real)
+    elif may_unshare():
+        subprocess.run(["mount", "-t", "tmpfs", "none", real], check=True)
+    else:
+        pytest.skip("only root can mount a disk")
+    try:
+        before = real.stat().st_dev
+        with pytest.raises(KeyboardInterrupt):
+            saved.client.checkpoint(GOOD).download(target, progress=_interrupt)
+        assert any(real.rglob("*.partial/nested/state")) == (how != "a link")
+        for _ in range(2):  # the second time it is there
+            done = detslurm("c", "download", GOOD, "-o", target)
+            assert (done.status, done.out) == (0, f"{target}\n"), done.err
+        assert {path.name for path in target.iterdir()} == {
+            "weights", "optimizer", "nested", "metadata.json"
+        }  # fmt: skip
+        assert (real / "nested" / "state").read_text() == "12" and real.stat().st_dev == before
+        assert list(real.parent.iterdir()) == [real] and target.is_symlink() == (how == "a link")
+        other = detslurm("c", "download", BAD, "-o", target)
+        assert other.status == 1 and "exists already, and is no copy" in other.err
+    finally:
+        if how == "a mount":
+            subprocess.run(["umount", "--lazy", real], check=True)
 
 
 def test_names_that_users_chose_are_no_times(saved: Scene, detslurm: Detslurm) -> None:

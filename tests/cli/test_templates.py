@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy
 import pytest
 
+from detslurm.config import ConfigErrors
+from detslurm.config.reading import parse
 from detslurm.sdk import Client
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
@@ -35,6 +38,23 @@ def test_a_template_goes_below_a_configuration(
     assert near.status == 2 and 'did you mean "patient"' in near.err
 
 
+def test_a_mapping_is_kept_as_it_is(scene: Scene, detslurm: Detslurm) -> None:
+    """Text that looks like a number stays text, here and in what `experiment config` prints."""
+    texts = ["1e-3", "0o17", "1e3", "+.5", "yes", "1_0", "", "~", "a: b\n", "\x85"]
+    given = {"hyperparameters": {"t": texts, "lr": numpy.float64(0.5), "pair": (1, True)}}
+    plain = {"hyperparameters": {"t": texts, "lr": 0.5, "pair": [1, True]}}
+    client = Client(scene.root)
+    assert client.set_template("a", given).config == plain
+    assert "  lr: 0.5\n" in detslurm("template", "describe", "a").out
+    experiment = scene.experiment(text=YAML.replace("python3 train.py", '"0o17"'))
+    assert parse(detslurm("experiment", "config", experiment.id).out, "x").plain() == (
+        detslurm("experiment", "config", experiment.id, "--json").data
+    )
+    for value in (numpy.int64(1), Path("x"), object()):
+        with pytest.raises(ConfigErrors, match=r"data\.x: a value of type .* can't be configured"):
+            client.set_template("a", {"data": {"x": value}})
+
+
 def test_templates_are_created_replaced_listed_and_removed(
     scene: Scene, detslurm: Detslurm, part: Path, tmp_path: Path
 ) -> None:
@@ -55,6 +75,24 @@ def test_templates_are_created_replaced_listed_and_removed(
     assert [one.name for one in Client(scene.root).list_templates()] == ["b"]
     missing = detslurm("template", "set-value", "config", "a", other)
     assert missing.status == 1 and "no template 'a'" in missing.err
+
+
+@pytest.mark.parametrize(("there", "other"), [(["--shared"], []), ([], ["--shared"])])
+def test_a_part_is_replaced_where_it_is(
+    scene: Scene, detslurm: Detslurm, part: Path, there: list[str], other: list[str]
+) -> None:
+    """The group's only with --shared, one's own only without: no second one comes to be."""
+    scene.store.path.joinpath("shared-templates").mkdir()
+    assert detslurm("template", "create", "a", part, *there).status == 0
+    for words in (("set-value", "config", "a", part), ("remove", "a")):
+        wrong = detslurm("template", *words, *other)
+        says = "is the group's: use --shared" if there else "is your own: leave out --shared"
+        assert wrong.status == 1 and f"template 'a' {says}" in wrong.err
+    (row,) = detslurm("template", "list", "--json").data
+    assert row["shared"] == bool(there)
+    assert detslurm("template", "set-value", "config", "a", part, *there).status == 0
+    assert detslurm("template", "set", "a", part, *other).status == 0
+    assert detslurm("template", "set-value", "config", "a", part, *other).status == 0
 
 
 @pytest.mark.parametrize(

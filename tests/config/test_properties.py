@@ -16,6 +16,7 @@ from detslurm.config.merging import merge
 from detslurm.config.normalize import normalize
 from detslurm.config.reading import parse
 from detslurm.config.schema.site import SiteProfile
+from detslurm.config.writing import as_yaml
 from detslurm.config.yaml_node import YamlNode, locate
 from tests.config.full import FULL
 from tests.config.strategies import BENT_DATA, CONFIGS, PARTIALS
@@ -23,6 +24,20 @@ from tests.config.strategies import BENT_DATA, CONFIGS, PARTIALS
 SOUND = {"entrypoint": "a", "searcher": {"name": "single", "metric": "m"}}
 UNIONS = {"searcher", "checkpoint_storage", "hyperparameters", "data"}
 SITE = SiteProfile(root="/nowhere")
+TEXTS = (
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=60)
+    | st.text(st.sampled_from("ab:-[]{}&*!|>'\"#%?,<= \n\t\r\x85\u20280.1e~@`\\x_"), max_size=40)
+    | st.from_regex(r"[-+.0-9_exoEinfa]{1,8}", fullmatch=True)
+)
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda children: st.lists(children, max_size=3) | st.dictionaries(TEXTS, children, max_size=3),
+    max_leaves=8,
+)
 
 
 def outcome(source: Any, **options: Any) -> ExperimentConfig | str:
@@ -117,6 +132,14 @@ def test_yaml_and_data_give_the_same(plain: dict[str, Any]) -> None:
     plain = plain | {"name": "x", "reproducibility": {"experiment_seed": 1}}
     text = yaml.safe_dump(plain, allow_unicode=True)
     assert outcome(plain) == outcome(parse(text, "f").plain())
+
+
+@given(st.dictionaries(TEXTS, PLAIN, max_size=4))
+@settings(max_examples=500)
+@example({"k" * 2000: "x " * 2000, "<<": ["a\n\n b\n", " ", "- x", "a #b", "?", "\ufeff"]})
+def test_what_is_written_is_read_as_the_same(plain: dict[str, Any]) -> None:
+    """Texts stay texts, whatever they look like."""
+    assert repr(parse(as_yaml(plain), "f").plain()) == repr(plain)
 
 
 def node(plain: Any) -> YamlNode:

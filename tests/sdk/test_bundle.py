@@ -20,7 +20,8 @@ import pytest
 
 from detslurm.sdk import BundleError, Client
 from detslurm.storage import from_config
-from detslurm.store import fold_experiment, trial_metrics
+from detslurm.store import fold_experiment, fs, trial_metrics
+from detslurm.store.facts import FactLog
 from detslurm.store.history import read_continued
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
@@ -100,6 +101,29 @@ def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path
     assert storage.is_dir() and other.trial(4).view.latest_checkpoint is not None
 
 
+def test_numbers_that_json_lacks_arrive(
+    scene: Scene, other: Client, number: int, tmp_path: Path
+) -> None:
+    """In metadata and in what a search has decided; a bundle without them is read as well."""
+    scene.client.checkpoint(OTHER).add_metadata(
+        {"val": float("nan"), "best": float("inf"), "$r": 1}
+    )
+    log = FactLog(scene.store.experiment(number).search)
+    fs.claim_directory(log.path)
+    log.put(1, {"e": "validated", "metric": float("nan"), "least": float("-inf")})
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="latest")
+    done = other.import_bundle(file)
+    found = other.checkpoint(done.checkpoints[0]).metadata
+    assert repr(found) == "{'val': nan, 'best': inf, '$r': 1}"
+    (event,) = FactLog(other.store.experiment(done.experiment_id).search).facts()
+    assert repr((event["metric"], event["least"])) == "(nan, -inf)"
+    files = contents(file)
+    plain = json.loads(files[FACTS].replace(b'{"$float":"nan"}', b"null"))
+    old = packed(tmp_path / "old.tar", described(files, FACTS, msgspec.json.encode(plain)))
+    assert other.checkpoint(other.import_bundle(old).checkpoints[0]).metadata["val"] is None
+
+
 def test_a_damaged_checkpoint_is_refused(scene: Scene, number: int, tmp_path: Path) -> None:
     """Before anything is written: a bundle may be the last copy."""
     (scene.checkpoints / OTHER / "weights").unlink()
@@ -121,6 +145,19 @@ def test_of_a_store_that_is_read_only(scene: Scene, number: int, tmp_path: Path)
         assert set(made.checkpoints) == {KEPT, OTHER}
     finally:
         subprocess.run(["umount", "--lazy", scene.root], check=True)
+
+
+def test_what_lies_in_the_code(scene: Scene, other: Client, number: int, tmp_path: Path) -> None:
+    """Files of any name arrive; pipes, and links that lead nowhere, do not."""
+    code, name = scene.store.experiment(number).code, os.fsdecode(b"caf\xe9.py")
+    (code / name).write_text("x = 1")
+    (code / "gone").symlink_to("/nowhere/x")
+    os.mkfifo(code / "pipe")
+    scene.client.experiment(number).bundle(tmp_path / "a.tar.gz", checkpoints="none")
+    done = other.import_bundle(tmp_path / "a.tar.gz")
+    there = other.store.experiment(done.experiment_id).code
+    assert {path.name for path in there.iterdir()} == {name, "empty", "run.sh", "train.py"}
+    assert (there / name).read_text() == "x = 1"
 
 
 def test_in_a_storage_that_has_the_original(scene: Scene, number: int, tmp_path: Path) -> None:
@@ -301,10 +338,13 @@ BENT: list[Bend] = [
     lambda f: _changed(f, version=99),
     lambda f: _changed(f, files={}),
     lambda f: {"manifest.json": b"{", **_rest(f)},
+    lambda f: {"manifest.json": b"[" * 100_000, **_rest(f)},
     lambda f: described(f, "config.json", b"[]"),
     lambda f: described(f, "config.json", b'{"searcher": 3}'),
     lambda f: described(f, FACTS, b"{}"),
     lambda f: described(f, FACTS, b"[]"),
+    lambda f: described(f, FACTS, b'[{"$float":[]}]'),
+    lambda f: described(f, FACTS, b"[" * 100_000),
     lambda f: facts(f, lambda found: found[1:]),
     lambda f: facts(f, lambda found: [{**found[0], "trials": 10**9}]),
     lambda f: facts(f, lambda found: [*found, {"type": "lost", "trials": [77]}]),

@@ -97,6 +97,18 @@ def test_what_is_said_of_a_model_changes(scene: Scene, trained: ExperimentDir) -
         scene.client.get_model("a")
 
 
+def test_a_text_is_no_list(scene: Scene) -> None:
+    """Its characters are no labels and no names: nothing is changed."""
+    model = scene.client.create_model("a", labels=["x", "xy"], metadata={"k": 1})
+    for change in (model.set_labels, model.add_labels, model.remove_labels):
+        with pytest.raises(TypeError, match="labels must be a list, not 'xy'"):
+            change("xy")
+    with pytest.raises(TypeError, match="keys must be a list, not 'k'"):
+        model.remove_metadata("k")
+    found = scene.client.get_model("a")
+    assert (found.labels, found.metadata) == (["x", "xy"], {"k": 1})
+
+
 def test_models_are_sorted_and_chosen(scene: Scene) -> None:
     """By anything that a list shows; archived ones are left out."""
     client = scene.client

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -146,6 +149,74 @@ def test_a_bundle_brings_what_a_link_leads_to(linked: Checkpoint, tmp_path: Path
     (one,) = other.experiment(done.experiment_id).checkpoints()
     assert one.path is not None and (one.path / "code" / "model.py").exists()
     assert one.verify() is None
+
+
+def _names_that_are_no_utf8(path: Path) -> None:
+    (path / os.fsdecode(b"d\xe9")).mkdir()
+    for name in (b"caf\xe9.txt", b"d\xe9/state"):
+        (path / os.fsdecode(name)).write_bytes(name)
+
+
+def _a_cache(path: Path) -> None:
+    (path / "__pycache__").mkdir()
+    (path / "__pycache__" / "a.pyc").write_text("x")
+
+
+def _links(path: Path) -> None:
+    (path / "sub").mkdir()
+    (gone := path.parent / "gone").mkdir()
+    for name, target in (("sub/up", ".."), ("me", "me"), ("file", "/nowhere/x"), ("code", gone)):
+        (path / name).symlink_to(target)
+
+
+def saved(scene: Scene, storage: Path, make: Callable[[Path], None]) -> tuple[Checkpoint, Path]:
+    """A checkpoint with these files, and where it is."""
+    with core.init(checkpoint_storage=str(storage)) as context:
+        context.train.report_validation_metrics(1, {"loss": 1})
+        with context.checkpoint.store_path({"steps_completed": 1}) as (path, uuid):
+            (path / "weights").write_text("12345")
+            make(path)
+    shutil.rmtree(storage / "gone", ignore_errors=True)
+    return scene.client.checkpoint(uuid), storage / uuid
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """What can be read below a directory."""
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize("make", [_names_that_are_no_utf8, _a_cache, _links])
+def test_a_copy_is_as_whole_as_the_checkpoint(
+    scene: Scene, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    """Whatever names its files have, and wherever its links lead."""
+    one, path = saved(scene, tmp_path / "disk", make)
+    assert one.verify(deep=True) is None
+    os.mkfifo(path / "pipe")  # nobody could copy it
+    assert contents(path).items() <= contents(one.download(tmp_path / "copy")).items()
+    scene.client.experiment(1).bundle(tmp_path / "one.tar", checkpoints="all")
+    other = Client(tmp_path / "other")
+    (uuid,) = other.import_bundle(tmp_path / "one.tar").checkpoints
+    assert other.checkpoint(uuid).verify() is None
+    assert contents(path).items() <= contents(tmp_path / "other" / "checkpoints" / uuid).items()
+
+
+def test_a_copy_is_known_when_all_else_is_gone(scene: Scene, tmp_path: Path) -> None:
+    """By what was recorded, in which names that are no UTF-8 are escaped."""
+    one, path = saved(scene, tmp_path / "disk", _names_that_are_no_utf8)
+    copy = one.download(tmp_path / "copy")
+    (path / os.fsdecode(b"caf\xe9.txt")).unlink()
+    assert one.verify() == "missing: caf\\udce9.txt"
+    shutil.rmtree(path)
+    assert one.download(tmp_path / "copy") == copy
+
+
+def test_files_beside_names_that_are_no_utf8_are_removed(scene: Scene, tmp_path: Path) -> None:
+    """What is left is whole; nothing to remove changes nothing."""
+    one, path = saved(scene, tmp_path / "disk", _names_that_are_no_utf8)
+    assert one.remove_files(["no*"]) == [] and one.state == "COMPLETED"
+    assert one.remove_files(["weights"]) == ["weights"]
+    assert one.verify() is None and not (path / "weights").exists()
 
 
 def test_a_bundle_is_imported_to_a_bucket(

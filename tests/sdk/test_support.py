@@ -54,6 +54,14 @@ def test_it_has_what_explains_a_failure_and_no_secret(scene: Scene, tmp_path: Pa
         scene.client.trial(1).support_bundle(tmp_path)
 
 
+def test_numbers_that_json_lacks_are_text(scene: Scene, tmp_path: Path) -> None:
+    """Whoever helps sees that a metric has diverged."""
+    scene.run(scene.experiment(), losses=[1.0, float("-inf"), float("nan")], end="error")
+    found = content(scene.client.trial(1).support_bundle(tmp_path / "a.tar.gz").path)
+    loss = json.loads(found["metrics.json"])["validation_metrics"]["loss"]
+    assert (loss["last"], loss["min"], loss["max"]) == ("NaN", "-Infinity", 1.0)
+
+
 def test_what_cant_be_read_is_named(scene: Scene, tmp_path: Path) -> None:
     """A broken configuration, a silent queue: the rest is there. Long logs are cut, and left out
     where it is not known what is secret in them."""

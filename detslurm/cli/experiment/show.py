@@ -94,10 +94,9 @@ def config(experiment_id: int) -> Document:
     data: dict[str, Any] = client().stored(experiment_id).config
 
     def text() -> str:
-        import yaml
+        from detslurm.config.writing import as_yaml
 
-        shown: str = yaml.safe_dump(data, sort_keys=True, allow_unicode=True)
-        return shown.rstrip("\n")
+        return as_yaml(data, sort_keys=True).rstrip("\n")
 
     return Document(text, lambda: data)
 
