@@ -33,7 +33,7 @@ BELOW: dict[str, set[str]] = {
     "compat": set(),  # imports whatever its user names
     "core": {"store", "storage", "searcher", "exec"},  # exec to join a job on request, lazily
     "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
-    "pytorch": {"core", "compat"},  # a checkpoint's code may import determined
+    "pytorch": {"core", "compat", "frameworks"},  # a checkpoint's code may import determined
     "frameworks": {"core", "searcher"},
     "transformers": {"frameworks"},
     "lightning": {"frameworks"},

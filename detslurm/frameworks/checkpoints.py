@@ -18,7 +18,8 @@ class FrameworkCheckpoints:
     """Where training goes on, and what is kept with each new checkpoint.
 
     `resumed` is the directory of the checkpoint to go on from, until `close`; None to begin.
-    `is_own` says whether this trial has saved it.
+    `is_own` says whether this trial has saved it, `other_hparams` which trial with other
+    hyperparameters has.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class FrameworkCheckpoints:
             self._more["user_data"] = dict(user_data)
         self.resumed: Path | None = None
         self.is_own = True
+        self.other_hparams: int | None = None
         if info is None or info.latest_checkpoint is None:
             return
         warn = logger.warning if core.distributed.rank == 0 else logger.debug
@@ -47,12 +49,7 @@ class FrameworkCheckpoints:
         saved = core.checkpoint.get_metadata(info.latest_checkpoint).get("trial_id")
         self.is_own = saved in (None, trial.trial_id)
         if not self.is_own and (trial._hparams_changed or not trial.continues):
-            warn(
-                "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
-                " the optimizer is loaded with the learning rate and other options of that one,"
-                " unless your code sets those of this trial when training has begun",
-                saved,
-            )
+            self.other_hparams = saved
         restored = core.checkpoint.restore_path(info.latest_checkpoint)
         self.resumed = self._restored.enter_context(restored)
 

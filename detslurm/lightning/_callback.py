@@ -20,6 +20,7 @@ from detslurm.core import Unit
 from detslurm.core._preempt import SurvivingSignal
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
+from detslurm.frameworks.optimizer_options import Options
 from detslurm.frameworks.reports import Reports
 from detslurm.lightning._logger import ListeningLogger
 
@@ -101,6 +102,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._stored_whole = False
         self._leaves = False
         self._metrics: dict[str, Any] = {}
+        self._options: Options | None = None
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         resumed = self._checkpoints.resumed
         self.ckpt_path = str(resumed / CHECKPOINT) if resumed is not None else None
@@ -142,6 +144,13 @@ class TrialCallback(Callback):  # type: ignore[misc]
             trainer.limit_train_batches = trainer.limit_val_batches = 1
             trainer.fit_loop.max_epochs = 1
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note the options of optimizers as this trial makes them: what is loaded next are those of
+        the trial that saved it."""
+        if self._checkpoints.other_hparams is not None:
+            schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
+            self._options = Options(trainer.optimizers, schedulers)
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Make sure that training goes on where the trial has been."""
         if self._resumes and not trainer.global_step:
@@ -151,6 +160,8 @@ class TrialCallback(Callback):  # type: ignore[misc]
             )
         self._take_sigterm_back()
         if self._resumes:
+            if self._options is not None:
+                self._options.apply()
             _begin_next_epoch(trainer)
             trainer._logger_connector._callback_metrics.update(self._metrics)
             stops = [one for one in trainer.callbacks if isinstance(one, EarlyStopping)]

@@ -78,6 +78,13 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._save_strategy: Any = None  # the Trainer's, while another one is in its place
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         self._resumes = self._checkpoints.resumed is not None
+        if (other := self._checkpoints.other_hparams) is not None and self._is_chief:
+            logger.warning(
+                "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
+                " the optimizer is loaded with the learning rate and other options of that one,"
+                " unless your code sets those of this trial when training has begun",
+                other,
+            )
         if self._resumes:
             args.resume_from_checkpoint = str(self._checkpoints.resumed)
 

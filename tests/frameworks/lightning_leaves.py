@@ -43,9 +43,16 @@ LEAVES = [("batch", 4), ("validation", 4), ("batch", 8), ("validation", 8)]
 class Net(LightningModule):  # type: ignore[misc]
     """A linear model."""
 
-    def __init__(self, plateaus: dict[str, Any] | None) -> None:
+    def __init__(
+        self, plateaus: dict[str, Any] | None = None, rate: float = 0.05, *, halves: bool = False
+    ) -> None:
         super().__init__()
         self.layer, self.plateaus = nn.Linear(4, 1), plateaus
+        self.rate, self.halves, self.rates = rate, halves, list[float]()
+
+    def on_train_batch_start(self, batch: Batch, index: int) -> None:
+        """Note the learning rate."""
+        self.rates.append(self.trainer.optimizers[0].param_groups[0]["lr"])
 
     def training_step(self, batch: Batch, index: int) -> torch.Tensor:
         """The loss of one."""
@@ -57,7 +64,9 @@ class Net(LightningModule):  # type: ignore[misc]
 
     def configure_optimizers(self) -> Any:
         """Adam, with a schedule where one is asked for."""
-        optimizer = torch.optim.Adam(self.parameters(), lr=0.05)
+        optimizer = torch.optim.Adam(self.parameters(), lr=self.rate)
+        if self.halves:
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)]
         if self.plateaus is None:
             return optimizer
         schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, factor=0.5)
@@ -111,9 +120,14 @@ class Recorder(Callback):  # type: ignore[misc]
 
 
 def train(
-    where: str, step: int, checkpoint: str | None, options: dict[str, Any]
-) -> tuple[list[Event], list[str], list[float]]:
-    """What happened, the checkpoints and the weights."""
+    where: str,
+    step: int,
+    checkpoint: str | None,
+    options: dict[str, Any],
+    other: int | None = None,
+) -> tuple[list[Event], list[str], Net]:
+    """What happened, the checkpoints and the model; `other` is a trial with other hyperparameters
+    that saved the one that it goes on from."""
     saved: list[str] = []
 
     @contextlib.contextmanager
@@ -131,31 +145,48 @@ def train(
         core.checkpoint.store_path = store_path  # type: ignore[method-assign,assignment]
         core.preempt.should_preempt = lambda *args, **more: recorder.leaves  # type: ignore[method-assign]
         callback.ckpt_path, callback._resumes = checkpoint, checkpoint is not None
+        callback._checkpoints.other_hparams = other
         callbacks = [recorder, callback, EarlyStopping("val_loss", patience=9)]
         if options.get("enable_checkpointing", True):
             callbacks.append(ModelCheckpoint(FOLDER / "of Lightning", save_top_k=-1))
-        model = Net(options.pop("plateaus", None))
+        given = {
+            name: options.pop(name) for name in {"plateaus", "rate", "halves"} & options.keys()
+        }
+        model = Net(**given)
         trainer = Trainer(
             accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, logger=False,
             callbacks=callbacks, **options,
         )  # fmt: skip
         validation = DataLoader(Loader(16, 2).batches, batch_size=None)
         trainer.fit(model, Loader(64, 1), validation, ckpt_path=checkpoint)
-    return recorder.events, saved, model.layer.weight.flatten().tolist()
+    return recorder.events, saved, model
+
+
+def rates(other: int | None) -> list[float]:
+    """Those of the second of two epochs: the first one had 0.1, the model is made with 0.01, and a
+    schedule halves them."""
+    halved: dict[str, Any] = {"max_epochs": 2, "halves": True}
+    _, saved, _ = train("batch", 8, None, {**halved, "rate": 0.1})
+    _, _, model = train("nowhere", 0, saved[-1], {**halved, "rate": 0.01}, other)
+    return sorted({round(rate, 6) for rate in model.rates})
 
 
 def main() -> None:
     """Print what went wrong, or was not the same."""
     wrong = {}
+    if rates(None) != [0.05] or rates(1) != [0.005]:
+        wrong["learning rates"] = f"{rates(None)} {rates(1)}"
     for name, options in KINDS.items():
-        events, _, weights = train("nowhere", 0, None, options)
+        events, _, undisturbed = train("nowhere", 0, None, options)
+        weights = undisturbed.layer.weight.flatten().tolist()
         for where, step in LEAVES:
             first, saved, _ = train(where, step, None, options)
             try:
-                second, _, end = train("nowhere", 0, saved[-1], options)
+                second, _, model = train("nowhere", 0, saved[-1], options)
             except Exception as err:
                 wrong[f"{name}: {where} {step}"] = repr(err)
                 continue
+            end = model.layer.weight.flatten().tolist()
             if first + second != events or end != weights:
                 wrong[f"{name}: {where} {step}"] = f"{first} {second} {end} for {events} {weights}"
     print(json.dumps(wrong))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
+from detslurm.frameworks.optimizer_options import Options
 from detslurm.pytorch._lr_scheduler import LRScheduler
-from detslurm.pytorch.checkpointing._options import Options
 
 Mode = LRScheduler.StepMode
 

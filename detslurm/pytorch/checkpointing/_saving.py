@@ -14,6 +14,7 @@ import torch
 
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
+from detslurm.frameworks.optimizer_options import Options
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
@@ -22,7 +23,6 @@ from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing import _sharded as sharded
 from detslurm.pytorch.checkpointing._background import BackgroundSaves, Saving, Submit
-from detslurm.pytorch.checkpointing._options import Options
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import (
     collect,

@@ -14,12 +14,12 @@ from typing import Any
 from deepspeed.runtime.activation_checkpointing.checkpointing import get_cuda_rng_tracker
 
 from detslurm.core import Context
+from detslurm.frameworks.optimizer_options import Options
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing._background import BackgroundSaves
-from detslurm.pytorch.checkpointing._options import Options
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import restore_callbacks, restore_rng
 from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter, UnwrittenFile

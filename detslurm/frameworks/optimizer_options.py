@@ -9,7 +9,12 @@ from typing import Any
 class Options:
     """The options that a trial built its optimizers with: learning rates, momenta, decays.
 
-    A copy in population based training goes on from its original's state with its own of these.
+    A copy in population based training goes on from its original's state with its own of these, and
+    so does a continuation with other hyperparameters.
+
+    Args:
+        optimizers: The optimizers, as they were built.
+        schedulers: Their schedules of the learning rate, as they were built.
     """
 
     def __init__(self, optimizers: Sequence[Any], schedulers: Sequence[Any]) -> None:
