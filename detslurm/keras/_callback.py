@@ -7,7 +7,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -223,15 +223,18 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         is_own = state.get("continue_id") == self._continue_id
         trial = info.trial if (info := get_cluster_info()) is not None else None
         has_same_hparams = trial is not None and trial.continues and not trial._hparams_changed
+        is_scheduled = False
         if rate is not None and not (is_own or has_same_hparams):
-            with suppress(
-                TypeError, AttributeError
-            ):  # schedules and functions: no checkpoint has them
+            try:
                 optimizer.learning_rate = rate
+            except TypeError:  # a schedule, which goes by the steps that the optimizer has counted
+                is_scheduled = True
+            except AttributeError:
+                pass  # a function, which no checkpoint has
         if is_own or (state and trial is not None and trial._steps_completed):
             self._epochs, self._batches = state["epochs"], state["batches"]
             self._saved_at, model._initial_epoch = self._batches, self._epochs
-        elif optimizer is not None:  # schedules begin anew, too
+        elif is_scheduled:  # it begins anew, too
             getattr(optimizer, "inner_optimizer", optimizer)._iterations.assign(0)
 
     def _save(self) -> None:

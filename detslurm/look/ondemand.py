@@ -52,7 +52,8 @@ _PYTHON = """\
 #!/bin/sh
 {exports}exec {python} "$@"
 """
-_CARRIED = (_env.SITE, "SLURM_CONF", "LD_LIBRARY_PATH", "PYTHONPATH")
+_CARRIED = (_env.SITE, "SLURM_CONF")
+_SEARCHED = ("LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 class InstalledApp(NamedTuple):
@@ -116,8 +117,9 @@ def failure(directory: Path) -> str | None:
     bare = {"PATH": os.defpath, "HOME": str(Path.home())}
     try:
         done = subprocess.run(
-            start, env=bare, cwd=directory, capture_output=True, text=True, timeout=60
-        )
+            start, env=bare, cwd=directory, capture_output=True, text=True, timeout=60,
+            errors="replace",
+        )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         why = str(error)
     else:
@@ -155,6 +157,10 @@ def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> 
 
 def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> str:
     settings = {name: environ[name] for name in _CARRIED if environ.get(name)}
+    for name in _SEARCHED:  # from another directory
+        places = [place for place in environ.get(name, "").split(os.pathsep) if place]
+        if places:
+            settings[name] = os.pathsep.join(map(os.path.abspath, places))
     if store is not None:
         settings[_env.ROOT] = str(store)
     if sys.version_info >= (3, 12):

@@ -108,7 +108,8 @@ class _Gathered:
         """Add columns of such steps."""
         for name, values in metrics.items():
             if self.names is None or name in self.names:
-                self._padded(name).extend(map(as_float, values))
+                are_floats = {*map(type, values)} == {float}
+                self._padded(name).extend(values if are_floats else map(as_float, values))
         self.steps += steps
 
     def cut(self, limit: float) -> None:

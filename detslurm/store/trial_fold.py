@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from detslurm._states import (
+    ERROR,
     INVALID_HP,
     KILLED_BY_SIGNAL,
     LOST,
@@ -119,7 +120,7 @@ def trial_view(
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
     shown = list(map(_run_view, runs))
-    if shown and last is None and newest.end is None and context.lost is not None:
+    if shown and last is None and newest.end is None and _is_lost(context):
         shown[-1] = _run_view(msgspec.structs.replace(newest, end=_lost_end(context.lost)))
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
@@ -210,7 +211,13 @@ def _end_time(runs: Sequence[RunView], last: dict[str, Any] | None) -> float | N
     return last.get("time") if last is not None else runs[-1].ended if runs else None
 
 
-def _lost_end(reason: str) -> dict[str, Any]:
+def _is_lost(context: FoldContext) -> bool:
+    """Whether a run without an end record has ended: its job is gone, or so its search has closed
+    the trial."""
+    return context.lost is not None or context.closed == ERROR
+
+
+def _lost_end(reason: str | None) -> dict[str, Any]:
     """Stands for the end record that a run has not left, whose job is gone for good."""
     return {"outcome": LOST, "reason": reason}
 

@@ -210,7 +210,9 @@ def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
 
 def _code(folder: Path) -> Iterator[tuple[str, Path]]:
     for name in _names(folder, follow=False):
-        if "__pycache__" not in name.split("/") and not leads_nowhere(folder / name):
+        # No links to what is none, such as a pipe: who opens it waits.
+        kept = name.endswith("/") or (folder / name).is_file()
+        if kept and "__pycache__" not in name.split("/"):
             yield f"code/{name}", folder / name
 
 

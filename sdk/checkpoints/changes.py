@@ -119,13 +119,14 @@ def _needed(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> dict
     found = dict.fromkeys(needed_by_search(directory, facts), by_search)
     for number in {one.trial_id for one in checkpoints}:
         trial = fold_trial(directory.trial(number), facts.context(number))
+        # Their files stay in any case: see the top of store.collection.
+        for uuid in resumed_from(directory.trial(number).runs()):
+            found[uuid] = f"trial {number}, a run of which has begun with it, and has no end record"
         if trial.final or facts.desired.stops(number):
             continue
-        reason = f"trial {number}, which is {trial.state} and goes on from it"
         if trial.latest_checkpoint is not None:
+            reason = f"trial {number}, which is {trial.state} and goes on from it"
             found[trial.latest_checkpoint.uuid] = reason
-        if trial.runs and trial.runs[-1].ended is None and trial.runs[-1].resumed_from:
-            found[trial.runs[-1].resumed_from] = reason
     return {one.uuid: found[one.uuid] for one in checkpoints if one.uuid in found}
 
 

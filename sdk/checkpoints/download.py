@@ -55,14 +55,18 @@ def download(
 
 
 def _has_something(target: Path, uuid: str) -> bool:
-    stage = _stage(target, uuid)
-    return not target.is_dir() or any(path != stage for path in target.iterdir())
+    if not target.is_dir():
+        return True
+    if _stage(target, uuid).parent == target and _stage(target, uuid).exists():
+        return False  # it was being filled
+    found = {path.name for path in target.iterdir()}
+    return bool(found - {"lost+found"} if target.is_mount() else found)
 
 
 def _stage(target: Path, uuid: str) -> Path:
     """Where the copy grows: on the same disk as the target."""
-    folder = target if _stays(target) else target.parent
-    return folder / f".{target.name}.{uuid[:8]}.partial"
+    inside = target / f".{target.name}.{uuid[:8]}.partial"
+    return inside if inside.exists() or _stays(target) else target.with_name(inside.name)
 
 
 def _stays(target: Path) -> bool:
@@ -125,8 +129,16 @@ def _copy(
 
 def _put(stage: Path, target: Path) -> None:
     if stage.parent == target:
-        for path in sorted(stage.iterdir()):
-            rename(path, target / path.name)
+        moves = [(path, target / path.name) for path in sorted(stage.iterdir())]
+        there = [(path, other) for path, other in moves if os.path.lexists(other)]
+        for path, other in there:  # an earlier attempt has put it there, or somebody else has
+            if not _is_same(path, other):
+                raise LifecycleError(f"{other} is in the way; what was copied is in {stage}")
+        for path, other in moves:
+            if (path, other) in there:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            else:
+                rename(path, other)
         stage.rmdir()
         return
     if target.is_dir():
@@ -141,6 +153,12 @@ def _refuse_what_others_made(stage: Path) -> None:
         raise LifecycleError(
             f"{stage}, where the copy grows, was made by {owner(found.st_uid)}: remove it first"
         )
+
+
+def _is_same(path: Path, other: Path) -> bool:
+    if path.is_dir():
+        return other.is_dir() and list_resources(path) == list_resources(other)
+    return other.is_file() and path.stat().st_size == other.stat().st_size
 
 
 def _to_copy(storage: Storage, uuid: str) -> Mapping[str, int]:

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detslurm._states import FINISHED, TERMINAL
+from detslurm._states import FINISHED, LOST, TERMINAL
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
-from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow
+from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow, TrialView
 
 Row = TypeVar("Row", bound=TrialRow)
 # A trial's status in the search, as a trial's state.
@@ -27,6 +27,19 @@ _Place = tuple[str, str | None, int]
 def _place(trial: SearchTrial) -> _Place:
     """Where a trial is: its status, its worker, and which of its runs that is."""
     return trial.status, trial.worker, trial.fencing_token
+
+
+def _with_lost_run(row: Row) -> Row:
+    """A trial that its search has given up; where its last run left no end record, that ended with
+    the last result that is known."""
+    results = (one.time for one in (row.last_validation, row.latest_checkpoint) if one is not None)
+    known = [moment for moment in (row.started, *results) if moment is not None]
+    if row.ended is None and known:
+        row = msgspec.structs.replace(row, ended=max(known))
+    if isinstance(row, TrialView) and row.runs and row.runs[-1].outcome is None:
+        run = msgspec.structs.replace(row.runs[-1], outcome=LOST, ended=row.ended)
+        row = msgspec.structs.replace(row, runs=(*row.runs[:-1], run))
+    return row
 
 
 @dataclass(frozen=True)
@@ -122,6 +135,8 @@ class SearchView:
             return row
         if trial.status == "closed":
             state = TERMINAL.get(trial.outcome or "", "COMPLETED")
+            if state == "ERROR":
+                return _with_lost_run(msgspec.structs.replace(row, state=state))
             progress = 1.0 if state == "COMPLETED" else row.progress
             return msgspec.structs.replace(row, state=state, progress=progress)
         if paused:

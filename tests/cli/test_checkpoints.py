@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import time
 import zipfile
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -221,6 +223,22 @@ def test_what_is_needed_is_not_deleted(saved: Scene, detslurm: Detslurm) -> None
     assert "was deleted" in detslurm("c", "download", GOOD).err
 
 
+def test_what_a_run_without_an_end_record_began_with_is_not_deleted(
+    saved: Scene, detslurm: Detslurm
+) -> None:
+    """Neither whole nor in part: its job is known to be gone, but who knows what still reads it."""
+    experiment = saved.store.experiment(2)
+    trial = experiment.trial(2)
+    trial.open_run({"resume": {"uuid": OTHER, "steps": 5}, "time": 3000.0})
+    with RunLog.open(trial.records_path(2)) as log:
+        log.commit({"t": "checkpoint", "uuid": BAD[::-1], "steps": 6, "resources": {}})
+    experiment.append({"type": "lost", "trials": [2], "reason": "NODE_FAIL"})
+    for words in (["delete"], ["rm", "--glob", "weights"]):
+        refused = detslurm("checkpoint", *words, OTHER, "--yes")
+        assert refused.status == 1 and "a run of which has begun with it" in refused.err
+        assert detslurm("checkpoint", "describe", OTHER, "--json").data["state"] == "COMPLETED"
+
+
 def test_links_lead_to_the_best_and_the_newest(saved: Scene, detslurm: Detslurm) -> None:
     """Commands that list or delete mend them; the deletion of the experiment takes the links,
     and nothing that they lead to."""
@@ -409,6 +427,18 @@ def _interrupt(done: int, whole: int) -> None:
         raise KeyboardInterrupt
 
 
+def _interrupted_filling() -> AbstractContextManager[object]:
+    """While entries of the copy get their places."""
+    moved: list[Path] = []
+
+    def move(path: Path, place: Path) -> None:
+        if len(moved) == 2:
+            raise KeyboardInterrupt
+        moved.append(path.rename(place))
+
+    return mock.patch("detslurm.sdk.checkpoints.download.rename", move)
+
+
 @pytest.mark.parametrize("how", ["here", "a link", "a mount"])
 def test_a_download_into_an_empty_directory_that_stays(
     saved: Scene, detslurm: Detslurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
@@ -430,6 +460,10 @@ def test_a_download_into_an_empty_directory_that_stays(
         with pytest.raises(KeyboardInterrupt):
             saved.client.checkpoint(GOOD).download(target, progress=_interrupt)
         assert any(real.rglob("*.partial/nested/state")) == (how != "a link")
+        if how != "a link":  # and once more while it is filled
+            with pytest.raises(KeyboardInterrupt), _interrupted_filling():
+                saved.client.checkpoint(GOOD).download(target)
+            assert (real / "metadata.json").exists()
         for _ in range(2):  # the second time it is there
             done = detslurm("c", "download", GOOD, "-o", target)
             assert (done.status, done.out) == (0, f"{target}\n"), done.err
@@ -443,6 +477,24 @@ def test_a_download_into_an_empty_directory_that_stays(
     finally:
         if how == "a mount":
             subprocess.run(["umount", "--lazy", real], check=True)
+
+
+def test_a_download_takes_the_place_of_nothing(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came to a directory while it was copied stays; without it the same command goes on."""
+    (here := tmp_path / "here").mkdir()
+    monkeypatch.chdir(here)
+    with pytest.raises(KeyboardInterrupt):
+        saved.client.checkpoint(GOOD).download(".", progress=_interrupt)
+    (here / "weights").write_text("mine")
+    refused = detslurm("c", "download", GOOD, "-o", ".")
+    assert refused.status == 1 and f"{here / 'weights'} is in the way" in refused.err
+    assert (here / "weights").read_text() == "mine" and not (here / "optimizer").exists()
+    (here / "weights").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert detslurm("c", "download", GOOD, "-o", here).status == 0
+    assert (here / "weights").read_text() == "12345"
 
 
 def test_names_that_users_chose_are_no_times(saved: Scene, detslurm: Detslurm) -> None:

@@ -321,10 +321,15 @@ def test_a_plain_scancel_is_the_end(desk: Desk, slurm: Cluster) -> None:
     desk.user.run("scancel", desk.job(number))
     desk.wait_for_state(number, "CANCELED")
     # Who submitted may have a clock that is minutes ahead, and the job is found all the same.
-    code = "import sys, time; from detslurm.slurm import history; job = sys.argv[1];"
-    code += "print(history.ask([job], time.time() + 300, True)[job].state)"
-    asked = desk.user.run(sys.executable, "-c", code, desk.job(number))
-    assert asked.stdout.strip() == "CANCELLED"
+    code = """if True:
+        import sys, time
+        from detslurm.slurm import command, history
+        asked = history.sacct_command(sys.argv[1:], time.time() + 300)
+        print(*(job.state for job in history.parse_sacct(command.run(asked)).values()))
+    """
+    asked = (sys.executable, "-c", code, desk.job(number))
+    known = lambda: desk.user.run(*asked).stdout.strip() == "CANCELLED"  # noqa: E731
+    wait_for(known, PATIENCE, "the database to know of its end")
     wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "an empty queue")
     assert desk.outcomes(number) == ["killed"]
     assert slurm.job(desk.job(number))["Restarts"] == "0"

@@ -32,8 +32,10 @@ class Rates(keras.callbacks.Callback):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.found: list[float] = []
+        self.iterations: list[int] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.iterations.append(int(self.model.optimizer.iterations))
         self.found.append(round(float(self.model.optimizer.learning_rate), 4))
 
 
@@ -94,7 +96,8 @@ def train(
     for steps, name in saved.items():
         model.load_weights(FOLDER / name / "model.weights.h5")
         rated[steps] = [validations[steps], model.evaluate(X, Y, verbose=0)]
-    return {"rates": rates.found, "saved": saved, "rated": rated, "steps": [*validations]}
+    found = {"rates": rates.found, "iterations": rates.iterations, "steps": [*validations]}
+    return {**found, "saved": saved, "rated": rated}
 
 
 def of_trial(**fields: Any) -> SimpleNamespace:
@@ -112,6 +115,8 @@ def main() -> None:
     last = first["saved"][2 * EPOCH]
     on = {"continues": 1, "_steps_completed": 2 * EPOCH}
     scheduled = train(sgd(COSINE))["saved"][2 * EPOCH]
+    adam = keras.optimizers.Adam
+    averaged = train(adam(0.05))["saved"][2 * EPOCH]
     called = train(sgd(lambda: 0.05))["saved"][2 * EPOCH]
     worst = keras.callbacks.EarlyStopping(
         "val_loss", mode="max", patience=1, restore_best_weights=True
@@ -125,6 +130,7 @@ def main() -> None:
         "changed": train(sgd(0.1), last, of_trial(**on, _hparams_changed=True), epochs=3),
         "copied": train(sgd(0.1), last, of_trial(_steps_completed=20), epochs=3),
         "warm": train(sgd(COSINE), scheduled, of_trial()),
+        "adam": train(adam(0.1), averaged, of_trial()),
         "called": train(sgd(lambda: 0.05), called, of_trial()),
         "restored": train(sgd(0.05), before=[worst], epochs=9, checkpoint_epochs=0),
         "averaged": train(sgd(0.05, use_ema=True), checkpoint_epochs=3),

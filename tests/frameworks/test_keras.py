@@ -33,6 +33,9 @@ def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
     assert rates["changed"] == rates["copied"] == [0.1], "others: those of this trial"
     assert rates["warm"] == [0.05, 0.025], "it counts from 0, and so does its schedule"
     assert rates["called"] == [0.05, 0.05]
+    assert found["warm"]["iterations"] == [0, 10]
+    assert found["adam"]["iterations"] == [20, 30], "its averages stay, and with them their number"
+    assert rates["adam"] == [0.1, 0.1]
     assert found["several"]["steps"] == [10, 20], "what Keras counts beyond an epoch is not trained"
     for name, one in found.items():  # each is rated with a validation of its own weights
         for rated, own in one["rated"].values():

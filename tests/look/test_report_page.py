@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -384,14 +384,17 @@ def serving(browser: Browser, first: Snapshot) -> Iterator[str]:
             thread.join()
 
 
+NAMES = [f"{number:02}" for number in range(14)]
+
+
 def test_news_leave_a_trials_page_as_its_reader_has_it(chromium: Browser) -> None:
     """What is scrolled, zoomed and unfolded; only what has changed is made anew."""
 
-    def at(points: int, lines: int) -> Snapshot:
+    def at(points: int, lines: int, names: Sequence[str] = NAMES) -> Snapshot:
         made = document(trials=4, points=points)
         trials = made.experiments[0].trials
         log = [f"line {number}" for number in range(lines)]
-        curves = [replace(trials[3].curves[0], metric=f"{number:02}") for number in range(14)]
+        curves = [replace(trials[3].curves[0], metric=name) for name in names]
         trials[3] = replace(trials[3], log_tail=log, curves=curves)
         return made
 
@@ -423,6 +426,11 @@ def test_news_leave_a_trials_page_as_its_reader_has_it(chromium: Browser) -> Non
         chromium.wait_for(f"{log}.textContent.includes('line 98')")
         end = f"{log}.scrollTop + {log}.clientHeight >= {log}.scrollHeight - 1"
         assert chromium.js(f"return {end}"), "who follows a log goes on to see its end"
+        # A run from scratch has none of the last one's metrics until it reports them, too.
+        titles = "[...document.querySelectorAll('#trial figcaption bdi')].map((t) => t.textContent)"
+        for names in (["02", "new", "03"], []):
+            _Server.news = encode(packed(at(150, 99, names)))
+            chromium.wait_for(f"{titles}.join() === '{','.join(names)}'")
 
 
 def test_a_live_page_follows_and_says_when_nobody_answers(chromium: Browser) -> None:

@@ -392,7 +392,10 @@ def test_an_app_that_can_not_start_says_so(monkeypatch: pytest.MonkeyPatch, tmp_
     place, modules = tmp_path / "app", tmp_path / "of a module"
     (modules / "detslurm" / "look").mkdir(parents=True)
     (modules / "detslurm" / "look" / "app.py").touch()
-    monkeypatch.setattr(sys, "executable", f"{sys.base_prefix}/bin/python3")
+    bare = tmp_path / "python"  # without what is installed beside it
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(bare))
     ondemand.install(place, None, {})
     assert str(ondemand.failure(place)).endswith("No module named 'detslurm'")
     ondemand.install(place, None, {"PYTHONPATH": str(modules)})

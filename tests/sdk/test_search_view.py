@@ -6,9 +6,10 @@ import pytest
 
 from detslurm.sdk import LifecycleError
 from detslurm.store import RunLog
+from detslurm.store.records import SearchEnded
 from tests.store.faults import refusing
 
-from .scenes import CUSTOM, Scene
+from .scenes import CUSTOM, SEARCH, Scene
 
 
 def reported(length: int, metric: float, index: int) -> dict[str, object]:
@@ -37,6 +38,20 @@ class TestLooking:
         status = scene.client.trial(1).job_status
         assert status is not None and status.job_ref is not None
         assert (status.job_ref.ref, status.alive) == ("7_2", True)
+
+    def test_a_trial_whose_worker_was_lost_has_ended(self, scene: Scene) -> None:
+        """Where it has no restarts left: while the search goes on, and after it."""
+        text = SEARCH.replace("slurm:", "max_restarts: 0\nslurm:")
+        experiment, log = scene.search(text)
+        index = scene.works(experiment, log, "7_0", losses=[0.5])
+        lost = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "lost"}
+        log.commit([lost])
+        for _ in range(2):
+            trial = scene.client.trial(1)
+            (run,) = trial.view.runs
+            assert (trial.state, run.outcome) == ("ERROR", "lost")
+            assert trial.row.ended == run.ended == run.started
+            experiment.append(SearchEnded(created=3, closed={1: "error", 2: None, 3: None}))
 
     def test_resting_and_waiting_trials_are_told_apart(self, scene: Scene) -> None:
         """One that rests at its rung is PAUSED; once it is promoted it is QUEUED."""

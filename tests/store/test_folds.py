@@ -125,6 +125,8 @@ def test_a_run_without_an_end_record_ended_with_its_last_one(context: dict[str, 
     assert found.ended == found.runs[0].ended == 70.0
     assert (found.runs[0].outcome, found.runs[0].reason) == ("lost", "NODE_FAIL")
     assert view(run, **context).runs[0].ended is None
+    assert view(run, closed="error", **context).runs[0].ended == 70.0, "by its search"
+    assert view(run, closed="completed", **context).runs[0].ended is None, "it may be leaving"
     silent = RunFacts(number=1, start={"time": 1.0})
     assert view(silent, lost="NODE_FAIL").runs[0].ended == 1.0
 

@@ -1,7 +1,7 @@
 // The metrics of one trial, and the figures of its profiler: a small plot for each.
 import { button, el } from "./dom.js";
 import { events, heights } from "./curve_points.js";
-import { draw, lineStyle, palette, plain } from "./plots.js";
+import { discardPlots, draw, lineStyle, palette, plain } from "./plots.js";
 import { savePlot } from "./export.js";
 import { curveOf } from "./state.js";
 import { nodesOf } from "./trials.js";
@@ -39,15 +39,20 @@ export function plotGrid(plotsOf) {
     trial = of;
     const { lines, ...look } = plotsOf(trial);
     const titles = [...new Set(lines.map((line) => line.title))];
-    titles.slice(0, most).forEach((title) => {
-      if (!found.has(title)) {
-        found.set(title, onePlot(title, look.file));
-        holder.append(found.get(title).element);
-      }
-      found.get(title).draw(lines.filter((line) => line.title === title), look);
+    [...found.keys()].filter((title) => !titles.includes(title)).forEach((title) => { // it began anew
+      discardPlots(found.get(title).element);
+      found.get(title).element.remove();
+      found.delete(title);
     });
-    more.textContent = `Show ${titles.length - found.size} more plots`;
-    more.hidden = titles.length <= found.size;
+    const shown = titles.filter((title, place) => place < most || found.has(title));
+    shown.forEach((title, place) => {
+      if (!found.has(title)) found.set(title, onePlot(title, look.file));
+      const one = found.get(title);
+      if (holder.children[place] !== one.element) holder.insertBefore(one.element, holder.children[place] ?? null);
+      one.draw(lines.filter((line) => line.title === title), look);
+    });
+    more.textContent = `Show ${titles.length - shown.length} more plots`;
+    more.hidden = titles.length <= shown.length;
     return titles.length > 0;
   }
   return { element: el("div", {}, holder, more), draw };
