@@ -28,7 +28,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     place = bench.folder()
     env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
     steps = {name: _argv(peers, "heavy", name) for name in (BY_HAND, OURS)}
-    heavy = microseconds(steps, env, place, processes=2, rounds=4)
+    heavy = microseconds(steps, env, place, processes=2, rounds=5)
     yield Row(
         what="Trainer, a batch of 2 ms", ours=heavy[OURS] / 1e3, unit="ms",
         anchor=heavy[BY_HAND] / 1e3, peer=BY_HAND, most_ratio=1.03,

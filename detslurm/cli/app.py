@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -75,12 +76,20 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
     try:
         if sys.stdout is None:  # and the next file that is opened would get its number
             raise click.ClickException("stdout is closed: send it to a file, or to /dev/null")
+        for stream in (sys.stdout, sys.stderr):  # what users have named or printed is any text
+            if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+                stream.reconfigure(errors="replace")
         done = app.main(
             words, prog_name="detslurm", standalone_mode=False, obj=current, color=color
         )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
-    except (click.Abort, KeyboardInterrupt):
+    except click.Abort as error:
+        if isinstance(error.__context__, EOFError):  # a question, and nobody to answer it
+            why = click.ClickException("nobody answers this question here; --yes answers it")
+            return _explain(why, current)
+        return 130
+    except KeyboardInterrupt:
         return 130
     except getattr(click.exceptions, "NoArgsIsHelpError", ()) as error:
         error.show()

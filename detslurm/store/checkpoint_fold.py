@@ -65,6 +65,7 @@ class CheckpointFacts(msgspec.Struct):
                     self.deletions.setdefault(uuid, fact.time)
             case CheckpointFilesRemoved() if self.unprotected([fact.uuid]):
                 self.resources[fact.uuid] = fact.resources
+                self.problems.pop(fact.uuid, None)  # it was of the files as they were before
             case CheckpointMetadata():
                 self.metadata.setdefault(fact.uuid, []).append(fact)
             case CheckpointVerified():

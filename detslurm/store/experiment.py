@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from detslurm import _access
 from detslurm.store import fs
@@ -19,6 +19,8 @@ from detslurm.store.trial import TrialDir
 if TYPE_CHECKING:
     from detslurm.store.records import Created, Record
     from detslurm.store.store import Store
+
+T = TypeVar("T")
 
 BUCKETS: Final = 100
 
@@ -137,23 +139,24 @@ class ExperimentDir:
         Raises `ValueError` where a field has a wrong type.
         """
         stamped = _stamped(record)
-        try:
-            number = self.log.append(stamped, after)
-        except StoreFull:
-            if stamped.get("type") not in _FREEING or not self.store.make_room():
-                raise
-            number = self.log.append(stamped, after)
-        if stamped.get("type") in TOUCHING:
-            self.store.touch(self.id)
-        return number
+        return self._committed(stamped, lambda: self.log.append(stamped, after))
 
     def append_next(self, record: Record | Mapping[str, Any], after: int) -> bool:
         """Commit a fact only if `after` is the last one; False where more has happened."""
         stamped = _stamped(record)
-        won = self.log.put(after + 1, stamped)
-        if won and stamped.get("type") in TOUCHING:
+        return self._committed(stamped, lambda: self.log.put(after + 1, stamped))
+
+    def _committed(self, stamped: Mapping[str, Any], commit: Callable[[], T]) -> T:
+        """What `commit` returns; on a full disk what frees space takes the place of a cache."""
+        try:
+            done = commit()
+        except StoreFull:
+            if stamped.get("type") not in _FREEING or not self.store.make_room():
+                raise
+            done = commit()
+        if done and stamped.get("type") in TOUCHING:
             self.store.touch(self.id)
-        return won
+        return done
 
     def create(self, record: Created) -> bool:
         """Commit the `created` fact, always number 1: from here on the experiment is visible."""

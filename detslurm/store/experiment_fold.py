@@ -228,6 +228,11 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         more = {self.trial_ids[new] for new, first in self.origin.items() if first in share}
         return {*self.trial_ids[share.start : share.stop], *more}
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that were set last, else those of the configuration."""
+        return _labels(self.desired.fields.get("labels", self.created.labels))
+
     def context(self, trial_id: int) -> FoldContext:
         """What the fold of one of its trials needs."""
         return FoldContext(
@@ -272,7 +277,7 @@ def experiment_view(
         trial_count=len(trials if facts.searching else facts.trial_ids),
         trial_states=dict(Counter(trial.state for trial in trials)),
         description=_text(fields.get("description", created.description)),
-        labels=_labels(fields.get("labels", created.labels)),
+        labels=facts.labels,
         notes=_text(fields.get("notes", created.notes)),
         archived=desired.archived,
         submission="" if done else facts.submission,

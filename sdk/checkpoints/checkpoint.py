@@ -174,7 +174,7 @@ class Checkpoint:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Copy it to a directory, with the code that trained it.
+        """Copy it to a directory, with the code of its Trial class.
 
         The directory appears when everything is in it and was checked; a download that was
         interrupted is continued by the next one. Where all of it is there already nothing is

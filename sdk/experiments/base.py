@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from detslurm.sdk.enums import ExperimentState
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, attach_job_status, read
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store import ExperimentRow, ExperimentView
+from detslurm.store import ExperimentFacts, ExperimentRow, ExperimentView, fold_facts
 from detslurm.store.records import Environment, Intent, Set
 
 if TYPE_CHECKING:
@@ -141,6 +141,15 @@ class ExperimentBase:
     def _set(self, name: str, value: Any) -> None:
         self._refuse_others()
         self._snapshot.directory.append(Set(field=name, value=value))
+        self._snapshot.refresh(())
+
+    def _change(self, name: str, change: Callable[[ExperimentFacts], Any]) -> None:
+        """Set a field to what `change` makes of what was recorded, whoever else changes it now."""
+        self._refuse_others()
+        directory, won = self._snapshot.directory, False
+        while not won:
+            facts = fold_facts(directory)
+            won = directory.append_next(Set(field=name, value=change(facts)), facts.count)
         self._snapshot.refresh(())
 
     def _refuse_others(self) -> None:

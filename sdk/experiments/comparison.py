@@ -118,8 +118,15 @@ def _differences(columns: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
     for name in names:
         values = [column.get(name) for column in columns]
         shown = [getattr(value, "shown", value) for value in values]
-        if any(repr(value) != repr(values[0]) for value in values):
+        if any(_told(value) != _told(values[0]) for value in values):
             yield Difference(name, tuple(shown))
+
+
+def _told(value: Any) -> str:
+    """What tells a value from others: 1 and 1.0 are the same number, which files change into each
+    other; True is another thing, and NaN is NaN."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    return repr(int(value) if is_whole else value)
 
 
 # -- configuration ---------------------------------------------------------------------------------

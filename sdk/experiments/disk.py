@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +9,7 @@ import msgspec
 from detslurm.sdk import settings
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase
+from detslurm.store import ExperimentFacts
 from detslurm.store.gc_policy import FIELD, GCPolicy
 
 if TYPE_CHECKING:
@@ -93,8 +93,20 @@ class DiskUse(ExperimentBase):
             "save_trial_best": save_trial_best,
             "save_trial_latest": save_trial_latest,
         }
-        policy = self._changed_policy(given)
-        self._set(FIELD, msgspec.to_builtins(policy))
+        numbers = {name: value for name, value in given.items() if value is not None}
+        for name, value in numbers.items():
+            if settings.whole(name, value) < 0:
+                raise LifecycleError(f"{name} is 0 or more, not {value}")
+        config = self._snapshot.directory.config()
+
+        def changed(facts: ExperimentFacts) -> dict[str, int]:
+            policy = GCPolicy.of(config, facts.desired.fields)
+            changed: dict[str, int] = msgspec.to_builtins(
+                msgspec.structs.replace(policy, **numbers)
+            )
+            return changed
+
+        self._change(FIELD, changed)
         return self.collect_garbage()
 
     def delete_tensorboard_files(self) -> None:
@@ -111,14 +123,6 @@ class DiskUse(ExperimentBase):
         self._refuse_others()
         delete_tensorboard_files(self._snapshot)
         self._intent("delete_tensorboard_files")
-
-    def _changed_policy(self, given: Mapping[str, int | None]) -> GCPolicy:
-        """The policy with other numbers, None for those that stay."""
-        numbers = {name: value for name, value in given.items() if value is not None}
-        for name, value in numbers.items():
-            if settings.whole(name, value) < 0:
-                raise LifecycleError(f"{name} is 0 or more, not {value}")
-        return msgspec.structs.replace(self.gc_policy, **numbers)
 
     def collect_garbage(self) -> Removed:
         """Delete the checkpoints that the policy does not keep, as the experiment's jobs do.

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from detslurm.sdk import settings
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase
-from detslurm.sdk.experiments.snapshot import read
 from detslurm.slurm.priority import FIRST, LAST, nice_of, priority_of_weight
-from detslurm.store import fold_facts
+from detslurm.store import ExperimentFacts, fold_facts
 
 
 class Settings(ExperimentBase):
@@ -226,4 +225,7 @@ class Settings(ExperimentBase):
         self._set(name, value)
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
-        self.set_labels(change(read(self._snapshot.directory).view.labels))
+        def changed(facts: ExperimentFacts) -> list[str]:
+            return settings.labels(change(facts.labels))
+
+        self._change("labels", changed)

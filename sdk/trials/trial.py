@@ -206,7 +206,7 @@ class Trial(CheckpointChoice):
         return self.experiment._checkpoints_of([self.id])
 
     def download(self, uuid: str, target: Path | str) -> Path:
-        """Copy one of the trial's checkpoints to a directory, with the code that trained it.
+        """Copy one of the trial's checkpoints to a directory, with the code of its Trial class.
 
         Args:
             uuid: The checkpoint's storage id, or at least 4 characters of its beginning.

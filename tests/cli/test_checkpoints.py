@@ -284,6 +284,23 @@ def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
     assert detslurm("c", "verify", BAD).status == 1
 
 
+def test_damage_is_taken_as_it_is(saved: Scene, detslurm: Detslurm) -> None:
+    """By `rm` without a pattern: lists call it whole from then on, and `verify` does."""
+    (saved.root / "checkpoints" / GOOD / "weights").unlink()
+    assert detslurm("c", "verify", GOOD).status == 1
+    assert detslurm("c", "rm", GOOD, "-y").status == 0
+    row = detslurm("c", "list", "--json").data[0]
+    assert (row["uuid"], row["state"], row["problem"]) == (GOOD, "PARTIALLY_DELETED", None)
+    assert detslurm("c", "verify", GOOD).status == 0
+
+
+@pytest.mark.parametrize("option", ["-e", "-t"])
+def test_no_id_is_not_all_of_them(saved: Scene, detslurm: Detslurm, option: str) -> None:
+    """Of a variable that is not set."""
+    refused = detslurm("c", "list", option, "")
+    assert refused.status == 2 and "no id given" in refused.err
+
+
 def test_a_storage_that_is_not_mounted_is_no_damage(
     scene: Scene, detslurm: Detslurm, tmp_path: Path
 ) -> None:

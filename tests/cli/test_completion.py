@@ -84,6 +84,35 @@ TYPED = {
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_name_is_text_to_the_shell(
+    scene: Scene, detslurm: Detslurm, program: Path, shell: str
+) -> None:
+    """Whoever has chosen it: with blanks and signs, in quotes or without."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    name = 'zz$(touch owned) `touch owned`; (é) "x" \\ \'*'
+    scene.run(scene.experiment(name=name), end="completed")
+    assert detslurm("completion", "install", shell).status == 0
+    real = program / "bin" / "detslurm"
+    real.rename(program / "bin" / "real")
+    real.write_text(
+        '#!/bin/sh\n[ -n "$_DETSLURM_COMPLETE" ] && exec real\nprintf "%s\\n" "$3" >>got; echo ok\n'
+    )
+    real.chmod(0o755)
+    typing = InteractiveShell(shell, {"PS1": "$ ", "DETSLURM_ROOT": str(scene.root)})
+    quotes = ("", '"', "'") if shell == "bash" else ("",)  # the others quote by themselves
+    try:
+        typing.type(f"cd {program}; echo re''ady\n", "ready\r\n")
+        for number, quote in enumerate(quotes, 1):
+            typing.type(f"detslurm e describe {quote}zz\t", "touch")
+            typing.type(f"{quote}\n" if quote and shell != "bash" else "\n", "ok\r\n")
+            assert (program / "got").read_text() == f"{name}\n" * number
+    finally:
+        typing.end()
+    assert not (program / "owned").exists()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_tab_as_it_is_typed(scene: Scene, detslurm: Detslurm, program: Path, shell: str) -> None:
     """In a fresh home: nothing is said at the start, words are completed, and no blank follows
     the equals sign of a key."""

@@ -335,6 +335,16 @@ def test_output_follows_the_locale(scene: Scene) -> None:
     assert b"gr\\u00f6\\u00dfe" in done.stdout
 
 
+def test_any_text_is_printed_in_any_locale(scene: Scene) -> None:
+    """What code printed, and what users chose for names; what the encoding lacks is a mark."""
+    scene.run(scene.experiment(name="größe 日本"), log=["100%|████| 5/5"], end="completed")
+    env = {**os.environ, "PYTHONIOENCODING": "latin-1", "DETSLURM_ROOT": str(scene.root)}
+    for words, shown in (("e", "logs", "1"), "100%|????| 5/5"), (("e", "list"), "größe ??"):
+        done = subprocess.run([*DETSLURM, *words], capture_output=True, env=env, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert shown in done.stdout.decode("latin-1")
+
+
 def test_only_a_lost_connection_is_told_once() -> None:
     """It sends several signals, and the second must not end what the first has begun; a command
     that goes on after Ctrl-C ends at `kill`."""

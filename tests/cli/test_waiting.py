@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import click
 import pytest
 
 from detslurm.cli.output.waiting import BottomLine, waiting
@@ -89,3 +90,11 @@ def test_a_followed_trial_has_a_line_below_its_log(
     after = text.partition(bottom)[2]
     assert "the last line\n" in after and bottom not in after
     assert text.splitlines()[-1].startswith("Trial 1 of experiment 1: COMPLETED")
+
+
+def test_following_a_trial_that_fails_fails(scene: Scene) -> None:
+    """So that `submit --follow && evaluate` evaluates nothing then."""
+    scene.run(scene.experiment(), log=["0: oh"], end="error")
+    with pytest.raises(click.exceptions.Exit) as ended:
+        follow_first_trial(scene.client, 1)
+    assert ended.value.exit_code == 1

@@ -65,6 +65,16 @@ def test_every_command_runs_and_prints_what_the_page_shows(page: Path, reader: U
             run(reader, block)
 
 
+@pytest.mark.slow
+def test_the_first_script_can_be_tested(reader: User) -> None:
+    """With one batch, as with any length that is no multiple of its reports."""
+    for block in blocks(REPOSITORY / "README.md"):
+        if block.file is not None:
+            write(reader, block.file, block.text)
+    done = reader.run("detslurm", "submit", "experiment.yaml", "--test-mode", check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def write(reader: User, name: str, text: str) -> None:
     assert reader.cwd is not None
     path = reader.cwd / name

@@ -20,6 +20,7 @@ from detslurm.sdk.experiments.polling import first_trial
 from detslurm.sdk.trials.summary_metrics import _figures
 from detslurm.store import NotFound, RunLog
 from tests.sdk.scenes import CUSTOM, Scene, say
+from tests.store.faults import race
 
 
 @pytest.fixture
@@ -350,3 +351,20 @@ def test_no_duration_is_negative() -> None:
     assert duration(time.time() + 300, None) == duration(5.0, 3.0) == 0.0
     assert duration(1.0, 3.5) == 2.5
     assert duration(None, None) is None
+
+
+def test_changes_at_the_same_time_all_count(scene: Scene) -> None:
+    """Of labels, and of the numbers of a policy: each process changes only what it names."""
+    scene.run(scene.experiment(), end="completed")
+    policy = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+
+    def change(worker: int) -> None:
+        one = scene.client.experiment(1)
+        for number in range(5):
+            one.add_label(f"{worker}.{number}")
+            one.set_gc_policy(**{policy[worker]: 10 * worker + number})
+
+    race(3, change)
+    one = scene.client.experiment(1)
+    assert sorted(one.labels) == [f"{w}.{n}" for w in range(3) for n in range(5)]
+    assert [getattr(one.gc_policy, name) for name in policy] == [4, 14, 24]

@@ -184,7 +184,7 @@ class CheckpointNode:
 
 
 def _restoring(one: Checkpoint) -> Iterator[str]:
-    yield "# copy it, with the code that trained it"
+    yield "# copy it, with the code of its Trial class"
     yield f"detslurm checkpoint download {one.uuid}"
     yield "# train on from its weights"
     yield f"detslurm experiment fork {one.experiment_id} --from-checkpoint {one.uuid}"

@@ -12,7 +12,7 @@ COMMANDS = {
     "describe": Entry("checkpoint.show:describe", "Show a checkpoint and what needs it."),
     "tree": Entry("checkpoint.show:tree", "Show the files of a checkpoint."),
     "download": Entry(
-        "checkpoint.download:download", "Copy a checkpoint, with the code that trained it."
+        "checkpoint.download:download", "Copy a checkpoint, with the code of its Trial class."
     ),
     "verify": Entry("checkpoint.show:verify", "Find files that somebody has removed or changed."),
     "metadata": Entry("checkpoint.edit:metadata", "Show or change the metadata of a checkpoint."),

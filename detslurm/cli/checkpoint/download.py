@@ -50,7 +50,7 @@ def _rank(sort_by: str | None, smaller: bool | None) -> None:
 @_quiet
 @describes
 def download(uuid: str, output_dir: Path | None, quiet: bool) -> Document:
-    """Copy a checkpoint, with the code that trained it, and print its path.
+    """Copy a checkpoint, with the code of its Trial class, and print its path.
 
     A download that was interrupted continues when the command is given again.
 
@@ -121,7 +121,7 @@ def download_of_trial(
     output_dir: Path | None,
     quiet: bool,
 ) -> Document:
-    """Copy a checkpoint of a trial, with the code that trained it, and print its path.
+    """Copy a checkpoint of a trial, with the code of its Trial class, and print its path.
 
     \b
     Examples:

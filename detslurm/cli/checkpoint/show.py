@@ -24,7 +24,10 @@ _FIELDS = ("uuid", "experiment_id", "trial_id", "batch_number", "end_time", "sta
 
 
 def _words(value: tuple[str, ...]) -> list[str]:
-    return [part for word in value for part in word.split(",") if part.strip()]
+    words = [part for word in value for part in word.split(",") if part.strip()]
+    if value and not words:  # a variable that is not set: not all of them
+        raise click.BadParameter("no id given")
+    return words
 
 
 def _owners(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[int]:

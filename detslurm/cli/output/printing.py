@@ -60,8 +60,8 @@ __all__ = [
 SCHEMA_VERSION = 1
 _AT_ONCE = 500  # rows of JSON
 _TIMES = frozenset(
-    {"as_of", "created", "deleted_time", "ended", "expected_start", "made", "started", "submitted",
-     "time"}
+    {"as_of", "begun", "created", "deleted_time", "ended", "expected_start", "made", "newest",
+     "started", "submitted", "time"}
 )  # fmt: skip
 # What users have named: no name in there says what a value is.
 _GIVEN = frozenset(

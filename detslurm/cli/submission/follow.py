@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def follow_first_trial(client: Client, experiment_id: int) -> None:
-    """Follow the first trial's log until the trial is over."""
+    """Follow the first trial's log until the trial is over; end with 1 if it did not complete."""
     from detslurm.sdk.experiments.polling import follow_logs
 
     trial = client.experiment(experiment_id).first_trial()
@@ -41,7 +41,10 @@ def follow_first_trial(client: Client, experiment_id: int) -> None:
     show(_above(line, follow_logs(trial, report=report, sleep=pause)))
     line.clear()
     note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
-    click.echo(result(trial.reload().view))
+    view = trial.reload().view
+    click.echo(result(view))
+    if view.state != "COMPLETED":
+        raise click.exceptions.Exit(1)
 
 
 def _above(line: BottomLine, lines: Iterable[LogLine]) -> Iterator[LogLine]:

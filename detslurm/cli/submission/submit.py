@@ -32,7 +32,7 @@ follow = click.option(
     "--follow",
     "--follow-first-trial",
     is_flag=True,
-    help="Stay, and print the log of the first trial as it grows.",
+    help="Stay, and print the log of the first trial as it grows; fail if the trial does.",
 )
 
 

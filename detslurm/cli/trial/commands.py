@@ -11,7 +11,8 @@ COMMANDS = {
     "profile": Entry("trial.figures:profile", "Show what the profiler recorded of its nodes."),
     "logs": Entry("trial.logs:trial_logs", "Print the log of a trial."),
     "download": Entry(
-        "checkpoint.download:download_of_trial", "Copy a checkpoint, with the code that trained it."
+        "checkpoint.download:download_of_trial",
+        "Copy a checkpoint, with the code of its Trial class.",
     ),
     "support-bundle": Entry(
         "trial.show:support_bundle", "Put what helps to find a failure into one file."
