@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -78,14 +79,21 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
             raise click.ClickException("stdout is closed: send it to a file, or to /dev/null")
         for stream in (sys.stdout, sys.stderr):  # what users have named or printed is any text
             if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
-                stream.reconfigure(errors="replace")
+                # Names of files may be any bytes, which UTF-8 can give back as they are.
+                is_utf8 = codecs.lookup(stream.encoding).name == "utf-8"
+                stream.reconfigure(errors="surrogateescape" if is_utf8 else "replace")
         done = app.main(
             words, prog_name="detslurm", standalone_mode=False, obj=current, color=color
         )
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.Abort as error:
-        if isinstance(error.__context__, EOFError):  # a question, and nobody to answer it
+        if isinstance(
+            error.__cause__, EOFError
+        ):  # of something that was read: click's answer to it
+            return _explain(error.__cause__, current)
+        asked = isinstance(error.__context__, EOFError)  # a question, and stdin has ended
+        if asked and not (sys.stdin is not None and sys.stdin.isatty()):
             why = click.ClickException("nobody answers this question here; --yes answers it")
             return _explain(why, current)
         return 130

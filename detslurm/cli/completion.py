@@ -11,16 +11,19 @@ import click
 from detslurm.cli.output.printing import note
 
 _SHELLS = ("bash", "zsh", "fish")
-# What real shells make of click's scripts: a blank behind `key=`; in zsh an error at each start
-# where nothing else has set up completion; in fish descriptions that end at their first comma.
 # A name is what others chose: the shell is to take it as text, in whatever quotes it is typed.
+# Behind a quote that is closed it stands outside; in double quotes nothing keeps a "!".
 _QUOTED_IN_BASH = r"""case ${COMP_WORDS[COMP_CWORD]} in
-                \"*) value=$(sed 's/[\\"$`]/\\&/g' <<< "$value") ;;
+                ?*[\"\']*) printf -v value %q "$value" ;;
+                \"*) [[ $value == *!* ]] && continue
+                    value=$(sed 's/[\\"$`]/\\&/g' <<< "$value") ;;
                 \'*) value=${value//\'/\'\\\'\'} ;;
                 *) [[ $value == *[!A-Za-z0-9_.,:@%+=/-]* ]] && printf -v value %q "$value" ;;
             esac
             COMPREPLY+=("$value")
             [[ $value == *= ]] && compopt -o nospace 2>/dev/null"""
+# What real shells make of click's scripts: a blank behind `key=`; in zsh an error at each start
+# where nothing else has set up completion; in fish descriptions that end at their first comma.
 _MENDED: Mapping[str, Sequence[tuple[str, str]]] = {
     "bash": [
         (

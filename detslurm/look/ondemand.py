@@ -160,7 +160,10 @@ def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> s
     for name in _SEARCHED:  # from another directory
         places = [place for place in environ.get(name, "").split(os.pathsep) if place]
         if places:
-            settings[name] = os.pathsep.join(map(os.path.abspath, places))
+            here = Path.cwd()
+            settings[name] = os.pathsep.join(
+                place if place[0] in "/$" else f"{here}/{place}" for place in places
+            )
     if store is not None:
         settings[_env.ROOT] = str(store)
     if sys.version_info >= (3, 12):

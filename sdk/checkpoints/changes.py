@@ -121,7 +121,8 @@ def _needed(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> dict
         trial = fold_trial(directory.trial(number), facts.context(number))
         # Their files stay in any case: see the top of store.collection.
         for uuid in resumed_from(directory.trial(number).runs()):
-            found[uuid] = f"trial {number}, a run of which has begun with it, and has no end record"
+            why = "a run of it that has no end record began with it"
+            found[uuid] = f"trial {number}, which is {trial.state}: {why}"
         if trial.final or facts.desired.stops(number):
             continue
         if trial.latest_checkpoint is not None:

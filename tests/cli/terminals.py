@@ -77,7 +77,9 @@ class InteractiveShell:
         os.write(self._terminal, keys.encode())
         end = time.monotonic() + timeout
         while expected not in self.seen[begin:]:
-            readable, _, _ = select.select([self._terminal], [], [], end - time.monotonic())
+            readable, _, _ = select.select(
+                [self._terminal], [], [], max(0.0, end - time.monotonic())
+            )
             chunk = _read(self._terminal) if readable else b""
             assert chunk, f"no {expected!r} in {self.seen[begin:]!r}"
             self.seen += chunk.decode(errors="replace")

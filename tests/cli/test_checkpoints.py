@@ -235,7 +235,7 @@ def test_what_a_run_without_an_end_record_began_with_is_not_deleted(
     experiment.append({"type": "lost", "trials": [2], "reason": "NODE_FAIL"})
     for words in (["delete"], ["rm", "--glob", "weights"]):
         refused = detslurm("checkpoint", *words, OTHER, "--yes")
-        assert refused.status == 1 and "a run of which has begun with it" in refused.err
+        assert refused.status == 1 and "which is ERROR: a run of it that has no end" in refused.err
         assert detslurm("checkpoint", "describe", OTHER, "--json").data["state"] == "COMPLETED"
 
 
@@ -504,10 +504,10 @@ def test_a_download_takes_the_place_of_nothing(
     monkeypatch.chdir(here)
     with pytest.raises(KeyboardInterrupt):
         saved.client.checkpoint(GOOD).download(".", progress=_interrupt)
-    (here / "weights").write_text("mine")
+    (here / "weights").write_text("54321")  # of the same size
     refused = detslurm("c", "download", GOOD, "-o", ".")
     assert refused.status == 1 and f"{here / 'weights'} is in the way" in refused.err
-    assert (here / "weights").read_text() == "mine" and not (here / "optimizer").exists()
+    assert (here / "weights").read_text() == "54321" and not (here / "optimizer").exists()
     (here / "weights").unlink()
     monkeypatch.chdir(tmp_path)
     assert detslurm("c", "download", GOOD, "-o", here).status == 0

@@ -107,6 +107,9 @@ def test_a_name_is_text_to_the_shell(
             typing.type(f"detslurm e describe {quote}zz\t", "touch")
             typing.type(f"{quote}\n" if quote and shell != "bash" else "\n", "ok\r\n")
             assert (program / "got").read_text() == f"{name}\n" * number
+        # Behind a quote that is closed it can't be the name, and is still text.
+        for word in ("'zz'", '"zz"', 'z"z"') if shell == "bash" else ():
+            typing.type(f"detslurm e describe {word}\t\n", "ok\r\n")
     finally:
         typing.end()
     assert not (program / "owned").exists()

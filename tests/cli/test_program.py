@@ -345,6 +345,18 @@ def test_any_text_is_printed_in_any_locale(scene: Scene) -> None:
         assert shown in done.stdout.decode("latin-1")
 
 
+def test_a_question_that_nobody_answers(scene: Scene) -> None:
+    """In a batch job: it says what to do, and has done nothing."""
+    scene.run(scene.experiment(), end="completed")
+    env = {**os.environ, "DETSLURM_ROOT": str(scene.root)}
+    argv = [*DETSLURM, "e", "delete", "1"]
+    done = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False
+    )
+    assert done.returncode == 1 and "--yes answers it" in done.stderr
+    assert scene.client.experiment(1).state == "COMPLETED"
+
+
 def test_only_a_lost_connection_is_told_once() -> None:
     """It sends several signals, and the second must not end what the first has begun; a command
     that goes on after Ctrl-C ends at `kill`."""

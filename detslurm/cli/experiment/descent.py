@@ -110,4 +110,5 @@ def _submit(
     if follow:
         from detslurm.cli.submission.follow import follow_first_trial
 
-        follow_first_trial(mine, done.experiment_id)
+        if not follow_first_trial(mine, done.experiment_id):
+            raise click.exceptions.Exit(1)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from detslurm.store import TrialView
 
 
-def follow_first_trial(client: Client, experiment_id: int) -> None:
-    """Follow the first trial's log until the trial is over; end with 1 if it did not complete."""
+def follow_first_trial(client: Client, experiment_id: int) -> bool:
+    """Follow the first trial's log until the trial is over; whether it has completed."""
     from detslurm.sdk.experiments.polling import follow_logs
 
     trial = client.experiment(experiment_id).first_trial()
@@ -43,8 +43,7 @@ def follow_first_trial(client: Client, experiment_id: int) -> None:
     note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
     view = trial.reload().view
     click.echo(result(view))
-    if view.state != "COMPLETED":
-        raise click.exceptions.Exit(1)
+    return view.state == "COMPLETED"
 
 
 def _above(line: BottomLine, lines: Iterable[LogLine]) -> Iterator[LogLine]:

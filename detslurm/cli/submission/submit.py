@@ -128,7 +128,9 @@ def submit(
     if follow:
         from detslurm.cli.submission.follow import follow_first_trial
 
-        follow_first_trial(mine, done.experiment_id)
+        completed = follow_first_trial(mine, done.experiment_id)
+        if not (completed or test_mode):  # a test says what it found
+            raise click.exceptions.Exit(1)
     if test_mode:
         from detslurm.cli.submission.test_mode import await_checks
 
