@@ -88,11 +88,10 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.Abort as error:
-        if isinstance(
-            error.__cause__, EOFError
-        ):  # of something that was read: click's answer to it
+        # click's answer to any EOFError: of what was read that broke off, or of a question.
+        if isinstance(error.__cause__, EOFError):
             return _explain(error.__cause__, current)
-        asked = isinstance(error.__context__, EOFError)  # a question, and stdin has ended
+        asked = isinstance(error.__context__, EOFError)
         if asked and not (sys.stdin is not None and sys.stdin.isatty()):
             why = click.ClickException("nobody answers this question here; --yes answers it")
             return _explain(why, current)

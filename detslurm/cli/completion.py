@@ -26,10 +26,7 @@ _QUOTED_IN_BASH = r"""case ${COMP_WORDS[COMP_CWORD]} in
 # where nothing else has set up completion; in fish descriptions that end at their first comma.
 _MENDED: Mapping[str, Sequence[tuple[str, str]]] = {
     "bash": [
-        (
-            "COMPREPLY+=($value)",
-            _QUOTED_IN_BASH,
-        ),
+        ("COMPREPLY+=($value)", _QUOTED_IN_BASH),
         ("read type value", "read -r type value"),
     ],
     "zsh": [

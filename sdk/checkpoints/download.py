@@ -58,7 +58,8 @@ def download(
 def _has_something(target: Path, uuid: str) -> bool:
     if not target.is_dir():
         return True
-    if _stage(target, uuid).parent == target and _stage(target, uuid).exists():
+    stage = _stage(target, uuid)
+    if stage.parent == target and stage.exists():
         return False  # it was being filled
     found = {path.name for path in target.iterdir()}
     return bool(found - {"lost+found"} if target.is_mount() else found)
