@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from detslurm.config.describe import found
+from typing import Any
+
+from detslurm.config.describe import found, members, type_info
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.merging import LENGTHS
 from detslurm.config.reading import parse
+from detslurm.config.schema.searcher import AnySearcher
+from detslurm.config.schema.storage import CheckpointStorage
 from detslurm.config.yaml_node import MAX_DEPTH, YamlNode, key_path
+
+_OPTION = "--config "
+_KINDS: dict[tuple[str, ...], Any] = {
+    ("searcher", "name"): AnySearcher,
+    ("checkpoint_storage", "type"): CheckpointStorage,
+}
 
 
 def apply_override(root: YamlNode, override: str) -> YamlNode:
     """The configuration with one key set; the value is YAML."""
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
-    name = f"--config {path.strip()}"[:80]
+    name = f"{_OPTION}{path.strip()}"[:80]
     if not equals:
         raise _error(name, "", "there is no =", "write --config a.b=value")
     if not all(keys) or len(keys) > MAX_DEPTH:
@@ -21,6 +31,8 @@ def apply_override(root: YamlNode, override: str) -> YamlNode:
     value = parse(text, name)
     if tuple(keys[:-1]) in LENGTHS and value.value is not None:
         keys, value = keys[:-1], YamlNode({keys[-1]: value}, Position(name))
+    if tuple(keys) in _KINDS:
+        root = _of_kind(root, keys[0], value.value, _KINDS[tuple(keys)])
     return _set(root, keys, value._replace(at=Position(name), key_at=Position(name)), name, "")
 
 
@@ -35,6 +47,26 @@ def _set(node: YamlNode, keys: list[str], value: YamlNode, name: str, path: str)
         message = f"it is {found(child)} ({child.at}), and nothing goes below that"
         raise _error(name, below, message, _in_place_of(below, keys[1:]))
     return node.put(keys[0], _set(child, keys[1:], value, name, below))
+
+
+def _of_kind(root: YamlNode, key: str, kind: Any, union: Any) -> YamlNode:
+    """A section as another kind has it: without what the sources below gave for other kinds only.
+
+    What another override gave stays, whatever their order: the check refuses it.
+    """
+    section = root.get(key)
+    fields = {
+        str(one.tag): {f.encode_name for f in one.fields} for one in members(type_info(union))
+    }  # type: ignore[attr-defined]
+    if section is None or not section.is_mapping or kind not in fields:
+        return root
+    foreign = frozenset().union(*fields.values()) - fields[kind]
+    kept = {
+        name: child
+        for name, child in section.value.items()
+        if name not in foreign or child.where.source.startswith(_OPTION)
+    }
+    return root.put(key, section._replace(value=kept))
 
 
 def _in_place_of(path: str, keys: list[str]) -> str:

@@ -12,9 +12,11 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from detslurm.sdk.submission import modules
 
@@ -131,14 +133,14 @@ class _Check:
             )
 
     def shell_text(self, text: str) -> None:
-        """What the `sh` that runs an entrypoint may lack."""
+        """What the `sh` that runs an entrypoint may lack, or can't parse."""
         sh = shutil.which("sh", path=_path())
-        if (
-            _SOURCE.search(_QUOTED.sub("", text))
-            and sh is not None
-            and Path(sh).resolve().name == "dash"
-        ):
+        if sh is None:
+            return
+        if _SOURCE.search(_QUOTED.sub("", text)) and Path(sh).resolve().name == "dash":
             self._report("sh, which runs it, is dash here and has no `source`: write `. ./FILE`")
+        if not _words(text) and (wrong := _syntax_error(sh, text)):
+            self._report(f"the shell can't parse it: {wrong}")
 
     def _found(self, command: str) -> None:
         if "/" in command:
@@ -340,6 +342,14 @@ def _is_command(word: str) -> bool:
 def _path() -> str:
     # The batch script puts the submitting Python's directory first, activated or not.
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
+def _syntax_error(sh: str, text: str) -> str:
+    """What a shell says of a text that it only parses; empty if it can."""
+    options: Any = {"encoding": "utf-8", "errors": "replace", "env": {"LC_ALL": "C.UTF-8"}}
+    parsed = subprocess.run([sh, "-n"], input=text, capture_output=True, check=False, **options)
+    said = parsed.stderr.partition("\n")[0].removeprefix(f"{sh}: ")
+    return said if parsed.returncode else ""
 
 
 def _is_this_python(command: str) -> bool:

@@ -47,6 +47,48 @@ def test_later_ones_win_and_replace() -> None:
     assert config.searcher.metric == "f1"
 
 
+SEARCH: dict[str, Any] = {
+    "entrypoint": "a",
+    "searcher": {
+        "name": "adaptive_asha",
+        "metric": "m",
+        "max_trials": 8,
+        "max_length": {"batches": 64},
+        "mode": "aggressive",
+    },
+    "checkpoint_storage": {"type": "shared_fs", "host_path": "/a", "save_trial_best": 3},
+}
+
+
+def test_another_kind_drops_the_fields_of_the_old_one() -> None:
+    """One run of a search's file needs no other file; what both kinds have stays."""
+    loaded = load_experiment(
+        SEARCH,
+        overrides=[
+            "searcher.name=single",
+            "checkpoint_storage.type=directory",
+            "checkpoint_storage.container_path=/b",
+        ],
+    )
+    assert loaded.given["searcher"] == {
+        "name": "single",
+        "metric": "m",
+        "max_length": {"batches": 64},
+    }
+    storage = {"type": "directory", "container_path": "/b", "save_trial_best": 3}
+    assert loaded.given["checkpoint_storage"] == storage
+    loaded = load_experiment(SEARCH, overrides=["searcher.name=random"])
+    assert loaded.config.searcher.max_trials == 8  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_override_for_another_kind_is_refused(first: bool) -> None:
+    """What was asked for is not dropped, whatever the order."""
+    overrides = ["searcher.name=single", "searcher.max_trials=4"][:: 1 if first else -1]
+    with pytest.raises(ConfigErrors, match=r'--config searcher.max_trials.*no field "max_trials"'):
+        load_experiment(SEARCH, overrides=overrides)
+
+
 @pytest.mark.parametrize(
     "override, fragments",
     [

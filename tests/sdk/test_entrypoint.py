@@ -91,7 +91,6 @@ def check(
         "LR=3 nosuch",
         "cd pkg && nosuch",
         "test -e nosuch",
-        "echo 'it",
         "python3 $SCRIPT",
     ],
 )
@@ -161,14 +160,29 @@ def test_how_a_script_begins(files: dict[str, Path]) -> None:
     assert found.problems == [] and "begin it with one, such as #!/bin/bash" in found.warnings[0]
 
 
+@pytest.mark.parametrize("shell", ["bash", "dash"])
+def test_what_the_shell_cannot_parse_is_refused(
+    shell: str, files: dict[str, Path], tmp_path: Path
+) -> None:
+    """It would end each run, and be retried; a shell of the job's own may understand it."""
+    (tmp_path / "sh").symlink_to(f"/bin/{shell}")
+    for wrong in ("echo 'it", "if true; then\n  python3 train.py\n", "(python3 train.py &&", "é)"):
+        (problem,) = check(wrong, files).problems
+        assert problem.startswith("entrypoint: the shell can't parse it: ")
+        assert "yntax error" in problem or "matching `''" in problem
+        found = check(wrong, files, prepared=True)
+        assert found.problems == [] and "as far as can be seen" in found.warnings[0]
+    for right in ("python3 train.py && echo 'it is'", "nosuch | cat; (cd ~)", "cat <<A\nA\n"):
+        assert check(right, files).problems == []
+    assert bool(check("a=(1 2); python3 train.py", files).problems) == (shell == "dash")
+
+
 def test_source_is_no_command_of_every_shell(files: dict[str, Path], tmp_path: Path) -> None:
     """Where `sh` is bash it is one; dash has the dot alone."""
     sh = tmp_path / "sh"
     for shell, problems in {"bash": 0, "dash": 1}.items():
-        (tmp_path / shell).write_text("")
-        (tmp_path / shell).chmod(0o755)
         sh.unlink(missing_ok=True)
-        sh.symlink_to(shell)
+        sh.symlink_to(f"/bin/{shell}")
         for entrypoint in ("source env.sh && python3 train.py", "cd pkg; source env.sh"):
             found = check(entrypoint, files)
             assert len(found.problems) == problems and found.warnings == []
