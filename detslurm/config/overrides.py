@@ -55,9 +55,8 @@ def _of_kind(root: YamlNode, key: str, kind: Any, union: Any) -> YamlNode:
     What another override gave stays, whatever their order: the check refuses it.
     """
     section = root.get(key)
-    fields = {
-        str(one.tag): {f.encode_name for f in one.fields} for one in members(type_info(union))
-    }  # type: ignore[attr-defined]
+    kinds: list[Any] = members(type_info(union))
+    fields = {one.tag: {field.encode_name for field in one.fields} for one in kinds}
     if section is None or not section.is_mapping or kind not in fields:
         return root
     foreign = frozenset().union(*fields.values()) - fields[kind]

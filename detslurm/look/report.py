@@ -105,16 +105,19 @@ def write(text: str, target: Path) -> None:
 
     Raises:
         LifecycleError: If something other than a file, or a link of another user, has that name.
-        OSError: If it can't be written.
+        OSError: If it can't be written; it names the target.
     """
     if target.is_symlink() and target.lstat().st_uid != os.geteuid():  # in /tmp, it may lead home
         raise LifecycleError(f"{target} is another user's link: nothing was written")
     target = Path(os.path.realpath(target))
     if target.exists() and not target.is_file():
         raise LifecycleError(f"{target} is not a file: nothing was written")
-    with _draft(target) as draft:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
+    try:
+        with _draft(target) as draft:
+            draft.write_text(text, encoding="utf-8")
+            draft.replace(target)
+    except OSError as err:
+        raise OSError(err.errno, err.strerror, str(target)) from err
 
 
 @contextmanager

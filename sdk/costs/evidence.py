@@ -165,7 +165,8 @@ def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
     Returns:
         The median over completed trials that needed one run; or why nothing is known.
     """
-    unknown = "no earlier trial of the same name, project and slots shows what it takes"
+    same = "project and slots" if preview(config).unit == "batches" else "project, slots and length"
+    unknown = f"no earlier trial of the same name, {same} shows what it takes"
     if client.missing():
         return unknown
     for row in _earlier(client, config):

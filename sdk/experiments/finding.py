@@ -79,7 +79,9 @@ def newest_trials(client: Client, count: int) -> list[tuple[int, int]]:
 
 
 def named(client: Client, pattern: str) -> list[int]:
-    """Return the ids of all experiments whose name is this, or matches it as a glob, ascending.
+    """Return the id of the experiment of this name, or of all whose names match a glob, ascending.
+
+    A name that an experiment has is no glob, whatever is in it.
 
     Args:
         client: Whose store it is.
@@ -87,17 +89,17 @@ def named(client: Client, pattern: str) -> list[int]:
 
     Raises:
         NotFound: If there is none.
-        LifecycleError: If a plain name belongs to several experiments.
+        LifecycleError: If several experiments have the very name.
     """
     known = dict(names(client))
-    is_glob = _GLOB.search(pattern) is not None
     found = [number for number, name in known.items() if name == pattern]
+    is_glob = not found and _GLOB.search(pattern) is not None
     if is_glob:
-        found += [n for n, name in known.items() if fnmatch.fnmatchcase(name, pattern)]
+        found = [n for n, name in known.items() if fnmatch.fnmatchcase(name, pattern)]
     if not found:
         what = "name matches" if is_glob else "experiment is called"
         raise NotFound(f"no {what} {pattern!r} in {client.store.path}")
-    found = sorted(set(found))
+    found.sort()
     if not is_glob and len(found) > 1:
         raise LifecycleError(ambiguous(client, pattern, found))
     return found

@@ -18,7 +18,7 @@ class ExperimentQuery(NamedTuple):
         names: Any of these names or globs.
         users: Any of these owners.
         workspaces: Any of these workspaces or globs.
-        projects: Any of these projects or globs.
+        projects: Any of these projects or globs; `WORKSPACE/PROJECT` means that of one workspace.
     """
 
     states: frozenset[str] = frozenset()
@@ -34,9 +34,9 @@ class ExperimentQuery(NamedTuple):
             (not self.states or row.state in self.states)
             and self.labels <= set(row.labels)
             and (not self.users or row.owner in self.users)
-            and _any(row.name, self.names)
-            and _any(row.workspace, self.workspaces)
-            and _any(row.project, self.projects)
+            and _any((row.name,), self.names)
+            and _any((row.workspace,), self.workspaces)
+            and _any((row.project, f"{row.workspace}/{row.project}"), self.projects)
         )
 
     def chosen(self, rows: Iterable[ExperimentRow]) -> list[ExperimentRow]:
@@ -48,5 +48,7 @@ class ExperimentQuery(NamedTuple):
         return [row for row in rows if self.matches(row)]
 
 
-def _any(text: str, patterns: tuple[str, ...]) -> bool:
-    return not patterns or any(text == p or fnmatch.fnmatchcase(text, p) for p in patterns)
+def _any(texts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(
+        text == p or fnmatch.fnmatchcase(text, p) for p in patterns for text in texts
+    )

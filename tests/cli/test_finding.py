@@ -40,6 +40,8 @@ def ids(result: CommandResult) -> list[int]:
         (("--user", "bob"), [2]),
         (("--workspace", "vision"), [1, 2]),
         (("--project", "Uncategorized"), [3, 4]),
+        (("--project", "vision/digits"), [1, 2]),
+        (("--project", "vision/Uncategorized"), []),
         (("--sort", "best"), [2, 1, 3, 4]),
         (("--sort", "best", "--reverse"), [3, 1, 2, 4]),
         (("--sort", "name,best"), [3, 4, 1, 2]),
@@ -131,6 +133,17 @@ def test_a_name_stands_for_an_id(several: Scene, detslurm: Detslurm) -> None:
     assert missing.status == 1 and "no name matches 'nosuch*'" in missing.err
     assert detslurm("t", "describe", "mnist-a").status == 2
     assert detslurm("e", "describe", "@2").status == 2
+
+
+def test_names_that_look_like_something_else(scene: Scene, detslurm: Detslurm) -> None:
+    """A name that an experiment has is meant before a glob, and may begin with a dash."""
+    for name in ("lr[0]", "lr0", "-lr"):
+        scene.experiment(name=name)
+    assert detslurm("e", "describe", "lr[0]", "--json").data["id"] == 1
+    assert detslurm("e", "describe", "lr[01]", "--json").data["id"] == 2
+    assert detslurm("e", "describe", "--json", "--", "-lr").data["id"] == 3
+    wrong = detslurm("e", "describe", "--", "-1")
+    assert wrong.status == 2 and "ids are whole numbers from 1" in wrong.err
 
 
 def test_projects_hold_experiments(several: Scene, detslurm: Detslurm) -> None:

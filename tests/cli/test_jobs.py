@@ -111,7 +111,9 @@ def test_a_job_is_described_with_its_trials_and_runs(scene: Scene, detslurm: Det
     assert (runs["trial_ids"], runs["runs"], runs["nodes"]) == ([1], {"1": 1}, ["n1"])
     assert (waits["trial_ids"], waits["priority"]) == ([2, 3], 42)
     assert waits["requested"] == {"cpus": 2, "memory": 2048, "throttle": 1}
-    assert detslurm("job", "describe", "digits").status == 2
+    assert len(detslurm("job", "describe", "last", "--json").data) == 2
+    assert detslurm("job", "describe", "9_x").status == 2
+    assert "no experiment is called 'digits'" in detslurm("job", "describe", "digits").err
     assert "no job 77" in detslurm("job", "describe", "77").err
 
 

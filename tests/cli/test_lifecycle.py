@@ -83,7 +83,11 @@ def test_settings(scene: Scene, detslurm: Detslurm) -> None:
         assert detslurm("e", "set", name, 1, value).status == 0
     assert detslurm("e", "set", "labels", 1, "a", "b").status == 0
     assert detslurm("e", "label", "add", 1, "c").out == "Added label 'c' to experiment 1\n"
-    assert detslurm("e", "label", "remove", 1, "a").status == 0
+    removed = detslurm("e", "label", "remove", 1, "a", "nosuch").out.splitlines()
+    assert removed == [
+        "Removed label 'a' from experiment 1",
+        "There was no label 'nosuch' on experiment 1",
+    ]
     data = detslurm("e", "describe", 1, "--json").data
     assert data["name"] == "$(touch x)"
     assert (data["description"], data["notes"]) == ("a 'story'", "n")

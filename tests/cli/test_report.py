@@ -95,7 +95,7 @@ def test_only_files_are_replaced(work: Path, detslurm: Detslurm) -> None:
         refused = detslurm("report", 1, "-o", work / "link.html")
         assert refused.status == 1 and "another user's link" in refused.err
     missing = detslurm("report", 1, "-o", "nowhere/x.html")
-    assert missing.status == 1 and "nowhere" in missing.err
+    assert missing.status == 1 and "nowhere/x.html: No such file" in missing.err
     assert not list(work.glob(".*"))
 
 

@@ -292,3 +292,5 @@ def test_the_cost_comes_from_earlier_runs(ask: Any, scene: Scene) -> None:
     other = ask("preview-search", searcher, more=more.format("other")).out
     assert "slot-hours: at most 6: 6 jobs x 2 slots x 0:30:00 (slurm.time)" in other
     assert "expected: unknown: no earlier trial of the same name, project and slots" in other
+    other = ask("preview-search", "name: random, max_trials: 6, max_length: 7", more="name: test\n")
+    assert "no earlier trial of the same name, project, slots and length" in other.out

@@ -36,6 +36,8 @@ def test_a_template_goes_below_a_configuration(
     assert sorted(config["labels"]) == ["of-template", "own"]
     near = detslurm("submit", tmp_path / "experiment.yaml", "--template", "patent")
     assert near.status == 2 and 'did you mean "patient"' in near.err
+    two = detslurm(*words, "--template", "other")
+    assert two.status == 2 and "make one of patient, other" in two.err
 
 
 def test_a_mapping_is_kept_as_it_is(scene: Scene, detslurm: Detslurm) -> None:

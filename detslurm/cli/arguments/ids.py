@@ -50,7 +50,7 @@ def experiments_of(word: str) -> list[int]:
     from detslurm.sdk.experiments import finding
 
     text = word.strip()
-    if _is_number(text) or text[:1] in "-+":
+    if _is_number(text.removeprefix("-").removeprefix("+")):
         return [positive(text)]
     place = finding.from_the_end(text)
     if place is not None:
@@ -85,6 +85,13 @@ def trial_of(word: str) -> int:
     if not _is_number(text):
         raise click.BadParameter(f"{text!r} is not the id of a trial: {_TRIAL_HELP}")
     return positive(text)
+
+
+def job_or_experiment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A job's or an experiment's id as it is; `last` and names of experiments as ids."""
+    if value is None or ctx.resilient_parsing or value[:1].isdigit():
+        return value
+    return str(experiment_of(value))
 
 
 def _is_number(text: str) -> bool:

@@ -214,9 +214,12 @@ def add(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
 def remove(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
     """Remove labels from an experiment."""
 
-    def act(experiment: Experiment) -> None:
+    def act(experiment: Experiment) -> str:
+        had, lines = experiment.labels, []
         for text in labels:
             experiment.remove_label(text)
+            done = "Removed label {!r} from" if text in had else "There was no label {!r} on"
+            lines.append(f"{done.format(text)} experiment {experiment.id}")
+        return "\n".join(lines)
 
-    lines = (f"Removed label {text!r} from experiment {experiment_id}" for text in labels)
-    _change(experiment_id, act, "\n".join(lines), as_json)
+    for_each([experiment_id], act, as_json=as_json)

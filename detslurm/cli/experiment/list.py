@@ -101,7 +101,12 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
     ),
     _several("user", "users", metavar="USER", help="Show only those of USER. Repeatable."),
     _several("workspace", "workspaces", metavar="NAME", help="Show only those in this workspace."),
-    _several("project", "projects", metavar="NAME", help="Show only those in this project."),
+    _several(
+        "project",
+        "projects",
+        metavar="[WORKSPACE/]PROJECT",
+        help="Show only those in this project.",
+    ),
     click.option(
         "--sort",
         metavar="COLUMN",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
-from detslurm.cli.arguments.ids import client
+from detslurm.cli.arguments.ids import client, job_or_experiment
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, local_time, size
 from detslurm.slurm.hostlist import compress_indices
@@ -21,13 +21,15 @@ _RUNS = 20  # trials whose runs are looked up; more are only named
 
 
 @click.command()
-@click.argument("job", metavar="JOB", shell_complete=completed_by("jobs"))
+@click.argument(
+    "job", metavar="JOB", callback=job_or_experiment, shell_complete=completed_by("jobs")
+)
 @cluster_option
 @describes
 def describe(job: str, cluster: str) -> Document:
     """Show a job in the queue: whose it is, what it asked for, why it waits, where it runs.
 
-    JOB is Slurm's id of a job or an array, of elements (4711_3), or the id of an experiment.
+    JOB is Slurm's id of a job or an array, of elements (4711_3), or an experiment's id or name.
     Elements of an array that are in different conditions are shown apart.
 
     \b

@@ -9,19 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
-from detslurm.cli.arguments.ids import client, experiment_of, trial_of
+from detslurm.cli.arguments.ids import client, job_or_experiment, trial_of
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation, Variant
-
-
-def _job(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A job's or an experiment's id as it is; `last` and names of experiments as ids."""
-    if value is None or ctx.resilient_parsing or value[:1].isdigit():
-        return value
-    return str(experiment_of(value))
 
 
 def _trial(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -33,7 +26,7 @@ def _trial(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     "job_id",
     metavar="[ID]",
     required=False,
-    callback=_job,
+    callback=job_or_experiment,
     shell_complete=completed_by("jobs"),
 )
 @click.option(

@@ -15,8 +15,20 @@ overrides = click.option(
     shell_complete=completed_by("config_keys"),
     help="Override one key of the configuration with VALUE, which is YAML. Repeatable.",
 )
+
+
+def _at_most_one(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> str | None:
+    if len(names) > 1:
+        raise click.BadParameter(
+            f"only one template can be merged, not {len(names)}: make one of {', '.join(names)}"
+        )
+    return names[0] if names else None
+
+
 template = click.option(
     "--template",
+    multiple=True,
+    callback=_at_most_one,
     metavar="NAME|FILE",
     shell_complete=completed_by("templates_and_files"),
     help="Merge CONFIG over this template.",
