@@ -32,6 +32,8 @@ class Options:
         """Give them back; where a schedule stands is kept, as a factor of the learning rate."""
         for optimizer, built in zip(self._optimizers, self._built, strict=True):
             for group, own in zip(optimizer.param_groups, built, strict=True):
+                if "initial_lr" in group:  # a schedule may have been made later
+                    own = {"initial_lr": own["lr"], **own}
                 rate = _rate(group, own)
                 group.update(own)
                 if rate is not None:

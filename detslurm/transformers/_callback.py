@@ -13,6 +13,7 @@ from detslurm.core import Unit
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
 from detslurm.frameworks.reports import Reports
+from detslurm.transformers._loading import Loading
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -78,13 +79,9 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._save_strategy: Any = None  # the Trainer's, while another one is in its place
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         self._resumes = self._checkpoints.resumed is not None
-        if (other := self._checkpoints.other_hparams) is not None and self._is_chief:
-            logger.warning(
-                "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
-                " the optimizer is loaded with the learning rate and other options of that one,"
-                " unless your code sets those of this trial when training has begun",
-                other,
-            )
+        self._loading: Loading | None = None
+        if (other := self._checkpoints.other_hparams) is not None:
+            self._loading = self._keep_options(args, other)
         if self._resumes:
             args.resume_from_checkpoint = str(self._checkpoints.resumed)
 
@@ -98,6 +95,9 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
                 " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
         self._resumes = False
+        if self._loading is not None:
+            self._loading.end(more.get("lr_scheduler"))
+            self._loading = None
         self._forget()
         self._is_training = True
         if self._goal is not None:
@@ -210,6 +210,19 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._reports.flush()
         self._is_training = False
         self._checkpoints.close()
+
+    def _keep_options(self, args: TrainingArguments, other: int) -> Loading | None:
+        """Let the optimizer have this trial's options, not those of the one that saved it."""
+        if not args.deepspeed:
+            return Loading()
+        if self._is_chief:
+            logger.warning(
+                "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
+                " DeepSpeed loads the optimizer with the learning rate and other options of that"
+                " one, unless your code sets those of this trial when training has begun",
+                other,
+            )
+        return None
 
     def _give_strategy_back(self, args: TrainingArguments) -> None:
         if self._save_strategy is not None:
