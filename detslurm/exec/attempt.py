@@ -243,15 +243,18 @@ class Attempt:
             self._on_change(self._guard)
 
     def _on_change(self, guard: IdleGuard) -> None:
-        """The run has been idle for too long, or it is at work again after a warning."""
+        """The run has been idle for too long, or it is at work again after a warning.
+
+        The record comes first: who reads the log then finds it.
+        """
         if not self._idle:
             guard.on_resumed()
-            self._log.add_message("the run is at work again")
-            return self._on_idle(idle_guard.WARN, None)
+            self._on_idle(idle_guard.WARN, None)
+            return self._log.add_message("the run is at work again")
         reason = guard.text()
         if guard.action == idle_guard.WARN:
-            self._log.add_message(f"warning: the run holds its slots idle: {reason}")
-            return self._on_idle(guard.action, reason)
+            self._on_idle(guard.action, reason)
+            return self._log.add_message(f"warning: the run holds its slots idle: {reason}")
         self._guard = None  # it has done its part
         self._log.add_message(f"{reason}: {guard.action} (slurm.idle_guard)")
         if guard.action == idle_guard.PAUSE:

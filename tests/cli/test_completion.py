@@ -29,6 +29,15 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+# A busy machine may not even start Slurm's command within what a user waits after Tab.
+PATIENT = """
+from detslurm.cli.arguments import completing
+completing._PATIENCE = 60.0
+from detslurm.cli.__main__ import main
+main()
+"""
+
+
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A HOME of one's own, and `detslurm` on the PATH."""
@@ -152,9 +161,14 @@ def test_jobs_on_tab(
     queue.write_text(queue.read_text().replace("@user3@", f"@{user_name()}@"))
     monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
+    command = program / "bin" / "detslurm"
+    impatient = command.read_text()
+    (program / "patient.py").write_text(PATIENT)
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} {program}/patient.py "$@"\n')
     assert offered(script, "detslurm job why ") == ["4728", "4721", "4714"]
     assert offered(script, "detslurm job describe 472") == ["4728", "4721"]
     assert offered(script, "detslurm job update 4728 --ahead-of 471") == ["4714"]
+    command.write_text(impatient)
     (commands / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
     began = time.monotonic()
     assert offered(script, "detslurm job why ") == []

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from detslurm.slurm.command import is_transient
 from tests.cluster import config, processes
 from tests.cluster.spec import ClusterSpec, Layout, Ports
 from tests.cluster.waiting import wait_for
@@ -177,10 +178,18 @@ class Daemons:
         return strays
 
     def command(self, *argv: str, check: bool = True) -> str:
-        """Run a command of Slurm or MariaDB in a clean environment; its standard output."""
-        done = subprocess.run(
-            argv, env=self.environment(), capture_output=True, text=True, timeout=60, check=False
-        )
+        """Run a command of Slurm or MariaDB in a clean environment; its standard output.
+
+        One that a busy controller did not answer is run again.
+        """
+
+        def run() -> subprocess.CompletedProcess[str]:
+            env = self.environment()
+            return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=150)
+
+        done = run()
+        if done.returncode and is_transient(done.stderr):
+            done = run()
         if check and done.returncode:
             raise StartError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stderr}")
         return done.stdout

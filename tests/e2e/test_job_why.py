@@ -65,9 +65,13 @@ class Asking:
             return text.strip().startswith(reasons)
 
         wait_for(shown, PATIENCE, f"job {job}: {' or '.join(reasons)}")
-        done = self.desk.run("job", "why", job, "--refresh", "--json")
-        found = unwrap(done.stdout)
-        assert isinstance(found, dict) and not found["unavailable"], found
+        found: dict[str, Any] = {}
+
+        def explained() -> bool:  # a command that takes too long is done without
+            found.update(unwrap(self.desk.run("job", "why", job, "--refresh", "--json").stdout))
+            return not found["unavailable"]
+
+        wait_for(explained, PATIENCE, f"all that Slurm can tell of job {job}")
         return found
 
 

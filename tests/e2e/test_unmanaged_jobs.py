@@ -317,8 +317,6 @@ def test_limits_intents_and_scancel(desk: Desk, site: Cluster) -> None:
         desk.write(f"hold-{name}-4", "")
         jobs[name] = batch(desk, "srun python3 train.py 40\n", f"--job-name={name}")
     numbers = {name: named(desk, name, steps=39 if name == "limit" else 4) for name in jobs}
-    # Slurm may warn as soon as the limit is near, also code that has not begun to listen.
-    site.command("scontrol", "update", f"JobId={jobs['limit']}", "EndTime=now+60seconds")
     desk.user.run("scancel", jobs["kill"])
     for intent in ("pause", "cancel"):
         desk.run("experiment", intent, str(numbers[intent]))
@@ -328,7 +326,10 @@ def test_limits_intents_and_scancel(desk: Desk, site: Cluster) -> None:
     site.wait_state(jobs["pause"], "PENDING")
     desk.run("experiment", "activate", str(numbers["pause"]))
     limit = numbers["limit"]
-    wait_for(lambda: desk.outcomes(limit) == ["time_limit"], PATIENCE, "the warning")
+    # Slurm may warn as soon as the limit is near, also code that has not begun to listen; and the
+    # next run has to have its time before it begins.
+    site.command("scontrol", "update", f"JobId={jobs['limit']}", "EndTime=now+60seconds")
+    wait_for(lambda: desk.outcomes(limit)[:1] == ["time_limit"], PATIENCE, "the warning")
     site.command("scontrol", "update", f"JobId={jobs['limit']}", "TimeLimit=10", check=False)
     for name in ("pause", "limit"):
         site.wait_state(jobs[name], "COMPLETED", timeout=PATIENCE)

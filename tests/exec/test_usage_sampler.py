@@ -239,8 +239,10 @@ def test_an_agent_reports_what_its_code_used(tmp_path: Path) -> None:
         assert process.stdout is not None
         lines = process.stdout.read().decode().split("\n")
     found = [report for line in lines if (report := parse_report(line)) is not None]
-    (usage,) = (report for report in found if report["event"] == "usage")
+    # A second one where all this takes longer than between two looks.
+    *earlier, usage = (report for report in found if report["event"] == "usage")
     own = json.loads((tmp_path / "own.json").read_text())
-    assert usage["cpu"] == pytest.approx(own["cpu"], abs=0.5)
+    cpu = sum(one["cpu"] for one in (*earlier, usage))
+    assert cpu == pytest.approx(own["cpu"], abs=0.5)
     assert usage["resident"] == pytest.approx(own["resident"], rel=0.1)
     assert found.index(usage) < [report["event"] for report in found].index("ended")

@@ -22,10 +22,17 @@ def say(word: str, **more: object) -> None:
     os.write(log, json.dumps({"word": word, "time": time.time(), **more}).encode() + b"\n")
 
 
+def reason(allocation: Allocation) -> str | None:
+    """Why Slurm ends this job: its line in the output may come after the signal."""
+    until = time.monotonic() + 3
+    while (found := allocation.end_reason(output, before)) is None and time.monotonic() < until:
+        time.sleep(0.02)
+    return found
+
+
 def heard(number: int, _: object) -> None:
     name = signal.Signals(number).name
-    ending = allocation if number == signal.SIGTERM else None
-    why = ending.end_reason(output, before) if ending else None
+    why = reason(allocation) if allocation and number == signal.SIGTERM else None
     say(name, who=os.getpid(), why=why)
     if number == signal.SIGTERM and "stubborn" not in sys.argv:
         os._exit(143)
