@@ -31,6 +31,8 @@ def apply_override(root: YamlNode, override: str) -> YamlNode:
     value = parse(text, name)
     if tuple(keys[:-1]) in LENGTHS and value.value is not None:
         keys, value = keys[:-1], YamlNode({keys[-1]: value}, Position(name))
+    if keys == ["resources", "slots"]:  # beside the other name it would not count
+        keys = ["resources", "slots_per_trial"]
     if tuple(keys) in _KINDS:
         root = _of_kind(root, keys[0], value.value, _KINDS[tuple(keys)])
     return _set(root, keys, value._replace(at=Position(name), key_at=Position(name)), name, "")

@@ -47,6 +47,14 @@ def test_later_ones_win_and_replace() -> None:
     assert config.searcher.metric == "f1"
 
 
+@pytest.mark.parametrize("name", ["slots", "slots_per_trial"])
+def test_slots_by_either_name(name: str) -> None:
+    """It counts whatever the file calls them."""
+    config = {**MINIMAL, "resources": {name: 4}}
+    for override in ("resources.slots=2", "resources.slots_per_trial=2"):
+        assert load_experiment(config, overrides=[override]).config.resources.slots_per_trial == 2
+
+
 SEARCH: dict[str, Any] = {
     "entrypoint": "a",
     "searcher": {
