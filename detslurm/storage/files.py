@@ -9,8 +9,9 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from detslurm.storage.interface import Resources, Selector
 from detslurm.storage.names import selected
@@ -62,11 +63,27 @@ def _leads_up(path: Path, root: Path) -> bool:
 
 
 def copy_selected(source: Path, target: Path, selector: Selector | None) -> None:
-    """Copy a tree, or what the selector takes of it; a selected file brings its directories."""
-    copy_names(source, target, selected(list_resources(source, follow=True), selector))
+    """Copy a tree, or what the selector takes of it; a selected file brings its directories.
+
+    A file has its name once it is whole: others may read it, and ranks of other nodes copy it to
+    the same directory.
+    """
+    names = selected(list_resources(source, follow=True), selector)
+    copy_names(source, target, names, copy=_copy_whole)
 
 
-def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
+def _copy_whole(source: Path, target: Path, *, follow_symlinks: bool) -> None:
+    growing = target.with_name(f".{os.urandom(8).hex()}.tmp")
+    try:
+        shutil.copy2(source, growing, follow_symlinks=follow_symlinks)
+        growing.replace(target)
+    finally:
+        growing.unlink(missing_ok=True)
+
+
+def copy_names(
+    source: Path, target: Path, names: Iterable[str], *, copy: Callable[..., Any] = shutil.copy2
+) -> None:
     """Copy some resources of a tree; of a link what it leads to, if there is something."""
     for name in names:
         destination = target / name
@@ -75,7 +92,7 @@ def copy_names(source: Path, target: Path, names: Iterable[str]) -> None:
         else:
             destination.parent.mkdir(parents=True, exist_ok=True)
             origin = source / name
-            shutil.copy2(origin, destination, follow_symlinks=origin.exists())
+            copy(origin, destination, follow_symlinks=origin.exists())
 
 
 def sync_tree(root: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -214,6 +215,34 @@ def test_an_interrupted_download_leaves_no_file_that_looks_whole(
     store.get("one", target, lambda name: name not in there)
     assert set(asked) == {1} and len(asked) == 4
     assert (target / "deep/er/file").read_bytes() == b"x" * 100_000
+    assert list_resources(target).keys() == {*ALL, "metadata.json"}
+
+
+def test_a_download_to_the_same_place_disturbs_no_reader(
+    store: Storage, source: Path, tmp_path: Path
+) -> None:
+    """Ranks of several nodes may download to one directory, each when it comes."""
+    (source / "deep" / "er" / "file").write_bytes(bytes(30_000_000))
+    save(store, source)
+    target = tmp_path / "target"
+    store.get("one", target)
+    seen, again = set[int](), threading.Event()
+
+    def read() -> None:
+        while True:
+            seen.add((target / "deep" / "er" / "file").stat().st_size)
+            if again.is_set():
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(3):
+            store.get("one", target)
+    finally:
+        again.set()
+        reader.join()
+    assert seen == {30_000_000}
     assert list_resources(target).keys() == {*ALL, "metadata.json"}
 
 
