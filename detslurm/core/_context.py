@@ -101,6 +101,7 @@ class Context:
     _lines: MetricLines | None = None
     _process: int = field(default_factory=os.getpid)
     _closed: bool = False
+    _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _run: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -197,6 +198,8 @@ class Context:
                 rest.callback(self._tensorboard.close)
             rest.callback(self._recorder.close)
             rest.callback(self.profiler.close)
+            # After the ranks have parted: none waits there for one that has failed.
+            rest.callback(self._cleanup.close)
             rest.callback(self.distributed.close)
             if self._lines is not None:
                 rest.callback(self._lines.close)

@@ -151,6 +151,8 @@ class Execution:
 
     def _start(self, view: TrialView) -> dict[str, Any]:
         """Make the next run ours, which fences all earlier ones."""
+        # Of a trial that is taken for lost a claim protects nothing: see store.collection.
+        self._with_retries(lambda: self._intents.mark_found(self.task.trial_id))
         while True:
             start = self._claim(view)
             # What we go on from may have been deleted before we claimed it: see store.collection.

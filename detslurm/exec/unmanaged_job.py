@@ -228,6 +228,10 @@ def _open(
         # Before the run is open, whose record names it, and kept until this process ends: the other
         # nodes may come a minute later, and nobody must have taken the port meanwhile.
         held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
+    intents = Intents(ExperimentDir.at(trial.experiment_path))
+    _with_retries(intents.refresh)
+    # Of a trial that is taken for lost a claim protects nothing: see store.collection.
+    _with_retries(lambda: intents.mark_found(trial.id))
     start = _with_retries(
         lambda: trial.open_run(
             {

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 class FrameworkCheckpoints:
     """Where training goes on, and what is kept with each new checkpoint.
 
-    `resumed` is the directory of the checkpoint to go on from, until `close`; None to begin.
-    `is_own` says whether this trial has saved it, `other_hparams` which trial with other
-    hyperparameters has.
+    `resumed` is the directory of the checkpoint to go on from, until `close` or the end of the
+    context, which also comes where nothing trains; None to begin. `is_own` says whether this trial
+    has saved it, `other_hparams` which trial with other hyperparameters has.
     """
 
     def __init__(
         self, core: Context, user_data: Mapping[str, Any] | None, logger: logging.Logger
     ) -> None:
-        self._restored = ExitStack()
+        self._restored = core._cleanup.enter_context(ExitStack())
         info = get_cluster_info()
         self._more: dict[str, Any] = {}
         if info is not None:

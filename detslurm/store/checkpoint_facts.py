@@ -41,10 +41,12 @@ class Deletion(NamedTuple):
     Attributes:
         deleted: The ids of those that are deleted now: their files may be removed.
         kept: What protects each of the others, by id.
+        facts: The facts that say so.
     """
 
     deleted: tuple[str, ...]
     kept: dict[str, str]
+    facts: ExperimentFacts
 
 
 def keep(
@@ -100,17 +102,17 @@ def mark_deleted(directory: ExperimentDir, uuids: Iterable[str]) -> Deletion:
     wanted = tuple(dict.fromkeys(uuids))
     facts = _release_dead_holders(directory, fold_facts(directory))
     if facts.problems:
-        return Deletion((), dict.fromkeys(wanted, _unreadable(facts)))
+        return Deletion((), dict.fromkeys(wanted, _unreadable(facts)), facts)
     free = facts.checkpoints.unprotected(wanted) - facts.checkpoints.deleted
     if free:
         chosen = tuple(uuid for uuid in wanted if uuid in free)
         directory.append(CheckpointDeleted(uuids=chosen), facts.count)
         facts.fold(directory.facts(facts.count))
         if facts.problems:  # what came in between may protect them
-            return Deletion((), dict.fromkeys(wanted, _unreadable(facts)))
+            return Deletion((), dict.fromkeys(wanted, _unreadable(facts)), facts)
     found = facts.checkpoints
     kept = {uuid: fact.kept_by for uuid in wanted if (fact := found.protection(uuid))}
-    return Deletion(tuple(uuid for uuid in wanted if uuid in found.deleted), kept)
+    return Deletion(tuple(uuid for uuid in wanted if uuid in found.deleted), kept, facts)
 
 
 def mark_files_removed(

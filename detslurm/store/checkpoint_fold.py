@@ -65,7 +65,6 @@ class CheckpointFacts(msgspec.Struct):
                     self.deletions.setdefault(uuid, fact.time)
             case CheckpointFilesRemoved() if self.unprotected([fact.uuid]):
                 self.resources[fact.uuid] = fact.resources
-                self.problems.pop(fact.uuid, None)  # it was of the files as they were before
             case CheckpointMetadata():
                 self.metadata.setdefault(fact.uuid, []).append(fact)
             case CheckpointVerified():
@@ -84,7 +83,9 @@ class CheckpointFacts(msgspec.Struct):
         """A checkpoint as it is now; twice is the same as once."""
         uuid, changed = checkpoint.uuid, dict[str, Any]()
         if uuid in self.resources:
-            changed |= {"resources": self.resources[uuid], "state": PARTIALLY_DELETED}
+            changed["resources"] = left = self.resources[uuid]
+            if not checkpoint.resources.keys() <= left.keys():
+                changed["state"] = PARTIALLY_DELETED
         if uuid in self.deleted:
             changed |= {"state": DELETED, "deleted_time": self.deletions[uuid]}
         if uuid in self.problems:

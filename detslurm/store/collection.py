@@ -6,7 +6,9 @@ checkpoint, which `detslurm gc` removes.
 
 A run that begins meanwhile never loses what it resumes from. It claims its checkpoint and then
 looks whether that one was deleted; a collector deletes and then looks whether a run has claimed it.
-Whichever comes second sees the other one: the run begins again, or the files stay.
+Whichever comes second sees the other one: the run begins again, or the files stay. A run whose job
+is known to be gone claims nothing; should its trial be queued again all the same, the next run says
+that before it claims.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from detslurm.store.views import CheckpointView, TrialView
 class TrialCheckpoints:
     """What decides about one trial's checkpoints.
 
-    `needed` are those that it may go on from, and all where a record can't be read; `over` says
-    that it never will.
+    `needed` are those that it has to find, and all where a record can't be read; `over` says that
+    it never goes on.
     """
 
     saved: dict[str, CheckpointView]
@@ -67,18 +69,25 @@ def trial_checkpoints(
     unknown = any(problem.reason != TORN for problem in view.problems)
     over = (view.final or view.state == "CANCELED") and not unknown
     saved = {checkpoint.uuid: checkpoint for checkpoint in view.checkpoints}
-    needed = frozenset() if over else frozenset(saved) if unknown else _needed(view, runs)
+    needed = frozenset(saved if unknown else needed_by(view, runs, context))
     return TrialCheckpoints(saved, candidates(view.checkpoints, validations), needed, over)
 
 
-def _needed(view: TrialView, runs: Sequence[Run]) -> frozenset[str]:
-    latest = {view.latest_checkpoint.uuid} if view.latest_checkpoint is not None else set()
-    return frozenset(latest | resumed_from(runs))
+def needed_by(view: TrialView, runs: Sequence[Run], context: FoldContext) -> dict[str, str]:
+    """What a trial has to find, and why: what it goes on from, and what a run of it began with that
+    may live."""
+    named, latest = f"trial {view.id}, which is {view.state}", view.latest_checkpoint
+    why = f"{named}: a run of it that has no end record began with it"
+    found = dict.fromkeys(resumed_from(runs, context), why)
+    if latest is not None and not view.final and not context.desired.stops(view.id):
+        found[latest.uuid] = f"{named} and goes on from it"
+    return found
 
 
-def resumed_from(runs: Sequence[Run]) -> set[str]:
-    """What the runs that go on began with."""
-    claims = (run.start.get("resume") or {} for run in runs if run.end is None)
+def resumed_from(runs: Sequence[Run], context: FoldContext) -> set[str]:
+    """What the runs that go on began with: none does of a trial that is lost."""
+    going_on = () if context.is_lost else (run for run in runs if run.end is None)
+    claims = (run.start.get("resume") or {} for run in going_on)
     return {str(claim["uuid"]) for claim in claims if "uuid" in claim}
 
 
@@ -102,13 +111,16 @@ class Removed(msgspec.Struct, kw_only=True):
     """What a collection did.
 
     Attributes:
-        deleted: The checkpoints that were deleted.
+        deleted: The checkpoints that were deleted with all their files.
+        left: Those that were deleted and whose files stay: a run has just begun with them, or they
+            could not be removed.
         kept: What protects the others, by id.
         problems: Whose files could not be removed, and why.
         unreachable: Those that stay because their storage can't be seen from here, by id.
     """
 
     deleted: tuple[CheckpointView, ...] = ()
+    left: tuple[CheckpointView, ...] = ()
     kept: dict[str, str] = msgspec.field(default_factory=dict)
     problems: tuple[str, ...] = ()
     unreachable: dict[str, str] = msgspec.field(default_factory=dict)
@@ -147,18 +159,29 @@ def remove(
     done = mark_deleted(experiment, [one.uuid for one in checkpoints])
     gone = [one for one in checkpoints if one.uuid in done.deleted]
     # Only now, with the fact on disk: see the top of this file.
-    used = [resumed_from(experiment.trial(n).runs()) for n in sorted({one.trial for one in gone})]
-    problems = []
+    used = [
+        resumed_from(experiment.trial(n).runs(), done.facts.context(n))
+        for n in sorted({one.trial for one in gone})
+    ]
+    deleted, left, problems = [], [], []
     for one in gone:
         if any(one.uuid in claimed for claimed in used):
+            left.append(one)
             continue
         try:
             with experiment.as_owner():
                 files.discard(one)
         except Exception as error:  # cloud libraries raise errors of all kinds
+            left.append(one)
             problems.append(f"the files of checkpoint {one.uuid} can't be removed: {error}")
+        else:
+            deleted.append(one)
     return Removed(
-        deleted=tuple(gone), kept=done.kept, problems=tuple(problems), unreachable=unreachable
+        deleted=tuple(deleted),
+        left=tuple(left),
+        kept=done.kept,
+        problems=tuple(problems),
+        unreachable=unreachable,
     )
 
 

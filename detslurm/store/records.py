@@ -257,7 +257,7 @@ class CheckpointReleased(Record, frozen=True, tag="checkpoint_released"):
 
 
 class CheckpointFilesRemoved(Record, frozen=True, tag="checkpoint_files_removed"):
-    """Some files of a checkpoint were removed: `resources` are left."""
+    """Some files of a checkpoint were removed, or replaced: `resources` are there."""
 
     uuid: str
     resources: dict[str, int]

@@ -104,6 +104,12 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     lost: str | None = None
     closed: str | None = None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether a run without an end record has ended: its job is gone, or so its search has
+        closed the trial."""
+        return self.lost is not None or self.closed == ERROR
+
 
 def trial_view(
     trial_id: int, experiment_id: int, logs: Sequence[RunFacts], context: FoldContext
@@ -120,7 +126,7 @@ def trial_view(
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
     shown = list(map(_run_view, runs))
-    if shown and last is None and newest.end is None and _is_lost(context):
+    if shown and last is None and newest.end is None and context.is_lost:
         shown[-1] = _run_view(msgspec.structs.replace(newest, end=_lost_end(context.lost)))
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
@@ -209,12 +215,6 @@ def _state(
 
 def _end_time(runs: Sequence[RunView], last: dict[str, Any] | None) -> float | None:
     return last.get("time") if last is not None else runs[-1].ended if runs else None
-
-
-def _is_lost(context: FoldContext) -> bool:
-    """Whether a run without an end record has ended: its job is gone, or so its search has closed
-    the trial."""
-    return context.lost is not None or context.closed == ERROR
 
 
 def _lost_end(reason: str | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import os
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Ma
 from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.download import leads_nowhere
-from detslurm.sdk.checkpoints.verification import unusable
+from detslurm.sdk.checkpoints.verification import as_recorded, unusable
 from detslurm.sdk.errors import BundleError
 from detslurm.storage import Storage, list_resources
 from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
@@ -30,7 +30,7 @@ from detslurm.store.checkpoint_facts import held
 from detslurm.store.curve import flat
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import encode_json
-from detslurm.store.records import Lost, plain_of
+from detslurm.store.records import CheckpointFilesRemoved, Lost, plain_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -79,13 +79,14 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
         )
         config = ExperimentConfig.from_dict(directory.config())
         masked = _masked(config)
+        saved = _checkpoints(directory, chosen.values(), scratch)
         content: dict[str, Path | bytes] = {
             CONFIG: encode_json(config.masked()),
-            FACTS: encode_json(list(_facts(one))),
+            FACTS: encode_json([*_facts(one), *_followed(chosen.values(), saved)]),
             **dict(_code(directory.code)),
             **dict(_runs(one)),
             **dict(_events(directory)),
-            **_checkpoints(directory, chosen.values(), scratch),
+            **saved,
         }
         files = {name: source for name, source in content.items() if not name.endswith("/")}
         # Each file is read twice: to describe it, and to write it.
@@ -198,6 +199,23 @@ def _checkpoints(
             storage.get(one.uuid, folder)
         found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in _files(one, folder)}
     return found
+
+
+def _followed(
+    chosen: Iterable[CheckpointView], saved: Mapping[str, Path | bytes]
+) -> Iterator[dict[str, Any]]:
+    """Of links their own size was recorded; there they are files, of the size of these."""
+    by_name = {as_recorded(name): source for name, source in saved.items()}
+    for one in chosen:
+        sources = {name: by_name.get(f"checkpoints/{one.uuid}/{name}") for name in one.resources}
+        sizes = {
+            name: _size(source)
+            for name, source in sources.items()
+            if isinstance(source, Path) and source.is_symlink() and not name.endswith("/")
+        }
+        if not sizes.items() <= one.resources.items():
+            there = CheckpointFilesRemoved(uuid=one.uuid, resources={**one.resources, **sizes})
+            yield plain_of(there)
 
 
 def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:

@@ -11,7 +11,7 @@ from detslurm.sdk.checkpoints.catalog import (
     storages_of,
     unreachable_problems,
 )
-from detslurm.sdk.checkpoints.verification import as_recorded
+from detslurm.sdk.checkpoints.verification import as_recorded, verify_again
 from detslurm.sdk.disk.garbage import needed_by_search
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import read
@@ -19,7 +19,7 @@ from detslurm.storage import SharedFS, list_resources
 from detslurm.storage.names import matching
 from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.checkpoint_facts import mark_files_removed
-from detslurm.store.collection import remove, resumed_from
+from detslurm.store.collection import needed_by, remove, resumed_from
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.records import CheckpointMetadata
 
@@ -53,7 +53,7 @@ def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
     done = remove(directory, free, storages_of(directory))
     problems = [f"checkpoint {u} is needed by {by}" for u, by in {**needed, **done.kept}.items()]
     problems += [*done.problems, *unreachable_problems(done.unreachable)]
-    gone = {one.uuid for one in done.deleted}
+    gone = {one.uuid for one in (*done.deleted, *done.left)}
     for one in checkpoints:
         if one.uuid in gone:
             one.state = "DELETED"
@@ -90,11 +90,15 @@ def remove_files(
     else:
         there = storage.resources(checkpoint.uuid)
     doomed = matching(there, globs)
-    left = {as_recorded(name): size for name, size in there.items() if name not in doomed}
-    if not any(not name.endswith("/") for name in left):
+    stay = {as_recorded(name): size for name, size in there.items() if name not in doomed}
+    if not any(not name.endswith("/") for name in stay):
         delete(directory, [checkpoint])
         return sorted(doomed)
-    if left == checkpoint.resources:
+    left, recorded = stay, checkpoint.resources
+    if globs:  # the record of the other files says how they should be, whatever they are
+        gone = {*map(as_recorded, doomed), *matching(recorded, globs)}
+        left = {name: size for name, size in recorded.items() if name not in gone}
+    if left == recorded and not doomed:
         return []
     kept = _needed(directory, [checkpoint]).get(checkpoint.uuid) if doomed else None
     kept = kept or mark_files_removed(directory, checkpoint.uuid, left)
@@ -102,32 +106,26 @@ def remove_files(
         raise LifecycleError(f"checkpoint {checkpoint.uuid} is needed by {kept}")
     if doomed:
         # Only now, with the fact on disk: see the top of store.collection.
-        if checkpoint.uuid in resumed_from(directory.trial(checkpoint.trial_id).runs()):
+        number = checkpoint.trial_id
+        context = fold_facts(directory).context(number)
+        if checkpoint.uuid in resumed_from(directory.trial(number).runs(), context):
             raise LifecycleError(f"a run has begun with checkpoint {checkpoint.uuid}: it stays")
         with directory.as_owner():
             storage.delete(checkpoint.uuid, globs)
+    verify_again(checkpoint)
     checkpoint.reload()
     keep_links_right(directory, of_snapshot(read(directory)))
     return sorted(name for name in doomed if not name.endswith("/"))
 
 
 def _needed(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
-    """What trials that are not over have begun with, or would go on from, and what a search may
-    start others from."""
+    """Those that their trials have to find, and what a search may start others from."""
     facts = fold_facts(directory)
     by_search = f"the search of experiment {directory.id}, which may start a trial from it"
     found = dict.fromkeys(needed_by_search(directory, facts), by_search)
     for number in {one.trial_id for one in checkpoints}:
-        trial = fold_trial(directory.trial(number), facts.context(number))
-        # Their files stay in any case: see the top of store.collection.
-        for uuid in resumed_from(directory.trial(number).runs()):
-            why = "a run of it that has no end record began with it"
-            found[uuid] = f"trial {number}, which is {trial.state}: {why}"
-        if trial.final or facts.desired.stops(number):
-            continue
-        if trial.latest_checkpoint is not None:
-            reason = f"trial {number}, which is {trial.state} and goes on from it"
-            found[trial.latest_checkpoint.uuid] = reason
+        trial, context = directory.trial(number), facts.context(number)
+        found |= needed_by(fold_trial(trial, context), trial.runs(), context)
     return {one.uuid: found[one.uuid] for one in checkpoints if one.uuid in found}
 
 

@@ -296,8 +296,8 @@ class Checkpoint:
                 NumPy's `.npz` do); off by default, when only names and sizes are compared.
 
         Returns:
-            What is wrong, or that its storage can't be seen from here, in a sentence; None if all
-            is as it was recorded.
+            What is wrong, or that it was deleted or its storage can't be seen from here, in a
+            sentence; None if all is as it was recorded.
         """
         from detslurm.sdk.checkpoints.verification import verify
 

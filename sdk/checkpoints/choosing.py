@@ -47,6 +47,14 @@ def sort_key(name: str) -> Callable[[Checkpoint], Any]:
     return field or (lambda checkpoint: checkpoint.validation_metrics.get(name))
 
 
+def sort_names(checkpoints: Iterable[Checkpoint]) -> list[str]:
+    """What these can be sorted by: their fields, and the metrics that they have or may get."""
+    found: set[str] = set()
+    for one in checkpoints:
+        found |= {*one.validation_metrics, *filter(None, [one._saved.metric])}
+    return [*_FIELDS, *sorted(found)]
+
+
 def in_order(
     checkpoints: Iterable[Checkpoint], name: str, *, descending: bool = False
 ) -> list[Checkpoint]:

@@ -23,24 +23,31 @@ if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
 _NAMED = 3  # files that a sentence names; others are counted
+_CHECKSUMS = "with wrong checksums"
 
 
 def verify(
     directory: ExperimentDir, checkpoints: Sequence[Checkpoint], *, deep: bool = False
 ) -> dict[str, str | None]:
-    """What is wrong with each of an experiment's checkpoints; its owner's findings are recorded."""
+    """What is wrong with each of an experiment's checkpoints; its owner's findings are recorded.
+
+    Nothing is found, and recorded, of what was deleted and what can't be seen from here.
+    """
     facts = fold_facts(directory)
     numbers = {one.trial_id for one in checkpoints}
     trials = {n: fold_trial(directory.trial(n), facts.context(n)) for n in numbers}
     recorded = {c.uuid: c for trial in trials.values() for c in trial.checkpoints}
     places = storages_of(directory)
-    # Nothing is recorded of those: it may be this machine, or this user, that does not see them.
+    views = [recorded[c.uuid] for c in checkpoints]
+    there = [view for view in views if view.state != CheckpointState.DELETED]
+    gone = {view.uuid for view in views if view.state == CheckpointState.DELETED}
+    # It may be this machine, or this user, that does not see them.
     unseen = {
         uuid: f"{where} is empty or can't be seen from here"
-        for uuid, where in places.unreachable(recorded[c.uuid] for c in checkpoints).items()
+        for uuid, where in places.unreachable(there).items()
     }
     found: dict[str, str | None] = {}
-    for view in (recorded[c.uuid] for c in checkpoints if c.uuid not in unseen):
+    for view in (one for one in there if one.uuid not in unseen):
         try:
             found[view.uuid] = problem_of(view, places.of(view.storage), deep=deep)
         except OSError as error:
@@ -49,12 +56,21 @@ def verify(
     news = {uuid: text for uuid, text in found.items() if text != known.get(uuid)}
     if news and directory.foreign_owner() is None:
         directory.append(CheckpointVerified(problems=news))
-    found |= unseen
+    found |= {**unseen, **dict.fromkeys(gone, "it was deleted: there is nothing to verify")}
     for one in checkpoints:
         one.problem = found[one.uuid]
         if one.uuid in unseen:
             one.state = CheckpointState.UNKNOWN
+        elif one.uuid in gone:
+            one.state = CheckpointState.DELETED
     return found
+
+
+def verify_again(checkpoint: Checkpoint) -> None:
+    """Verify a checkpoint of which something was found, as deep as then; another one is left."""
+    if checkpoint.problem is not None:
+        deep = checkpoint.problem.startswith(_CHECKSUMS)
+        verify(checkpoint._directory, [checkpoint], deep=deep)
 
 
 def verify_each(checkpoints: Sequence[Checkpoint], *, deep: bool = False) -> Iterator[Checkpoint]:
@@ -69,8 +85,6 @@ def verify_each(checkpoints: Sequence[Checkpoint], *, deep: bool = False) -> Ite
 
 def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = False) -> str | None:
     """What is wrong with a checkpoint's files, in a sentence; None where nothing is."""
-    if checkpoint.state == "DELETED":
-        return None
     recorded, found = checkpoint.resources, _found(checkpoint, storage)
     if not found:
         return "all its files are missing"
@@ -187,4 +201,4 @@ def _broken(path: Path) -> str | None:
             broken.append(f"{name} ({error})")
         else:
             broken += [f"{name} ({part})"] if part is not None else []
-    return f"with wrong checksums: {as_recorded(_listed(broken))}" if broken else None
+    return f"{_CHECKSUMS}: {as_recorded(_listed(broken))}" if broken else None

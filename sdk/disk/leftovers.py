@@ -86,11 +86,12 @@ def known_checkpoints(directory: ExperimentDir, facts: ExperimentFacts) -> Known
 def _add_trial(found: Known, directory: ExperimentDir, facts: ExperimentFacts, number: int) -> None:
     trial = directory.trial(number)
     runs = trial.runs()  # before the logs: what has no end record now may still write
-    view = fold_trial(trial, facts.context(number))
+    context = facts.context(number)
+    view = fold_trial(trial, context)
     saved = {checkpoint.uuid: checkpoint.state for checkpoint in view.checkpoints}
     found.elsewhere |= {c.uuid: c.storage for c in view.checkpoints if c.storage is not None}
     found.complete &= not any(problem.reason != TORN for problem in view.problems)
-    claimed = resumed_from(runs)  # a collector leaves the files to a run that was as fast
+    claimed = resumed_from(runs, context)  # a collector leaves the files to a run that was as fast
     for uuid, state in saved.items():
         if state == "DELETED" and uuid not in claimed:
             found.over[uuid] = "deleted checkpoint"

@@ -9,10 +9,12 @@ import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from detslurm.cli.checkpoint import show
 from detslurm.cli.output.human import local_time, rfc3339
 from detslurm.storage import list_resources
 from detslurm.store import ExperimentDir, RunLog
@@ -25,6 +27,7 @@ from tests.store.faults import refusing
 GOOD = "aaaa1111-0000-4000-8000-000000000001"
 BAD = "aaaa2222-0000-4000-8000-000000000002"
 OTHER = "bbbb3333-0000-4000-8000-000000000003"
+LATER = "cccc4444-0000-4000-8000-000000000004"
 
 
 def save(scene: Scene, of: ExperimentDir, uuid: str, steps: int, loss: float, **files: str) -> Path:
@@ -68,8 +71,11 @@ def uuids(*rows: dict[str, str]) -> list[str]:
     return [row["uuid"] for row in rows]
 
 
-def test_all_checkpoints_are_listed(saved: Scene, detslurm: Detslurm) -> None:
+def test_all_checkpoints_are_listed(
+    saved: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Filtered by experiment, trial, age and size; sorted by a field or by any metric."""
+    monkeypatch.setattr(show, "time", SimpleNamespace(time=lambda: 100_000.0))
     rows = detslurm("checkpoint", "list", "--json").data
     assert uuids(*rows) == [GOOD, BAD, OTHER]
     assert rows[1] | {"time": None} == {
@@ -85,13 +91,25 @@ def test_all_checkpoints_are_listed(saved: Scene, detslurm: Detslurm) -> None:
         (["--sort-by", "loss"], [GOOD, OTHER, BAD]),
         (["--sort-by", "accuracy", "--desc", "--limit", 1], [GOOD]),
         (["--sort-by", "size", "--desc", "--limit", 1], [BAD]),
+        (["--sort-by", "SIZE", "--desc", "--limit", 1], [BAD]),
         (["--larger-than", "2K"], [BAD]),
         (["--older-than", "1d"], [GOOD, BAD, OTHER]),
-        (["--older-than", f"{int(time.time() - 1008)}s"], [OTHER]),
+        (["--older-than", f"{100_000 - 1008}s"], [OTHER]),
     ):
         assert uuids(*detslurm("c", "ls", *words, "--json").data) == found, words
-    text = detslurm("c", "list", "-e", 1).out
+    text = detslurm("c", "list", "-e", 1, "--sort-by", "SIZE").out
     assert GOOD in text and str(saved.root / "checkpoints" / GOOD) in text
+    assert "Validation Metric" in text
+
+
+def test_what_nothing_has_yet_can_be_sorted_by(scene: Scene, detslurm: Detslurm) -> None:
+    """Any name while nothing was saved, and the searcher's metric while nothing was validated."""
+    experiment = scene.experiment()
+    assert detslurm("c", "list", "--sort-by", "accuracy").status == 0
+    scene.run(experiment, checkpoint=GOOD)
+    assert uuids(*detslurm("c", "list", "--sort-by", "loss", "--json").data) == [GOOD]
+    for unknown in ("accuracy", "LOSS"):
+        assert detslurm("c", "list", "--sort-by", unknown).status == 2
 
 
 def test_what_cant_be_read_is_left_out_with_one_warning(saved: Scene, detslurm: Detslurm) -> None:
@@ -112,6 +130,11 @@ def test_what_cant_be_read_is_left_out_with_one_warning(saved: Scene, detslurm: 
         (["list", "-t", "99"], "no trial 99"),
         (["list", "--older-than", "soon"], "3min, 3h, 3d"),
         (["list", "--larger-than", "-1"], "is not a size"),
+        (
+            ["list", "--sort-by", "los", "--older-than", "1d"],
+            "--sort-by los: give one of uuid, trial_id, experiment_id, batch_number, end_time,"
+            " state, size, searcher_metric, accuracy, loss",
+        ),
         (["describe", "aa"], "at least 4 characters"),
         (["describe", "aaaa"], f"is the beginning of 2 checkpoints: {GOOD}, {BAD}"),
         (["describe", "../../etc"], "not the id of a checkpoint"),
@@ -218,20 +241,30 @@ def test_what_is_needed_is_not_deleted(saved: Scene, detslurm: Detslurm) -> None
     assert "was deleted" in detslurm("c", "download", GOOD).err
 
 
-def test_what_a_run_without_an_end_record_began_with_is_not_deleted(
+def test_what_a_run_that_may_live_began_with_is_not_deleted(
     saved: Scene, detslurm: Detslurm
 ) -> None:
-    """Neither whole nor in part: its job is known to be gone, but who knows what still reads it."""
+    """Neither whole nor in part, while its job may be there: once that is known to be gone the run
+    uses nothing, but the trial keeps what it would go on from."""
     experiment = saved.store.experiment(2)
     trial = experiment.trial(2)
     trial.open_run({"resume": {"uuid": OTHER, "steps": 5}, "time": 3000.0})
     with RunLog.open(trial.records_path(2)) as log:
-        log.commit({"t": "checkpoint", "uuid": BAD[::-1], "steps": 6, "resources": {}})
-    experiment.append({"type": "lost", "trials": [2], "reason": "NODE_FAIL"})
+        saved.checkpoint(LATER)
+        log.commit({"t": "checkpoint", "uuid": LATER, "steps": 6, "resources": {"weights": 5}})
     for words in (["delete"], ["rm", "--glob", "weights"]):
         refused = detslurm("checkpoint", *words, OTHER, "--yes")
-        assert refused.status == 1 and "which is ERROR: a run of it that has no end" in refused.err
+        assert refused.status == 1
+        assert "trial 2, which is RUNNING: a run of it that has no end" in refused.err
         assert detslurm("checkpoint", "describe", OTHER, "--json").data["state"] == "COMPLETED"
+    experiment.append({"type": "lost", "trials": [2], "reason": "NODE_FAIL"})
+    assert detslurm("checkpoint", "rm", OTHER, "--glob", "weights", "--yes").status == 0
+    assert detslurm("checkpoint", "delete", OTHER, "--yes").status == 0
+    assert not (saved.checkpoints / OTHER).exists()
+    refused = detslurm("checkpoint", "delete", LATER, "--yes")
+    assert "trial 2, which is ERROR and goes on from it" in refused.err
+    experiment.append({"type": "intent", "intent": "kill"})
+    assert detslurm("checkpoint", "delete", LATER, "--yes").status == 0
 
 
 def test_links_lead_to_the_best_and_the_newest(saved: Scene, detslurm: Detslurm) -> None:
@@ -277,6 +310,40 @@ def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
     row = detslurm("c", "list", "--json").data[1]
     assert (row["state"], row["problem"]) == ("DELETED", "all its files are missing")
     assert detslurm("c", "verify", BAD).status == 1
+
+
+def test_what_was_deleted_can_not_be_verified(saved: Scene, detslurm: Detslurm) -> None:
+    """`verify` says so, goes on with the others, does not succeed, and records nothing."""
+    detslurm("c", "delete", GOOD, "-y")
+    result = detslurm("c", "verify", GOOD, BAD, "--json")
+    gone = "it was deleted: there is nothing to verify"
+    assert [(row["uuid"], row["state"], row["problem"]) for row in result.data] == [
+        (GOOD, "DELETED", gone)
+    ]
+    assert result.status == 1
+    assert "1 checkpoint checked, 0 with problems, 1 deleted" in result.err
+    text = detslurm("c", "verify", GOOD)
+    assert text.status == 1 and "DELETED" in text.out
+    assert "0 checkpoints checked, 0 with problems, 1 deleted" in text.err
+    assert detslurm("c", "describe", GOOD, "--json").data["problem"] is None
+    assert detslurm("c", "verify", "--all").status == 0
+
+
+def test_a_part_that_is_deleted_hides_no_damage_of_others(saved: Scene, detslurm: Detslurm) -> None:
+    """What was found of the deleted files alone goes; what is missing stays recorded."""
+    folder = saved.checkpoints / GOOD
+    (folder / "weights").unlink()
+    (folder / "optimizer").write_text("changed")
+    (folder / "more").touch()
+    assert detslurm("c", "verify", GOOD).status == 1
+    assert detslurm("c", "rm", GOOD, "--glob", "opt*", "-y").status == 0
+    row = detslurm("c", "list", "--json").data[0]
+    assert row["problem"] == "missing: weights; not recorded: more"
+    assert detslurm("c", "verify", GOOD).status == 1
+    assert detslurm("c", "rm", GOOD, "--glob", "weights", "--glob", "more", "-y").status == 0
+    row = detslurm("c", "list", "--json").data[0]
+    assert (row["state"], row["problem"], row["size"]) == ("PARTIALLY_DELETED", None, 2)
+    assert detslurm("c", "verify", GOOD).status == 0
 
 
 def test_damage_is_taken_as_it_is(saved: Scene, detslurm: Detslurm) -> None:
@@ -382,9 +449,12 @@ def test_deep_verification_reads_checksums(
     (path / name).write_bytes(data)
     assert detslurm("c", "verify", GOOD).status == 0
     result = detslurm("c", "verify", GOOD, "--deep", "--json")
-    assert (result.status, result.data[0]["problem"]) == (
-        1, f"with wrong checksums: {shown} (data/0)",
-    )  # fmt: skip
+    problem = f"with wrong checksums: {shown} (data/0)"
+    assert (result.status, result.data[0]["problem"]) == (1, problem)
+    assert detslurm("c", "rm", GOOD, "--glob", "opt*", "-y").status == 0
+    assert detslurm("c", "list", "--json").data[0]["problem"] == problem
+    assert detslurm("c", "rm", GOOD, "--glob", "*.pt", "-y").status == 0
+    assert detslurm("c", "list", "--json").data[0]["problem"] is None
 
 
 def test_names_that_users_chose_are_no_times(saved: Scene, detslurm: Detslurm) -> None:

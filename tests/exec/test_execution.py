@@ -20,8 +20,9 @@ from detslurm.exec.signals import SignalInbox
 from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.slurm import Allocation
-from detslurm.store import TrialDir
+from detslurm.store import TrialDir, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
+from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 
@@ -207,3 +208,22 @@ def test_a_run_whose_checkpoint_was_deleted_as_it_began_begins_again(
     start = execution._start(execution.view())
     assert (start["run"], start["resume"]["uuid"]) == (3, "a")
     assert [run.end and run.end["outcome"] for run in trial.runs()] == ["preempted", "lost", None]
+
+
+def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
+    tmp_path: Path, inbox: SignalInbox
+) -> None:
+    """As after a requeue by hand: what a lost trial claims may be deleted."""
+    scene = Scene(tmp_path / "store")
+    execution = refused(scene, inbox)
+    made, trial = scene.store.experiment(1), execution._trial
+    made.append(Lost(trials=(trial.id,)))
+    claim, lost = trial.open_run, list[set[int]]()
+
+    def open_run(record: Mapping[str, Any]) -> dict[str, Any]:
+        lost.append(set(fold_facts(made).lost))
+        return claim(record)
+
+    trial.open_run = open_run  # type: ignore[method-assign]
+    execution._start(execution.view())
+    assert lost == [set()]

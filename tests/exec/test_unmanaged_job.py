@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from detslurm.exec.outcome import Cause
 from detslurm.exec.unmanaged_claims import JobStep
 from detslurm.exec.unmanaged_job import UnmanagedJob, _cause, _rank, join
 from detslurm.slurm import Allocation, JobInfo
-from detslurm.store import StoreError
+from detslurm.store import StoreError, fold_facts
+from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
 
 
@@ -115,3 +117,21 @@ def test_nobody_waits_for_a_run_that_the_first_process_could_not_open(
     monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 300.0)
     with pytest.raises(StoreError, match="the first process of this step could not use it"):
         join(["train.py"])
+
+
+def test_a_lost_trial_is_found_before_its_next_run_is_claimed(tmp_path: Path) -> None:
+    """As after a requeue by hand: what a lost trial claims may be deleted."""
+    scene = Scene(tmp_path / "store")
+    made = scene.experiment()
+    trial = scene.run(made, checkpoint="a")
+    made.append(Lost(trials=(trial.id,)))
+    claim, lost = trial.open_run, list[set[int]]()
+
+    def open_run(record: Mapping[str, Any]) -> dict[str, Any]:
+        lost.append(set(fold_facts(made).lost))
+        return claim(record)
+
+    trial.open_run = open_run  # type: ignore[method-assign]
+    step = JobStep(Allocation(cluster="slurm", job_id="7", nodes=("n1",)), "0", ["train.py"])
+    unmanaged_job._open(trial, step, {}, launcher=False).flag.close()
+    assert lost == [set()]

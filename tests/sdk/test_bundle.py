@@ -19,10 +19,11 @@ import msgspec
 import pytest
 
 from detslurm.sdk import BundleError, Client
-from detslurm.storage import from_config
+from detslurm.storage import from_config, list_resources
 from detslurm.store import fold_experiment, fs, trial_metrics
 from detslurm.store.facts import FactLog
 from detslurm.store.history import read_continued
+from detslurm.store.records import CheckpointFilesRemoved
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
 
@@ -145,6 +146,30 @@ def test_of_a_store_that_is_read_only(scene: Scene, number: int, tmp_path: Path)
         assert set(made.checkpoints) == {KEPT, OTHER}
     finally:
         subprocess.run(["umount", "--lazy", scene.root], check=True)
+
+
+def test_a_link_to_a_file_arrives_as_a_file(
+    scene: Scene, other: Client, number: int, tmp_path: Path
+) -> None:
+    """Within the checkpoint or out of it: it is whole there, and as large as it is."""
+    folder, elsewhere = scene.checkpoints / OTHER, tmp_path / "data"
+    elsewhere.write_text("123")
+    (folder / "last").symlink_to("weights")
+    (folder / os.fsdecode(b"caf\xe9")).symlink_to("weights")
+    (folder / "data").symlink_to(elsewhere)
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    recorded = list_resources(folder)
+    scene.store.experiment(number).append(CheckpointFilesRemoved(uuid=OTHER, resources=recorded))
+    scene.client.experiment(number).bundle(tmp_path / "a.tar", checkpoints="latest")
+    (uuid,) = other.import_bundle(tmp_path / "a.tar").checkpoints
+    there = other.checkpoint(uuid)
+    gone = {"gone": recorded["gone"]}
+    files = {"weights": 5, "last": 5, "caf\\udce9": 5, "data": 3}
+    assert there.resources == {**files, **gone}
+    assert (there.verify(), there.state) == (None, "COMPLETED")
+    assert (there.download(tmp_path / "copy") / "last").read_text() == "12345"
+    here = scene.client.checkpoint(OTHER).resources
+    assert (here["last"], here["data"]) == (recorded["last"], recorded["data"])
 
 
 def test_what_lies_in_the_code(scene: Scene, other: Client, number: int, tmp_path: Path) -> None:

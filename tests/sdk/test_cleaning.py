@@ -15,7 +15,7 @@ from detslurm.sdk.disk.settled import SettledExperiment, SettledExperiments
 from detslurm.storage import SharedFS
 from detslurm.store import ExperimentDir, ExperimentFacts, RunLog, fold_facts, fs
 from detslurm.store.checkpoint_facts import keep, mark_deleted
-from detslurm.store.records import CheckpointDeleted, Intent
+from detslurm.store.records import CheckpointDeleted, Intent, Lost
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import on_disk, run
@@ -96,6 +96,10 @@ def test_what_a_run_that_goes_on_has_claimed_stays(scene: Scene) -> None:
     run(scene, made, 0, [], end=None, resume="a")
     mark_deleted(made, ["a"])
     assert scene.client.gc() == Collected() and on_disk(scene) == {"a"}
+    made.append(Lost(trials=(made.created().first_trial,)))
+    done = scene.client.gc()
+    assert kinds(done) == {"a": "deleted checkpoint"} and done.freed == 5
+    assert on_disk(scene) == set()
 
 
 def test_what_can_not_be_read_may_name_anything(scene: Scene) -> None:

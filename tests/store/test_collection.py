@@ -16,6 +16,7 @@ from detslurm.store.checkpoint_facts import (
     mark_files_removed,
 )
 from detslurm.store.collection import Collector, remove
+from detslurm.store.records import Found, Intent, Lost
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import collect, files, on_disk, run, storage
@@ -145,6 +146,7 @@ def test_files_that_cant_be_removed_are_a_warning(
     done = collect(scene, made)
     assert on_disk(scene) == {"a", "c"}
     assert len(done.problems) == 1 and "checkpoint a" in done.problems[0]
+    assert [one.uuid for one in done.deleted] == ["b"] and done.freed == 5
 
 
 def test_a_run_that_begins_meanwhile_finds_what_it_resumes_from(scene: Scene) -> None:
@@ -154,6 +156,35 @@ def test_a_run_that_begins_meanwhile_finds_what_it_resumes_from(scene: Scene) ->
     collector = Collector(made, files(scene))
     chosen = collector.choose()
     assert [one.uuid for one in chosen] == ["a"]
+    run(scene, made, 0, [], end=None, resume="a")  # another node did not see b yet
+    done = remove(made, chosen, files(scene))
+    assert on_disk(scene) == {"a", "b"}
+    assert (done.deleted, done.freed) == ((), 0) and [one.uuid for one in done.left] == ["a"]
+
+
+def test_a_lost_run_uses_nothing(scene: Scene) -> None:
+    """Of a trial that may be queued again its latest stays alone; of one that was killed, nothing.
+    What counts as freed is gone."""
+    made = collecting.experiment(scene, trials=2, trial_best=0, latest=0)
+    for index, (before, after) in enumerate([("a", "b"), ("c", "d")]):
+        run(scene, made, index, [(before, 1, None)], end="preempted")
+        run(scene, made, index, [(after, 2, None)], end=None, resume=before)
+    assert collect(scene, made).deleted == () and on_disk(scene) == {"a", "b", "c", "d"}
+    ids = tuple(range(made.created().first_trial, made.created().first_trial + 2))
+    made.append(Lost(trials=ids))
+    made.append(Intent(intent="kill_trial", trial=ids[1]))
+    done = collect(scene, made)
+    assert [one.uuid for one in done.deleted] == ["a", "c", "d"] and done.freed == 15
+    assert on_disk(scene) == {"b"}
+
+
+def test_a_lost_trial_that_comes_back_finds_what_it_resumes_from(scene: Scene) -> None:
+    """As after a requeue by hand: its runner says so before it claims a run."""
+    made = collecting.experiment(scene, trial_best=0)
+    run(scene, made, 0, [("a", 1, None), ("b", 2, None)], end=None)
+    made.append(Lost(trials=(made.created().first_trial,)))
+    chosen = Collector(made, files(scene)).choose()
+    made.append(Found(trials=(made.created().first_trial,)))
     run(scene, made, 0, [], end=None, resume="a")  # another node did not see b yet
     remove(made, chosen, files(scene))
     assert on_disk(scene) == {"a", "b"}

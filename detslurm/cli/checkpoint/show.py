@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -92,10 +92,13 @@ def list_checkpoints(
       detslurm checkpoint list --older-than 30d --sort-by size --desc
       detslurm checkpoint list -t 12 --json
     """
-    from detslurm.sdk.checkpoints.choosing import as_stored, in_order
+    from detslurm.sdk.checkpoints.choosing import as_stored, in_order, sort_names
 
     mine = client()
     found: Iterable[Checkpoint] = _of(mine, experiments, trials, deleted=deleted)
+    is_metric = sort_by is not None and sort_by.lower() not in (*_FIELDS, "searcher_metric")
+    if found and is_metric and sort_by not in (names := sort_names(found)):
+        raise click.UsageError(f"--sort-by {sort_by}: give one of {', '.join(names)}")
     if older_than is not None:
         latest = time.time() - older_than
         found = [c for c in found if c.report_time is not None and c.report_time < latest]
@@ -104,7 +107,7 @@ def list_checkpoints(
     chosen = in_order(found, sort_by, descending=desc) if sort_by else list(found)
     if limit is not None:
         chosen = chosen[:limit]
-    metric = None if sort_by is None or sort_by in (*_FIELDS, "searcher_metric") else sort_by
+    metric = sort_by if is_metric else None
     return listing.as_rows(as_stored(mine.store, chosen), metric, experiments=True)
 
 
@@ -231,7 +234,8 @@ def verify(
     """Compare the files of checkpoints with what was recorded when they were saved.
 
     What is wrong is recorded, and lists show it from then on. One whose storage can't be seen from
-    here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound.
+    here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound: of what
+    was DELETED there is nothing to verify.
 
     \b
     Examples:
@@ -246,10 +250,12 @@ def verify(
     if experiments or trials or every:
         found += _of(mine, experiments, trials)
     wrong = [one for one in found if one.problem] if _checked(found, deep=deep) else []
-    unseen = sum(one.state == "UNKNOWN" for one in wrong)
+    states = Counter(str(one.state) for one in wrong)
+    unseen, gone = states["UNKNOWN"], states["DELETED"]
     unchecked = f", {unseen} that can't be seen from here" if unseen else ""
-    checked = counted(len(found) - unseen, "checkpoint")
-    note(f"{checked} checked, {len(wrong) - unseen} with problems{unchecked}")
+    unchecked += f", {gone} deleted" if gone else ""
+    checked = counted(len(found) - unseen - gone, "checkpoint")
+    note(f"{checked} checked, {len(wrong) - unseen - gone} with problems{unchecked}")
     if wrong:
         click.get_current_context().call_on_close(_fail)
     return listing.as_rows(wrong, experiments=True)
