@@ -6,11 +6,14 @@ the command turns into that, or when nobody has asked for anything for a while.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import stat
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
@@ -136,7 +139,9 @@ class UnixServer(LookServer):
     def __init__(self, path: Path, application: WSGIApplication) -> None:
         self.path = path
         self._made: os.stat_result | None = None
-        super().__init__(str(path), application)
+        with _alone_in(path.parent):
+            super().__init__(str(path), application)
+            self._made = path.lstat()
 
     def server_bind(self) -> None:
         """Make the socket, which is private from its first moment."""
@@ -146,7 +151,6 @@ class UnixServer(LookServer):
             super().server_bind()
         finally:
             os.umask(before)
-        self._made = self.path.lstat()
 
     def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
         """Take the next connection, whose end has no address here."""
@@ -160,12 +164,11 @@ class UnixServer(LookServer):
     def server_close(self) -> None:
         """Stop listening, and remove the socket unless another process has replaced it."""
         super().server_close()
-        try:
-            found = self.path.lstat()
-        except OSError:
-            return
-        if self._made is not None and os.path.samestat(found, self._made):
-            self.path.unlink(missing_ok=True)
+        if self._made is None:
+            return  # it never listened
+        with suppress(OSError), _alone_in(self.path.parent):
+            if os.path.samestat(self.path.lstat(), self._made):
+                self.path.unlink()
 
 
 class LoopbackServer(LookServer):
@@ -189,6 +192,21 @@ class LoopbackServer(LookServer):
     def user_of(self, request: socket.socket) -> int | None:
         """The user at the other end, as the kernel lists connections."""
         return loopback_user(request)
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Make, judge and remove sockets one after the other.
+
+    Until its server listens, a socket looks like one that a killed process has left.
+    """
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # NFS locks no directory
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _remove_stale(path: Path) -> None:

@@ -44,11 +44,14 @@ def test_a_search_is_watched_paused_and_killed_by_keys(desk: Desk) -> None:
             PATIENCE,
             "use of the room that it has",
         )
+        question = "This can't be undone"
         terminal.press("k")
-        terminal.shows("This can't be undone")
+        terminal.shows(question)
         terminal.press("n")
+        wait_for(lambda: question not in terminal.screen, PATIENCE, "the end of the question")
         assert desk.view(number).desired.stopping is None
         terminal.press("k")
+        terminal.shows(question)
         terminal.press("y")
         terminal.shows("Killed experiment", PATIENCE)
         wait_for(lambda: desk.view(number).desired.stopping == "kill", PATIENCE, "the kill")

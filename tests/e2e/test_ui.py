@@ -54,6 +54,11 @@ def test_a_running_experiment_is_watched(desk: Desk, bob: User) -> None:
     """The page is there, its data grow with the training; bob can't open the socket, and Slurm is
     asked once in half a minute, however often somebody looks."""
     wanted = desk.write("wanted", "1")
+
+    def want(steps: int) -> None:
+        """In one piece: the job reads it all the time."""
+        desk.write("wanted.new", str(steps)).replace(wanted)
+
     number = desk.submit(desk.project(STEPS.format(wanted=wanted)))
     desk.wait_for_steps(number, 1)
     folder, calls = counting(desk, "squeue")
@@ -64,10 +69,10 @@ def test_a_running_experiment_is_watched(desk: Desk, bob: User) -> None:
         assert f"Experiment {number}: test" in get(running.socket, f"/experiments/{number}/").text
         found = trial(running.socket, number)
         assert (found["state"], found["steps"]) == ("RUNNING", 1)
-        wanted.write_text("5")
+        want(5)
         wait_for(lambda: trial(running.socket, number)["steps"] == 5, 60, "the fifth step")
         assert bob.run("python3", "-c", OPEN, str(running.socket), check=False).returncode == 1
-        wanted.write_text("9")
+        want(9)
         wait_for(lambda: trial(running.socket, number)["state"] == "COMPLETED", 60, "the end")
         assert len(calls.read_text()) <= 1 + (time.monotonic() - begun) // 30
         running.process.send_signal(signal.SIGHUP)

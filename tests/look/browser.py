@@ -104,11 +104,14 @@ class Browser:
         wait_for(lambda: self.js(f"return Boolean({condition})"), timeout=TIMEOUT, what=condition)
 
     def place(self, selector: str) -> tuple[int, int]:
-        """The middle of an element, scrolled into the window."""
-        self.js(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+        """The middle of an element, scrolled into the window; where it is at rest."""
         x, y = self.js(
-            f"const r = document.querySelector({selector!r}).getBoundingClientRect();"
-            "return [r.x + r.width / 2, r.y + r.height / 2]"
+            "const frame = () => new Promise(requestAnimationFrame);"
+            "for (let before = null, now = ''; ; before = now) {"
+            f" const one = document.querySelector({selector!r});"
+            " one.scrollIntoView({block: 'center'}); await frame(); await frame();"
+            " const r = one.getBoundingClientRect(); now = [r.x, r.y, r.width, r.height].join();"
+            " if (now === before) return [r.x + r.width / 2, r.y + r.height / 2]; }"
         )
         return round(x), round(y)
 

@@ -315,7 +315,8 @@ def test_nobody_waits_for_a_busy_scheduler(
 
     job = JobRef("slurm", "8")
     queues = CachedQueues(scene.client.queues, clock=clock, patience=0.05)
-    assert queues.query([job]).jobs.keys() == {job}
+    wait_for(lambda: queues.query([job]).jobs.keys() == {job}, 30, "the first answer")
+    wait_for(lambda: not queues.warnings, 30, "the end of the first question")
     monkeypatch.setattr(scene.queue, "query", slow)
     clock.now += 30
     assert queues.query([job]).jobs.keys() == {job}

@@ -6,7 +6,6 @@ import os
 import pwd
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,16 +20,26 @@ import pytest
 
 from detslurm.look import ondemand
 from tests.cluster.waiting import wait_for
+from tests.distributed.ranks import free_port
 from tests.look.http_requests import Answer, get
 from tests.look.ui_process import ui
 from tests.sdk.scenes import Scene
 
 pytest.importorskip("plotly")
+psutil = pytest.importorskip("psutil")
 
 SSHD, APACHE = Path("/usr/sbin/sshd"), Path("/usr/sbin/apache2")
 MODULES = Path("/usr/lib/apache2/modules")
 PASSENGER = Path("/usr/lib/ruby/vendor_ruby/phusion_passenger/locations.ini")
 PREFIX = "/pun/dev/detslurm"
+
+
+@dataclass(frozen=True)
+class Program:
+    """One that runs, and the file with what it says."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,8 @@ class PortalUser:
                 os.chown(path, self.user, self.user)
 
     @contextmanager
-    def runs(self, words: Sequence[object], *, as_root: bool = False) -> Iterator[Path]:
-        """A program with all that it starts, and the file with what it says."""
+    def runs(self, words: Sequence[object], *, as_root: bool = False) -> Iterator[Program]:
+        """A program with all that it starts."""
         log = self.path / f"{Path(str(words[0])).name}.log"
         switch = {} if as_root or os.getuid() != 0 else {"user": self.user, "extra_groups": []}
         with log.open("w") as file, subprocess.Popen(
@@ -61,7 +70,7 @@ class PortalUser:
             stdout=file, stderr=file, start_new_session=True, **switch,  # type: ignore[call-overload]
         ) as process:  # fmt: skip
             try:
-                yield log
+                yield Program(process, log)
             finally:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
@@ -89,23 +98,20 @@ def place() -> Iterator[PortalUser]:
         yield found
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+def listens(port: int, program: Program) -> None:
+    """Wait until this program does so, and no other."""
 
-
-def listens(port: int, log: Path) -> None:
-    """Wait until a program does so."""
-
-    def answers() -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 5):
-            return True
-        return False
+    def holds_it() -> bool:
+        assert program.process.poll() is None, program.log.read_text(errors="replace")
+        return any(
+            (one.pid, one.status, one.laddr.port) == (program.process.pid, "LISTEN", port)
+            for one in psutil.net_connections("tcp4")
+        )
 
     try:
-        wait_for(answers, 120, f"a server on port {port}")
+        wait_for(holds_it, 120, f"a server on port {port}")
     except TimeoutError as error:
-        raise AssertionError(log.read_text(errors="replace")) from error
+        raise AssertionError(program.log.read_text(errors="replace")) from error
 
 
 @contextmanager
@@ -140,8 +146,8 @@ def sshd(place: PortalUser) -> Iterator[Path]:
         """)
     )
     place.give(keys, *keys.iterdir())
-    with place.runs([SSHD, "-D", "-e", "-f", keys / "sshd_config"]) as log:
-        listens(port, log)
+    with place.runs([SSHD, "-D", "-e", "-f", keys / "sshd_config"]) as server:
+        listens(port, server)
         yield keys / "config"
 
 
@@ -152,8 +158,8 @@ def test_the_printed_line_opens_a_tunnel_to_the_socket(place: PortalUser) -> Non
     with sshd(place) as config, ui(place.env, user=place.user, group=place.user) as running:
         command, *words = shlex.split(running.tunnel.replace("8080:", f"{port}:", 1))
         assert words[:2] == ["-N", "-L"] and words[-1].startswith(f"{place.name}@")
-        with place.runs([command, "-F", config, *words]) as log:
-            listens(port, log)
+        with place.runs([command, "-F", config, *words]) as client:
+            listens(port, client)
             assert "lively" in get(port, Host="localhost:8080").text
             assert get(port, Host="evil.example:8080").status == 403
             running.process.terminate()
@@ -207,10 +213,10 @@ def test_passenger_runs_the_app_below_its_prefix(place: PortalUser) -> None:
         return get(port, PREFIX + path, Host="portal.example.org")
 
     words = [APACHE, "-d", place.path, "-f", config, "-D", "FOREGROUND"]
-    with place.runs(words, as_root=True) as log:
-        listens(port, log)
+    with place.runs(words, as_root=True) as server:
+        listens(port, server)
         bare = ask("")
-        assert bare.status == 303, log.read_text()
+        assert bare.status == 303, server.log.read_text()
         assert bare.headers["location"] in ("./detslurm/", f"http://portal.example.org{PREFIX}/")
         assert 'href="experiments/1/"' in ask("/").text
         assert "lively" in ask("/experiments/1/").text
@@ -234,8 +240,8 @@ def test_jupyter_serves_it_to_its_user_below_a_prefix(place: PortalUser) -> None
         headers |= {"Authorization": "token sesame"}
         return get(port, f"{base}detslurm{path}", **headers)
 
-    with place.runs(words) as log:
-        listens(port, log)
+    with place.runs(words) as server:
+        listens(port, server)
         assert get(port, f"{base}detslurm/").status in (302, 403)
         assert ask("").headers["location"].endswith(f"{base}detslurm/")
         assert 'href="experiments/1/"' in ask("/").text

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from detslurm.look.document import Snapshot
-from detslurm.look.packing import packed
 from detslurm.look.report import page
-from detslurm.look.snapshot import encode
 from tests.cluster.waiting import wait_for
-from tests.look.browser import Browser
+from tests.look.browser import TIMEOUT, Browser
 from tests.look.documents import document
 
 pytest.importorskip("plotly")
@@ -33,11 +26,27 @@ addEventListener("unhandledrejection", (e) => refused.push(String(e.reason)));
 </script><meta http-equiv"""
 
 
-def shown(browser: Browser, snapshot: Snapshot, folder: Path) -> None:
+# Keeps the points of curves packed for as long as `window.held` says; plotly comes all the same.
+HOLDING = """<script>
+const text = Response.prototype.text;
+window.held = new Promise((done) => (window.release = done));
+[window.asked, window.got] = [0, 0];
+Response.prototype.text = async function () {
+  const [until, found] = [window.held, await text.call(this)];
+  if (!found.startsWith("[")) return found;
+  asked += 1;
+  await until;
+  got += 1;
+  return found;
+};
+</script>"""
+
+
+def shown(browser: Browser, snapshot: Snapshot, folder: Path, first: str = "") -> None:
     """Open the page of a snapshot from a file, and wait for its first views."""
     target = folder / "page.html"
     text = page(snapshot)
-    target.write_text(text.replace("<meta http-equiv", WATCHED, 1), encoding="utf-8")
+    target.write_text(text.replace("<meta http-equiv", first + WATCHED, 1), encoding="utf-8")
     browser.requests.clear()
     browser.resize(1280, 800)
     browser.open(target.as_uri())
@@ -70,7 +79,7 @@ def press(browser: Browser, selector: str, text: str) -> None:
 def downloaded(browser: Browser, name: str) -> bytes:
     """A file that the page has saved; Firefox begins with an empty one."""
     target = browser.downloads / name
-    return wait_for(lambda: target.read_bytes() if target.exists() else b"", what=name)
+    return wait_for(lambda: target.read_bytes() if target.exists() else b"", TIMEOUT, name)
 
 
 def scroll_through(browser: Browser) -> None:
@@ -203,6 +212,7 @@ def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
     shown(any_browser, document(2, trials=12), tmp_path)
     any_browser.js("document.querySelector('#parallel').scrollIntoView()")
     any_browser.wait_for("document.querySelector('#parallel .scatterlayer .trace')")
+    any_browser.wait_for("document.querySelector('#curves.drawn')")  # which stands above it
     x, y = any_browser.place("#parallel .plot")
     height = any_browser.js("return document.querySelector('#parallel .plot').clientHeight")
     left = x - any_browser.js("return document.querySelector('#parallel .plot').clientWidth") // 2
@@ -244,7 +254,7 @@ def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path)
     for trial in ids(chromium) * 3:
         chromium.js(f"location.hash = '#trial-{trial}'")
         chromium.wait_for(f"document.querySelector('#trial h2')?.textContent === 'Trial {trial}'")
-        chromium.wait_for(f"{plots}.length > 0")
+        chromium.wait_for(f"{plots}.length === 3")
         chromium.js(f"window.seen.push(...{plots})")
         press(chromium, "#trial button", "Compare")
         assert chromium.js(f"return [...{plots}].every((plot) => window.seen.includes(plot))")
@@ -335,6 +345,7 @@ def test_it_prints_all_in_light_colours(chromium: Browser, tmp_path: Path) -> No
     rows = "document.querySelectorAll('[data-trial]').length"
     assert chromium.js(f"return {rows}") < 300
     theme = "document.documentElement.dataset.theme"
+    chromium.wait_for("window.Plotly")
     chromium.js("dispatchEvent(new Event('beforeprint'))")
     assert chromium.js(f"return [{rows}, {theme}]") == [300, "light"]
     assert chromium.js("return document.querySelectorAll('.plot .main-svg').length") > 6
@@ -342,118 +353,24 @@ def test_it_prints_all_in_light_colours(chromium: Browser, tmp_path: Path) -> No
     assert chromium.js(f"return {theme}") == "dark"
 
 
-class _Server(BaseHTTPRequestHandler):
-    """A page, and what the test says is its news."""
-
-    html = b""
-    news = b""
-    hangs = False
-
-    def do_GET(self) -> None:
-        if self.path.endswith(".json"):
-            wait_for(lambda: not self.hangs, 60, "the end of the hang")
-        self.send_response(200 if self.news or not self.path.endswith(".json") else 503)
-        self.end_headers()
-        self.wfile.write(self.news if self.path.endswith(".json") else self.html)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def serving(browser: Browser, first: Snapshot) -> Iterator[str]:
-    """A live page of this document, open in a browser; its news come from `_Server.news`."""
-    # Its clock is made to run a hundred times as fast.
-    fast = "<script>const slow = setTimeout; setTimeout = (f, t) => slow(f, t / 100)</script>"
-    text = page(first, live=True)
-    _Server.html = text.replace("<meta http-equiv", f"{fast}<meta http-equiv", 1).encode()
-    _Server.news = encode(packed(first))
-    with HTTPServer(("127.0.0.1", 0), _Server) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            home = f"http://127.0.0.1:{server.server_port}/"
-            browser.requests.clear()
-            browser.open(home)
-            yield home
-            browser.open("about:blank")
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-NAMES = [f"{number:02}" for number in range(14)]
-
-
-def test_news_leave_a_trials_page_as_its_reader_has_it(chromium: Browser) -> None:
-    """What is scrolled, zoomed and unfolded; only what has changed is made anew."""
-
-    def at(points: int, lines: int, names: Sequence[str] = NAMES) -> Snapshot:
-        made = document(trials=4, points=points)
-        trials = made.experiments[0].trials
-        log = [f"line {number}" for number in range(lines)]
-        curves = [replace(trials[3].curves[0], metric=name) for name in names]
-        trials[3] = replace(trials[3], log_tail=log, curves=curves)
-        return made
-
-    log = "document.querySelector('#trial .part-log pre')"
-    plot = "document.querySelector('#trial .part-metrics .js-plotly-plot')"
-    with serving(chromium, at(100, 90)):
-        chromium.wait_for("document.querySelectorAll('[data-trial]').length === 4")
-        chromium.js("location.hash = '#trial-4'")
-        chromium.wait_for(plot)
-        press(chromium, "#trial button", "Show 2 more plots")
-        chromium.js("document.querySelector('#trial .part-configuration summary').click()")
-        chromium.js(f"{log}.scrollTo(0, 40); Plotly.relayout({plot}, {{'xaxis.range': [10, 20]}})")
-        chromium.js(f"window.had = [{log}, {plot}, {plot}.data[0].x.length]")
-        _Server.news = encode(packed(at(150, 90)))
-        chromium.wait_for(f"{plot}.data[0].x.length > had[2]")
-        assert chromium.js(f"return [{log} === had[0], {plot} === had[1]]") == [True, True]
-        assert chromium.js(f"return {log}.scrollTop") == 40
-        assert chromium.js(f"return {plot}.layout.xaxis.range") == [10, 20]
-        figures = "document.querySelectorAll('#trial .part-metrics figure').length"
-        assert chromium.js(f"return {figures}") == 14
-        assert chromium.js(
-            "return document.querySelector('#trial .part-configuration details').open"
-        )
-        _Server.news = encode(packed(at(150, 95)))
-        chromium.wait_for(f"{log}.textContent.includes('line 94')")
-        assert chromium.js(f"return {log}.scrollTop") == 40
-        chromium.js(f"{log}.scrollTo(0, 1e6)")
-        _Server.news = encode(packed(at(150, 99)))
-        chromium.wait_for(f"{log}.textContent.includes('line 98')")
-        end = f"{log}.scrollTop + {log}.clientHeight >= {log}.scrollHeight - 1"
-        assert chromium.js(f"return {end}"), "who follows a log goes on to see its end"
-        # A run from scratch has none of the last one's metrics until it reports them, too.
-        titles = "[...document.querySelectorAll('#trial figcaption bdi')].map((t) => t.textContent)"
-        for names in (["02", "new", "03"], []):
-            _Server.news = encode(packed(at(150, 99, names)))
-            chromium.wait_for(f"{titles}.join() === '{','.join(names)}'")
-
-
-def test_a_live_page_follows_and_says_when_nobody_answers(chromium: Browser) -> None:
-    """It keeps what the reader chose, and asks nobody but the server that it is from."""
-    with serving(chromium, document(trials=3)) as home:
-        chromium.wait_for("document.querySelectorAll('[data-trial]').length === 3")
-        # At once: news come so fast here that they make the row anew within a click of the mouse.
-        chromium.js("document.querySelector('[data-trial=\"2\"] input').click()")
-        chromium.js("document.querySelector('#summary .card > summary').click()")
-        chromium.js("window.lists = [...document.querySelectorAll('select, [type=range]')]")
-        _Server.news = encode(document(trials=5))
-        chromium.wait_for("document.querySelectorAll('[data-trial]').length === 5")
-        assert chromium.js("return document.querySelector('[data-trial=\"2\"] input').checked")
-        # A list that is open closes, and a slider stops, when its element is replaced.
-        assert chromium.js("return window.lists.length") > 4
-        assert chromium.js("return window.lists.every((one) => one.isConnected)")
-        assert not chromium.js("return document.querySelector('#summary .card').open")
-        _Server.news = b""
-        notice = "document.querySelector('#page > .warning')"
-        chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('503')")
-        _Server.news = encode(document(trials=4))
-        chromium.wait_for(f"{notice}.hidden")
-        _Server.hangs = True
-        chromium.wait_for(f"!{notice}.hidden && {notice}.textContent.includes('for a minute')")
-        _Server.hangs = False
-        chromium.wait_for(f"{notice}.hidden")
-    asked = {one for one in chromium.requests if one.startswith("http")}
-    assert asked == {home, f"{home}snapshot.json"}
+def test_a_panel_keeps_its_height_until_it_is_drawn(chromium: Browser, tmp_path: Path) -> None:
+    """Whatever is below stays in its place; what prints says that points are missing."""
+    shown(chromium, document(trials=12), tmp_path, HOLDING)
+    chromium.js("document.querySelector('#curves').scrollIntoView()")
+    chromium.wait_for("asked > 0")
+    assert chromium.js("return document.querySelector('#curves').offsetHeight") >= 440
+    chromium.js(
+        "for (const rule of [...document.styleSheets].flatMap((sheet) => [...sheet.cssRules]))"
+        " if (rule.media?.mediaText === 'print') rule.media.mediaText = 'all';"
+        "dispatchEvent(new Event('beforeprint'))"
+    )
+    missing = "getComputedStyle(document.querySelector('{}'), '::after').content"
+    assert "print it again" in chromium.js(f"return {missing.format('#curves')}")
+    assert chromium.js(f"return {missing.format('#parallel')}") == "none"
+    chromium.js("location.hash = '#trial-1'")
+    chromium.wait_for("document.querySelector('#trial figure')")
+    assert "print it again" in chromium.js(f"return {missing.format('#trial figure .plot')}")
+    chromium.js("release(); location.hash = ''")
+    chromium.wait_for("document.querySelector('#curves.drawn .main-svg')")
+    assert chromium.js(f"return {missing.format('#curves')}") == "none"
+    quiet(chromium)

@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,6 +73,14 @@ def public() -> Iterator[Path]:
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def listens(path: Path) -> bool:
+    """Whether a server does so on a socket, which is there a moment earlier."""
+    with suppress(OSError), socket.socket(socket.AF_UNIX) as reader:
+        reader.connect(str(path))
+        return True
+    return False
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -304,6 +313,34 @@ def test_only_an_own_socket_is_removed(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_of_two_that_start_at_once_one_serves(
+    short_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A socket on which its server is about to listen is none that a killed one has left."""
+    path, refusals = short_path / "x.sock", list[str]()
+
+    def second() -> None:
+        try:
+            UnixServer(path, lambda environ, start: []).server_close()
+        except LifecycleError as error:
+            refusals.append(str(error))
+
+    other, listen = threading.Thread(target=second), UnixServer.server_activate
+
+    def slow_to_listen(server: UnixServer) -> None:
+        if threading.current_thread() is not other:
+            other.start()
+            other.join(1)  # as far as it comes
+        listen(server)
+
+    monkeypatch.setattr(UnixServer, "server_activate", slow_to_listen)
+    with UnixServer(path, lambda environ, start: []):
+        other.join(60)
+        assert len(refusals) == 1 and "runs on this machine already" in refusals[0]
+        assert listens(path)
+    assert [*short_path.iterdir()] == []
+
+
 def test_a_port_that_is_taken_is_named(env: Env, detslurm: Detslurm) -> None:
     """Before anything is printed that would lead to somebody else's server."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -436,7 +473,7 @@ def test_jupyter_starts_it_on_the_socket_that_it_names(env: Env, tmp_path: Path)
     command = [word.format(unix_socket=path, port=0, base_url="/") for word in settings["command"]]
     with subprocess.Popen(command, env={**os.environ, **env}, cwd=tmp_path) as process:
         try:
-            wait_for(path.exists, 30, "the socket")
+            wait_for(lambda: listens(path), 30, "the socket")
             assert "lively" in get(path, "/experiments/1/", Host="hub.example.org").text
         finally:
             process.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.waiting import wait_for
-from tests.look.browser import Browser
+from tests.look.browser import TIMEOUT, Browser
 from tests.look.ui_process import ui
 from tests.sdk.scenes import Scene
 
@@ -23,7 +23,7 @@ def wait_for_page(browser: Browser, condition: str) -> None:
         except AssertionError:
             return False
 
-    wait_for(is_true, 30, condition)
+    wait_for(is_true, TIMEOUT, condition)
 
 
 def test_from_the_list_to_a_report_and_back(chromium: Browser, tmp_path: Path) -> None:

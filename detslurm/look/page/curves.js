@@ -16,8 +16,8 @@ export function curvesView() {
   const chosen = { along: "batches", logX: false, logY: false, weight: 0, marks: true };
   const box = plotBox("curves", "Learning curves");
   const draw = () => {
-    if (state.metric && !points(state.metric)) unpack(state.metric).then(draw);
-    else drawCurves(box, chosen);
+    if (state.metric && !points(state.metric)) return unpack(state.metric).then(draw);
+    drawCurves(box, chosen);
   };
   const set = (name) => (value) => { chosen[name] = value; draw(); };
   const bar = el("div", { class: "bar" },

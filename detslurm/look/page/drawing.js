@@ -38,14 +38,17 @@ function nameOf(element) {
   return `${element.tagName} ${label}`;
 }
 
-// `dirty()` lets all views draw again when they are near; `everything()` draws all of them now.
+// `dirty()` lets all views draw again when they are near; `everything()` draws all of them now. A view
+// that has to unpack its points first returns a promise.
 export function lazily(views) {
   const [near, waiting] = [new Set(views.slice(0, FIRST)), new Set()];
   let plotting = false;
   const draw = (view) => {
     waiting.delete(view);
-    view.draw();
-    view.element.classList.add("drawn");
+    const drawn = () => view.element.classList.add("drawn");
+    const later = view.draw();
+    if (later) later.then(drawn);
+    else drawn();
   };
   const drawNear = () => [...waiting].filter((one) => near.has(one) && (plotting || !one.plots)).forEach(draw);
   const watch = new IntersectionObserver((seen) => {

@@ -63,11 +63,16 @@ function onePlot(title, file) {
   const name = `${file}-${title.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
   const save = ["svg", "png"].map((format) => button(format.toUpperCase(), () => savePlot(plot, name, format), { class: "small", title: `Save this plot as ${format.toUpperCase()}` }));
   const element = el("figure", {}, el("figcaption", { title: title.slice(0, 1000) }, el("bdi", {}, title.slice(0, 60)), el("span", { class: "save" }, save)), plot);
+  let [asked, drawn] = [0, 0];
   return {
     element,
     draw(lines, look) {
-      Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))]).then(([, ...known]) =>
-        plot.isConnected && draw(plot, lines.map((line, place) => trace(line, line.curve(known[place]), place, look)), layoutOf(lines, look)));
+      const turn = ++asked;
+      Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))]).then(([, ...known]) => {
+        if (turn < drawn || !plot.isConnected) return; // newer points were unpacked sooner
+        drawn = turn;
+        draw(plot, lines.map((line, place) => trace(line, line.curve(known[place]), place, look)), layoutOf(lines, look));
+      });
     },
   };
 }

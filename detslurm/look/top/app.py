@@ -16,6 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.message import Message
 from textual.notifications import SeverityLevel
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Static
 
 from detslurm.look.canvas import letter
@@ -101,7 +102,7 @@ class TopApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         *[Binding(str(n), f"page('{page}')", page, show=False) for n, page in enumerate(PAGES, 1)],
         Binding("tab", "focus_other", "Other half", priority=True),
-        ("slash", "search", "Filter"),
+        Binding("slash", "search", "Filter", priority=True),
         Binding("m", "metric", "Metric", show=False),  # the page's title names it
         ("p", "change('pause')", "Pause"),
         ("a", "change('activate')", "Activate"),
@@ -268,19 +269,21 @@ class TopApp(App[None]):
         """Move the cursor to the other half; where it comes to trials, it chooses one."""
         here, page = self.query_one("#experiments"), self._request.page
         if self.focused is not here or page == "curves":
-            here.focus()
+            _focus(here)
             return
-        self.query_one(f"#{page}").focus()
-        trials = self._table("trials")
-        if page == "trials" and trials.row_count:
-            key, _ = trials.coordinate_to_cell_key(trials.cursor_coordinate)
-            self._ask(replace(self._request, trial=int(key.value or 0)))
+        _focus(self.query_one(f"#{page}"))
+        if page == "trials" and (number := _under_cursor(self._table("trials"))):
+            self._ask(replace(self._request, trial=number))
 
     def action_search(self) -> None:
         """Ask for words."""
         field = self.query_one("#search", Input)
         field.display = True
-        field.focus()
+        _focus(field)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        """Whether a key acts: a / of a filter is a letter of it, and a question takes no filter."""
+        return action != "search" or not (self.screen.is_modal or isinstance(self.focused, Input))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """A letter of the words was typed."""
@@ -303,12 +306,12 @@ class TopApp(App[None]):
 
     def action_change(self, what: str) -> None:
         """Ask, and then pause, activate, cancel or kill the experiment under the cursor."""
-        number = self._request.experiment
-        row = self._view.experiments.get(str(number))
-        if number is None or row is None:
+        # What was asked for last may lag behind keys that came together.
+        number = _under_cursor(self._table("experiments"))
+        if number is None:
             self.notify("Move to an experiment first.", severity="warning")
             return
-        name = f"experiment {number} ({row[-1]})"
+        name = f"experiment {number} ({self._view.experiments[str(number)][-1]})"
         question = f"{_QUESTIONS[what].format(what=name)}\n\ny: {what} it    n: leave it"
 
         def act(answer: bool | None) -> None:
@@ -352,6 +355,18 @@ def _table(name: str) -> DataTable[Text]:
 
 def _has_ids(table: DataTable[Text]) -> bool:
     return table.id in ("experiments", "trials")
+
+
+def _under_cursor(table: DataTable[Text]) -> int | None:
+    """The id in the line of the cursor; None in an empty table."""
+    if not table.row_count:
+        return None
+    return int(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value or 0)
+
+
+def _focus(widget: Widget) -> None:
+    """Give a widget the keys at once: `Widget.focus` does it after those that came together."""
+    widget.screen.set_focus(widget)
 
 
 def _fill(table: DataTable[Text], rows: Rows) -> None:

@@ -9,6 +9,9 @@ SHARE: Final = 0.01
 
 SOONEST: Final = 1.0
 LATEST: Final = 15.0
+MOST: Final = 60.0
+"""Of a pause after a look that took long: what is shown is no older, even if that is more than
+its share."""
 
 
 class PollInterval:
@@ -25,4 +28,4 @@ class PollInterval:
             cost: The processor time that the process took since the look before, in seconds.
         """
         self._pause = SOONEST if changed else min(1.5 * self._pause, LATEST)
-        return max(self._pause, cost / SHARE)
+        return max(self._pause, min(cost / SHARE, MOST))

@@ -16,7 +16,7 @@ import pytest
 from detslurm.look.plot import Line
 from detslurm.look.top.live_curves import LiveCurves, read_together
 from detslurm.look.top.paced_cluster import PacedClusters
-from detslurm.look.top.poll_interval import LATEST, SHARE, SOONEST, PollInterval
+from detslurm.look.top.poll_interval import LATEST, MOST, SHARE, SOONEST, PollInterval
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.slurm.queued_job import QueuedJob
@@ -391,9 +391,12 @@ def test_clusters_that_are_one_share_their_listing(scene: Scene, clock: Clock) -
 
 
 def test_the_pace() -> None:
-    """Soon while things change, later while nothing does, and never for more than its share."""
+    """Soon while things change, later while nothing does, and never for more than its share; but
+    one look that cost much, as the first of a large store, leaves nobody with what was minutes ago.
+    """
     pace = PollInterval()
     assert pace.after(changed=True, cost=0.001) == SOONEST
     waits = [pace.after(changed=False, cost=0.001) for _ in range(20)]
     assert waits == sorted(waits) and waits[-1] == LATEST
-    assert pace.after(changed=True, cost=1.0) == pytest.approx(1.0 / SHARE)
+    assert pace.after(changed=True, cost=0.5) == pytest.approx(0.5 / SHARE)
+    assert pace.after(changed=True, cost=3.0) == MOST == 60.0
