@@ -37,6 +37,8 @@ _NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu bin
 _ENDED_BY_TERM = r"error: \S+ tasks? [\d,-]+: (Terminated|Exited with exit code 143)"
 # srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
 _REFUSAL = "already completing or completed"
+# srun says this of a node that has died, minutes before Slurm's controller knows it.
+_UNLAUNCHED = r"Task launch for \S+ failed on node (\S+):"
 # After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
 # worker, they may wait for it in vain.
 _INVALID_GRACE = 10.0
@@ -60,6 +62,7 @@ class AttemptResult(msgspec.Struct):
     began: bool = False  # a step that never began is not a failure of the code
     refused: bool = False  # Slurm starts no more steps in this job
     controller_silent: bool = False  # srun found no controller that could start the step
+    unlaunched: list[str] = []  # nodes that srun did not reach, so that no code has begun
     agent_lost: bool = False  # an agent was gone without a word, and what it ran may live on
     non_retryable: str | None = None  # why no step can begin here
     why: str | None = None  # the failure, where the exit code does not show it
@@ -118,6 +121,7 @@ class Attempt:
         self._arrived: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
         self._agents_preempted = False
+        self._announced: Cause | None = None
         self._rendezvous_deadline: float | None = None
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
@@ -166,6 +170,7 @@ class Attempt:
                 if line.startswith("srun: "):
                     self._result.refused |= _REFUSAL in line
                     self._result.controller_silent |= is_transient(line)
+                    self._result.unlaunched += re.findall(_UNLAUNCHED, line)
                     self._srun_failed |= "error:" in line and not re.search(_ENDED_BY_TERM, line)
             else:
                 self._on_report(report)
@@ -329,7 +334,9 @@ class Attempt:
         if cause is Cause.KILL:
             self._kill()
         else:
-            self._log.add_message(f"asking the code to stop: {_WHY.get(cause, cause.value)}")
+            if cause is not self._announced:  # the same again, once Slurm's reason is known
+                self._announced = cause
+                self._log.add_message(f"asking the code to stop: {_WHY.get(cause, cause.value)}")
             self._send(agent_protocol.PREEMPT)
             self._kill_by(self._limits.preemption_timeout)
 

@@ -43,7 +43,8 @@ _SLURM_LATE = 90
 # Seconds before the next try where Slurm refused to begin a step.
 _STEP_PAUSE = 2.0
 # So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
-# busy for a while. The allocation would be lost otherwise.
+# busy for a while. The allocation would be lost otherwise. Or while a node does not: Slurm takes
+# some minutes (SlurmdTimeout) to see that it is dead, and then requeues the job.
 _CONTROLLER_TIMEOUT = 1800.0
 # Seconds to end what a run has left; a job that is being ended has not much more.
 _CLEARING = 20.0
@@ -82,6 +83,7 @@ class Execution:
         self._trial: TrialDir = intents.experiment.trial(task.trial_id)
         self._run = 0
         self._meter: Meter | None = None
+        self._ended_by: str | None = None
         self.excluded: list[str] = []
 
     def view(self) -> TrialView:
@@ -230,17 +232,19 @@ class Execution:
             except SlurmError as err:  # this allocation is of no use
                 log.add_message(str(err))
                 return AttemptResult(exit_code=1, non_retryable=err.message)
-            if result.began or not result.exit_code:
+            began = result.began and not result.unlaunched  # it waits for all of its nodes
+            if began or not result.exit_code:
                 self._confirm_cause(result)
                 return result
             if result.cause is not None:
                 result.acknowledged = True  # code that never ran has nothing to save
                 self._confirm_cause(result)
                 return result
-            if not result.controller_silent or time.monotonic() > until:
+            silent = ", ".join(result.unlaunched) or ("Slurm" if result.controller_silent else "")
+            if not silent or time.monotonic() > until:
                 self._explain_refusal(result, log)
                 return result
-            log.add_message("Slurm does not answer, so that the step can't begin: trying again")
+            log.add_message(f"{silent} does not answer, so that the step can't begin: trying again")
             # Waits on the inbox, so that a cancelled job does not sleep through its grace.
             self._inbox.wait(pause)
             pause = min(2 * pause, 60.0)
@@ -326,7 +330,11 @@ class Execution:
         # Exit codes don't distinguish a preemption from a cancelled job: the queue does.
         ending = self._job_is_ending()
         if not refused and not ending:
-            log.add_message("the step could not begin")
+            result.why = "the step could not begin"
+            if result.unlaunched:
+                result.why += f": {', '.join(result.unlaunched)} did not answer"
+                result.unprepared = True
+            log.add_message(result.why)
             self._inbox.wait(_STEP_PAUSE)
             return
         log.add_message("the step could not begin: the job is being ended")
@@ -396,6 +404,7 @@ class Execution:
             restart_repeated=bool(self._config.get("restart_repeated_failures")),
             pause_reason=self._intents.facts.desired.pause_reason,
             unprepared=result.unprepared,
+            ended_by=self._ended_by,
         )
 
     def _failure(
@@ -433,7 +442,8 @@ class Execution:
         intent = self.stop_cause()
         if intent is not None:
             return intent
-        return _ENDINGS.get(self._read_end_reason() or "", Cause.ENDING)
+        self._ended_by = self._read_end_reason()
+        return _ENDINGS.get(self._ended_by or "", Cause.ENDING)
 
     def _signal_cause(self) -> Cause:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""

@@ -49,7 +49,8 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
     one that made this run a restart; `restart_repeated` is the user's choice to try all the same.
     `unprepared` says that the code never began, by the fault of a node.
-    `pause_reason` is why the experiment is paused, if not by its user.
+    `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what Slurm said
+    of the job's end.
     """
 
     exit_code: int
@@ -68,6 +69,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     restart_repeated: bool = False
     pause_reason: str | None = None
     unprepared: bool = False
+    ended_by: str | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ def decide(facts: AttemptFacts) -> Decision:
     if facts.cause is Cause.STOP:
         return Decision("completed", "stopped by the search", Action.STOP)
     if facts.cause is not None and (facts.acknowledged or _cut_short(facts)):
-        return _stopped(facts.cause, facts.pause_reason)
+        return _stopped(facts)
     if facts.invalid_hp is not None:
         return Decision("invalid_hp", facts.invalid_hp, Action.STOP)
     if facts.exit_code == 0 and facts.resting:
@@ -104,18 +106,27 @@ def _cut_short(facts: AttemptFacts) -> bool:
     return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
 
 
-def _stopped(cause: Cause, pause_reason: str | None = None) -> Decision:
+_RESTARTED = {
+    "requeued": "requeued by its user or an administrator",
+    "node_failed": "a node of its job failed",
+}
+
+
+def _stopped(facts: AttemptFacts) -> Decision:
+    cause = facts.cause
     if cause is Cause.CANCEL:
         return Decision("canceled", "canceled by the user", Action.STOP)
     if cause is Cause.PAUSE:
-        why = f"paused: {pause_reason}" if pause_reason else "paused by the user"
+        reason = facts.pause_reason
+        why = f"paused: {reason}" if reason else "paused by the user"
         return Decision("paused", why, Action.HOLD)
     if cause is Cause.TIME_LIMIT:
         return Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
     if cause is Cause.ENDING:
         # Somebody may have cancelled the job; what Slurm preempts to the end, it requeues itself.
         return Decision(ENDED, "Slurm ended the job without a known reason", Action.STOP)
-    return Decision("preempted", "preempted by Slurm", Action.REQUEUE)
+    why = _RESTARTED.get(facts.ended_by or "", "preempted by Slurm")
+    return Decision("preempted", why, Action.REQUEUE)
 
 
 _AFTER_FAILURE = {None: Action.RETRY, Cause.PAUSE: Action.HOLD, Cause.ENDING: Action.STOP}

@@ -180,3 +180,39 @@ def test_a_dead_node(desk: Desk, site: Cluster) -> None:
     assert trial.restarts == 0
     assert trial.runs[1].resumed_steps == EPOCH, "the last checkpoint"
     assert_undisturbed(desk, number)
+
+
+# Fails once its peer is gone, as code does in a collective; then there is nothing left to do.
+LOSES_ITS_PEER = """\
+    import os, pathlib, sys, time
+    import detslurm as det
+
+    gone = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"], "gone")
+    print("node", det.get_cluster_info().container_rank, flush=True)
+    if not gone.exists():
+        while not gone.exists():
+            time.sleep(0.1)
+        sys.exit(1)
+"""
+
+
+@pytest.mark.slow
+def test_a_dead_node_of_several(desk: Desk, site: Cluster) -> None:
+    """Until Slurm sees it, minutes later, no step can begin: that uses up no restarts."""
+    with site.reshaped(slurmd_timeout=300):
+        layout = ("resources.slots_per_trial=2", "slurm.slots_per_node=1")
+        number = desk.submit(desk.project(LOSES_ITS_PEER), *layout)
+        for rank in range(2):
+            desk.wait_for_log(number, f"node {rank}")
+        job = site.job(desk.job(number))
+        names = site.command("scontrol", "show", "hostnames", job["NodeList"]).split()
+        (node,) = set(names) - {job["BatchHost"]}
+        site.kill_node(node)
+        try:
+            (desk.experiment(number).path / "gone").touch()
+            desk.wait_for_log(number, f"{node} does not answer, so that the step can't begin")
+        finally:
+            site.boot_node(node)
+        desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["restart", "completed"]
+    assert desk.trial(number).restarts == 1

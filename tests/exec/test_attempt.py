@@ -31,11 +31,13 @@ ENDED = {
 
 @pytest.fixture
 def inbox() -> Iterator[SignalInbox]:
-    """One for SIGUSR1."""
-    handler, wakeup = signal.getsignal(signal.SIGUSR1), signal.set_wakeup_fd(-1)
-    yield SignalInbox([signal.SIGUSR1])
+    """One for SIGUSR1 and SIGTERM."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)}
+    wakeup = signal.set_wakeup_fd(-1)
+    yield SignalInbox([*handlers])
     signal.set_wakeup_fd(wakeup)
-    signal.signal(signal.SIGUSR1, handler)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
@@ -46,6 +48,7 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
         argv: Sequence[str],
         nodes: int = 1,
         signal_cause: Callable[[], Cause] = lambda: Cause.PREEMPTION,
+        end_reason: Callable[[], Cause] = lambda: Cause.KILL,
         stop_cause: Callable[[], Cause | None] = lambda: None,
         guard: IdleGuard | None = None,
         on_idle: Callable[[str, str | None], None] = lambda action, reason: None,
@@ -61,7 +64,7 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
             guard=guard,
             on_idle=on_idle,
             signal_cause=signal_cause,
-            end_reason=lambda: Cause.KILL,
+            end_reason=end_reason,
             limits=Limits(60, 30, **limits),
         ).run()
         log.close()
@@ -125,6 +128,27 @@ def test_a_preemption_while_agents_start(
     (tmp_path / "said").write_bytes(said)
     result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; echo {srun}; exit 143"], nodes=2)
     assert result.cause is cause and result.exit_code == 143
+
+
+def test_a_node_that_srun_does_not_reach(tmp_path: Path, attempt: Run) -> None:
+    """Slurm may take minutes to see that it is dead."""
+    up = agent_protocol.report_line({"event": "up", "node": 0})
+    (tmp_path / "said").write_bytes(
+        up + b"srun: error: Task launch for StepId=7.1 failed on node n2: Communication connection"
+        b" failure\nsrun: error: Application launch failed: Communication connection failure\n"
+    )
+    result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; exit 233"], nodes=2)
+    assert (result.unlaunched, result.exit_code, result.cause) == (["n2"], 233, None)
+
+
+def test_a_request_that_is_made_again_is_told_once(tmp_path: Path, attempt: Run) -> None:
+    """By the nodes, and by Slurm when the whole job ends."""
+    preempted = agent_protocol.report_line({"event": "preempted", "node": 0})
+    (tmp_path / "said").write_bytes(preempted)
+    step = f"cat {tmp_path}/said; kill -TERM {os.getpid()}; read a; read b; exit 143"
+    result, log = attempt(["sh", "-c", step], end_reason=lambda: Cause.PREEMPTION)
+    assert result.cause is Cause.PREEMPTION
+    assert log.count("asking the code to stop: preemption") == 1
 
 
 def test_the_code_hears_of_a_signal_before_its_cause_is_known(tmp_path: Path, attempt: Run) -> None:

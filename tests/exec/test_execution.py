@@ -227,3 +227,27 @@ def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
     trial.open_run = open_run  # type: ignore[method-assign]
     execution._start(execution.view())
     assert lost == [set()]
+
+
+def test_a_node_that_is_not_reached_is_waited_for(
+    tmp_path: Path, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its death may become known later; where it never does, a restart is used, elsewhere."""
+    scene = Scene(tmp_path / "store")
+    execution = refused(scene, inbox)
+    dead = {"exit_code": 233, "began": True, "controller_silent": True, "unlaunched": ["n2"]}
+    results = [AttemptResult(**dead), AttemptResult(began=True)]  # type: ignore[arg-type]
+    monkeypatch.setattr(execution, "_attempt", lambda number, log: results.pop(0))
+    monkeypatch.setattr(inbox, "wait", lambda seconds: None)
+    assert execution.run()[0].outcome == "completed" and results == []
+    log = scene.client.trial(1).directory.log_path(1).read_text()
+    assert "n2 does not answer, so that the step can't begin: trying again" in log
+
+    monkeypatch.setattr("detslurm.exec.execution._CONTROLLER_TIMEOUT", -1.0)
+    other = refused(scene, inbox)
+    scene.queue.put("7", "RUNNING")
+    results = [AttemptResult(**dead)]  # type: ignore[arg-type]
+    monkeypatch.setattr(other, "_attempt", lambda number, log: results.pop(0))
+    decision, _ = other.run()
+    assert (decision.outcome, decision.action) == ("restart", Action.REQUEUE)
+    assert decision.reason.startswith("the step could not begin: n2 did not answer; restart 1 of")

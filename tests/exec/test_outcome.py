@@ -66,6 +66,23 @@ def test_a_node_that_can_not_begin_gets_time_or_gives_way() -> None:
     assert outcome_of(exit_code=1, unprepared=True, cause=Cause.PAUSE) == ("restart", Action.HOLD)
 
 
+@pytest.mark.parametrize(
+    ("ended_by", "reason"),
+    [
+        ("preempted", "preempted by Slurm"),
+        ("requeued", "requeued by its user or an administrator"),
+        ("node_failed", "a node of its job failed"),
+        (None, "preempted by Slurm"),
+    ],
+)
+def test_why_a_job_gives_way(ended_by: str | None, reason: str) -> None:
+    """A node that fails is no preemption to its users."""
+    facts = {"cause": Cause.PREEMPTION, "acknowledged": True, "ended_by": ended_by}
+    assert decide(AttemptFacts(exit_code=0, **facts)) == Decision(  # type: ignore[arg-type]
+        "preempted", reason, Action.REQUEUE
+    )
+
+
 def test_an_error_while_giving_way_restarts_elsewhere() -> None:
     """A restart is used, but not in an allocation that is about to end."""
     assert outcome_of(exit_code=1, cause=Cause.PREEMPTION) == ("restart", Action.REQUEUE)
