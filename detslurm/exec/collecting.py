@@ -61,6 +61,10 @@ class CheckpointCollection:
         elif trials <= PASSES:
             self._collect(None if self._ranks_all else trial_id)
 
+    def before_restart(self, trial_id: int) -> None:
+        """Make room for a run that begins after a failure: a full disk may have been its cause."""
+        self._collect(trial_id)
+
     @property
     def _ranks_all(self) -> bool:
         return bool(self._config["checkpoint_storage"].get("save_experiment_best"))

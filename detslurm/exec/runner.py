@@ -163,6 +163,7 @@ class Runner:
                 if task is None:
                     return True
                 execution.task = task
+                self._collection.before_restart(task.trial_id)
                 decision, result = execution.run()
         except (TrialEnded, RunTaken) as err:
             # The claim of a run decides, not what the queue showed before: after a requeue or a

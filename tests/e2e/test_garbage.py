@@ -100,3 +100,29 @@ def test_a_killed_experiment_is_collected_by_its_own_job(desk: Desk) -> None:
     assert f"{number}" in desk.run("du").stdout
     desk.run("experiment", "delete", str(number), "--yes")
     assert left() == set()
+
+
+FAILS = """\
+import sys
+
+import detslurm as det
+
+with det.core.init() as core:
+    latest = det.get_cluster_info().latest_checkpoint
+    if latest is not None:
+        with core.checkpoint.restore_path(latest) as path:
+            print("left:", *sorted(p.read_text() for p in path.parent.glob("*/weights")))
+        sys.exit()
+    for step in range(1, 4):
+        with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
+            (path / "weights").write_text(f"step {step}")
+    sys.exit(1)
+"""
+
+
+def test_a_restart_finds_room(desk: Desk) -> None:
+    """A full disk may have ended the run before: what the policy does not keep has gone."""
+    number = desk.submit(desk.project(FAILS))
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["restart", "completed"]
+    assert "left: step 3\n" in desk.log(number)
