@@ -142,7 +142,7 @@ def _failed(facts: AttemptFacts) -> Decision:
         reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Action.STOP)
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
-        reason = f"the code failed in the same way twice, at once: {facts.failure.error}"
+        reason = f"the code failed twice in a row with the same error: {facts.failure.error}"
         more = "a restart would not help (restart_repeated_failures: true tries it)"
         return Decision("error", f"{reason}; {more}", Action.STOP)
     if facts.restarts >= facts.max_restarts:

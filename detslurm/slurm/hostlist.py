@@ -48,6 +48,23 @@ def _expand_numbers(text: str) -> list[str]:
     return numbers
 
 
+def compress_hostlist(names: Iterable[str]) -> str:
+    """`n[1-3],x5` of such names: what `expand_hostlist` takes apart."""
+    numbers: dict[tuple[str, int], list[int]] = {}
+    for name in names:
+        head = name.rstrip("0123456789")
+        digits = name[len(head) :]
+        numbers.setdefault((head, len(digits)), []).append(int(digits or 0))
+    return ",".join(_compressed(*key, found) for key, found in numbers.items())
+
+
+def _compressed(head: str, digits: int, numbers: list[int]) -> str:
+    if not digits:
+        return head
+    text = re.sub(r"\d+", lambda number: number[0].zfill(digits), compress_indices(numbers))
+    return f"{head}[{text}]" if len(numbers) > 1 else f"{head}{text}"
+
+
 def expand_indices(text: str) -> list[int]:
     """Array indices as squeue shows them: `5`, `[3-9%3]`, `[1,4-8:2]`."""
     inside = text.strip().removeprefix("[").removesuffix("]").partition("%")[0]

@@ -73,12 +73,14 @@ def is_refusal(fault: OSError) -> bool:
 def explained(error: OSError, path: str) -> StoreFault:
     """Turn an OSError into the store's own, which names the path and the way out."""
     code = error.errno or 0
+    # Users have never seen the name that a file has until it is whole, and it is gone by now.
+    shown = os.path.dirname(path) if path.endswith(".tmp") else path  # noqa: PTH120 (plain strings)
     if code == errno.EDQUOT:
-        text = f"disk quota exceeded on the file system of {path}: free some or ask for more"
+        text = f"disk quota exceeded on the file system of {shown}: free some or ask for more"
         return StoreFull(text, code, path)
     if code == errno.ENOSPC:
-        return StoreFull(f"{_what_is_full(path)} left on the file system of {path}", code, path)
-    return StoreFault(f"{path}: {os.strerror(code) if code else error}", code, path)
+        return StoreFull(f"{_what_is_full(path)} left on the file system of {shown}", code, path)
+    return StoreFault(f"{shown}: {os.strerror(code) if code else error}", code, path)
 
 
 def _what_is_full(path: str) -> str:

@@ -145,7 +145,8 @@ class TrialDir:
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
-        reason = f"run {last.number + 1} began while this one had no end record"
+        died = "it ended without a word (its node or its runner died)"
+        reason = f"{died}; run {last.number + 1} took over"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
         end = last.end or self.fence(last.number, by)
         if end.get("outcome") in TERMINAL and not record.get("continues"):

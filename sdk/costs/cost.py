@@ -136,7 +136,7 @@ def _most(work: Work) -> Figure:
         return Figure(None, work.limit_source, "most")
     source = (
         f"{counted(work.jobs, 'job')} x {counted(work.slots, 'slot')} x {clock(work.limit)}"
-        f" ({work.limit_source}); a trial that needs longer goes on in another job"
+        f" ({work.limit_source}), without the further jobs of trials that need longer"
     )
     return Figure(work.jobs * work.slots * work.limit / 3600, source, "most")
 

@@ -304,7 +304,8 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
     workers = {job_ref for one in found if _is_live_search(one) for job_ref in one.worker_jobs}
     if not every and not workers:
         return
-    since = min(one.facts.created.time or 0.0 for one in found if _needs_queue(one, wanted))
+    asking = [one for one in found if wanted[id(one)] or _is_live_search(one)]
+    since = min(one.facts.created.time or 0.0 for one in asking)
     for one in found:
         one.known_runs = {row.id: row.run_count for row in one.trials.values()}
     queue = queues.query(every, since=since, queue_only=workers)
@@ -319,8 +320,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
 
 
 def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
-    """What users should know of experiments without jobs, and of runs that hold slots for
-    nothing."""
+    """What users should know: experiments without jobs, and runs that hold slots for nothing."""
     for one in found:
         if one.never_queued and one.message:
             yield f"experiment {one.directory.id}: {one.message}"
@@ -345,10 +345,6 @@ def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
 
 def _is_live_search(one: ExperimentSnapshot) -> bool:
     return one.facts.searching and not one.facts.desired.deleted
-
-
-def _needs_queue(one: ExperimentSnapshot, wanted: Mapping[int, Mapping[int, JobRef]]) -> bool:
-    return bool(wanted[id(one)]) or _is_live_search(one)
 
 
 def _wanted(one: ExperimentSnapshot) -> dict[int, JobRef]:
@@ -432,8 +428,26 @@ def _assess_trials(
     one.reread_waiting()
     judged = ((t, s) for t, s in one.job_statuses.items() if t not in resting)
     dead = {t: s for t, s in judged if _is_dead(one, t, s, queue)}
-    for reason in _mark_lost(one, dead):
+    for reason in _mark_lost(one, _without_live_runs(one, dead, queues)):
         queues.warn(f"experiment {one.directory.id}: {reason}")
+
+
+def _without_live_runs(
+    one: ExperimentSnapshot, dead: Mapping[int, JobStatus], queues: Queues
+) -> dict[int, JobStatus]:
+    """Without those that another job than the newest works at: two were submitted for them at once,
+    or one that an administrator has requeued was faster."""
+    others: dict[int, JobRef] = {}
+    for trial, status in dead.items():
+        view = one.read_trial(trial)
+        ref = view.runs[-1].job.get("ref") if view.runs and view.state == "RUNNING" else None
+        if status.job_ref is not None and ref not in (None, status.job_ref.ref):
+            others[trial] = JobRef(status.job_ref.cluster, str(ref))
+    if not others:
+        return dict(dead)
+    queue = one.without_foreign_jobs(queues.query((), queue_only=others.values()))
+    alive = {trial for trial, ref in others.items() if status_of(ref, queue).alive}
+    return {trial: status for trial, status in dead.items() if trial not in alive}
 
 
 def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: QueueSnapshot) -> bool:
@@ -480,7 +494,9 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
         if now.get(trial) != status.job_ref:
             one.read_trial(trial)
             continue
-        reason = f"{status.message}; it has no end record"
+        ran = one.trials[trial].state == "RUNNING"
+        how = "; how its run ended is not recorded" if ran else ", before its run began"
+        reason = f"{status.message}{how}"
         if not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
             reason += hint
         one.facts.lost[trial] = reason

@@ -86,7 +86,7 @@ def plan_continuation(
     begins = dict(_begins(one, loaded, trial_id))
     if not begins:
         raise SubmitError(
-            f"experiment {one.view.id} has no checkpoint to go on from:"
+            f"experiment {one.view.id} has no checkpoint to go on from:{_missing(one, trial_id)}"
             f" `detslurm experiment rerun {one.view.id}` trains it from the beginning"
         )
     plan = _planned(one, queues, _without_sources(one, base, changes, loaded, begins), changes)
@@ -292,6 +292,20 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
         hparams=start["hparams"],
     )
     return Begin(trial, continued)
+
+
+def _missing(one: ExperimentSnapshot, trial_id: int | None) -> str:
+    """Names a checkpoint that is gone although nobody has deleted it, if there is one."""
+    storages = Storages(one.directory.config()["checkpoint_storage"], one.directory.store.path)
+    trials = one.trials if trial_id is None else [trial_id]
+    latest = filter(None, (one.trials[trial].latest_checkpoint for trial in trials))
+    gone = next((c for c in latest if not _there(c, storages)), None)
+    if gone is None:
+        return ""
+    return (
+        f" checkpoint {gone.uuid} of trial {gone.trial} has no files under"
+        f" {storages.of(gone.storage).where} (is that file system mounted?);"
+    )
 
 
 def _sources(one: ExperimentSnapshot, begins: Mapping[int, Begin]) -> dict[int, tuple[str, ...]]:

@@ -55,7 +55,7 @@ def test_what_was_done_as_json(scene: Scene, detslurm: Detslurm) -> None:
         (("e", "set", "labels", 1, "a"), "Set `labels` of experiment 1 to a"),
         (("e", "set", "description", 1, "d"), "Set `description` of experiment 1 to 'd'"),
         (("e", "set", "notes", 1, "n"), "Set `notes` of experiment 1"),
-        (("e", "set", "max-slots", 1, "2"), "Set `max_slots` of experiment 1 to 2"),
+        (("e", "set", "max-slots", 1, "2"), "Set `max-slots` of experiment 1 to 2"),
         (("e", "set", "priority", 1, "5"), "Set `priority` of experiment 1 to 5"),
         (("e", "label", "add", 1, "b"), "Added label 'b' to experiment 1"),
         (("e", "label", "remove", 1, "b"), "Removed label 'b' from experiment 1"),

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from detslurm._env import TEST_MODE
 from detslurm.sdk import OrderBy, TrialSortBy
+from detslurm.sdk.functions.packing import METRIC
 from detslurm.store import ExperimentDir, RunLog
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
@@ -376,6 +378,39 @@ def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm:
     text_only = scene.experiment(job="10")
     scene.run(text_only, losses=["low"], ref="10", end="completed")  # type: ignore[list-item]
     assert "loss is not a number in the last validations" in detslurm("e", "describe", 4).out
+
+
+def test_describe_says_that_no_trial_has_reported_the_metric(
+    scene: Scene, detslurm: Detslurm
+) -> None:
+    """A script that ends well and reports nothing looks like a success otherwise; what went wrong
+    has another reason, and functions and short trainings need not report."""
+    word = "No trial has reported"
+    scene.run(scene.experiment(), end="completed")
+    assert detslurm("e", "describe", 1).out.endswith(f"\n\n{word} loss.\n")
+    scene.run(scene.experiment(job="8"), ref="8")
+    assert word not in detslurm("e", "describe", 2).out
+    scene.run(scene.experiment(job="9"), ref="9", end="error")
+    assert word not in detslurm("e", "describe", 3).out
+    scene.run(scene.experiment(job="10", about={"managed": False}), ref="10", end="completed")
+    assert word not in detslurm("e", "describe", 4).out
+    scene.run(scene.experiment(job="11", about={"metric": METRIC}), ref="11", end="completed")
+    assert word not in detslurm("e", "describe", 5).out
+    short = f"{YAML}environment: {{environment_variables: [{TEST_MODE}=1]}}\n"
+    scene.run(scene.experiment(job="12", text=short), ref="12", end="completed")
+    assert word not in detslurm("e", "describe", 6).out
+
+
+def test_a_run_on_several_nodes_names_them_all(scene: Scene, detslurm: Detslurm) -> None:
+    """As Slurm does; a run on one node has the name that it has there."""
+    experiment = scene.experiment()
+    trial = experiment.trial(1)
+    for nodes in (["n1", "n2", "n4"], ["n1"]):
+        job = {"cluster": "slurm", "ref": "7", "nodes": nodes}
+        trial.open_run({"hparams": {}, "seed": 1, "time": 1.0, "host": "n1.site", "job": job})
+    hosts = [line.split("|")[2].strip() for line in detslurm("t", "describe", 1).out.splitlines()
+             if line.split("|")[0].strip() in ("1", "2")]  # fmt: skip
+    assert hosts == ["n[1-2,4]", "n1.site"]
 
 
 def test_nothing_of_a_canceled_search_runs(scene: Scene, detslurm: Detslurm) -> None:

@@ -91,6 +91,26 @@ def test_a_followed_trial_has_a_line_below_its_log(
     assert text.splitlines()[-1].startswith("Trial 1 of experiment 1: COMPLETED")
 
 
+def test_ctrl_c_says_that_the_experiment_goes_on(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends following alone; the line below the log is taken away."""
+    scene.run(scene.experiment(), log=["0: step 5"])
+    scene.queue.put("7", "RUNNING")
+
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("detslurm.cli.submission.follow.time.sleep", interrupted)
+    terminal = Terminal()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, terminal)
+    with pytest.raises(KeyboardInterrupt):
+        follow_first_trial(scene.client, 1)
+    goes_on = "Experiment 1 goes on: `detslurm experiment logs -f 1` follows it again.\n"
+    assert terminal.getvalue().endswith(f"trial 1 is RUNNING: 0%\r\x1b[K{goes_on}")
+
+
 def test_following_a_trial_that_fails_fails(scene: Scene) -> None:
     """So that `submit --follow && evaluate` evaluates nothing then."""
     scene.run(scene.experiment(), log=["0: oh"], end="error")

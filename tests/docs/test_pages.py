@@ -37,6 +37,8 @@ _OF_OTHERS = (
     "Disk quota exceeded",
     "can't allocate memory",
     "Segmentation fault",
+    "basic_ios::clear: iostream error",
+    "unexpected pos {} vs {}",
 )
 
 

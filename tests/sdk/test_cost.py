@@ -30,7 +30,9 @@ def test_each_figure_has_its_source() -> None:
     cost = cost_of(WORK, PACE, LOAD)
     assert (
         cost.most_slot_hours.value == 32
-        and "8 jobs x 2 slots x 2:00:00" in cost.most_slot_hours.source
+        and cost.most_slot_hours.source
+        == "8 jobs x 2 slots x 2:00:00 (slurm.time), without the further jobs of trials that need"
+        " longer"
     )
     assert (cost.expected_slot_hours.value, cost.expected_slot_hours.source) == (4, PACE.source)
     assert cost.wall_seconds.value == 3 * 900  # 3 of 4 fit: 8 trials in 3 turns

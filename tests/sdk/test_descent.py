@@ -136,6 +136,18 @@ def test_a_damaged_checkpoint_is_named(scene: Scene, parent: int) -> None:
         scene.client.experiment(parent).continue_(MORE)
 
 
+def test_a_checkpoint_without_its_files_is_named(scene: Scene, parent: int) -> None:
+    """Nobody has deleted it: perhaps another file system is to be mounted there."""
+    trial = scene.store.experiment(parent).created().first_trial
+    (scene.checkpoints / "kept").rename(scene.checkpoints / "elsewhere")
+    said = f"go on from: checkpoint kept of trial {trial} has no files under {scene.checkpoints}"
+    for alone in (None, trial):
+        with pytest.raises(SubmitError, match=said) as refused:
+            scene.client.experiment(parent).continue_(MORE, trial_id=alone)
+        assert "(is that file system mounted?)" in str(refused.value)
+        assert f"`detslurm experiment rerun {parent}`" in str(refused.value)
+
+
 def test_a_source_that_was_deleted_meanwhile(
     scene: Scene, parent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,13 +182,27 @@ def test_evidence_declares_a_trial_dead_and_is_kept(scene: Scene, where: str) ->
     for trial in (seen, later):
         assert trial.state == "ERROR"
         assert trial.row.end_reason == (
-            "job 7 ended: NODE_FAIL; it has no end record; `detslurm e activate 1` queues it again"
+            "job 7 ended: NODE_FAIL; how its run ended is not recorded;"
+            " `detslurm e activate 1` queues it again"
         )
         assert trial.experiment.state == "ERROR"
         (run,) = trial.view.runs
         assert (run.outcome, run.ended) == ("lost", run.started), "no duration grows on"
         assert trial.row.ended == trial.experiment.view.ended == run.ended is not None
     assert scene.warnings == [f"experiment 1: {later.row.end_reason}"]
+
+
+@pytest.mark.parametrize("earlier", [None, "preempted"])
+def test_a_job_that_was_cancelled_while_it_waited(scene: Scene, earlier: str | None) -> None:
+    """There is no run whose end could be recorded; one before it has ended otherwise."""
+    experiment = scene.experiment(job="7")
+    if earlier:
+        scene.run(experiment, losses=[0.5], end=earlier)
+    scene.queue.put("7", "CANCELLED")
+    hint = "`detslurm e activate 1` queues it again"
+    trial = scene.client.trial(1)
+    assert trial.state == "ERROR"
+    assert trial.row.end_reason == f"job 7 ended: CANCELLED, before its run began; {hint}"
 
 
 def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:

@@ -10,7 +10,12 @@ from hypothesis import strategies as st
 
 from detslurm.slurm.end_reason import end_line, end_reason
 from detslurm.slurm.history import parse_sacct, parse_scontrol
-from detslurm.slurm.hostlist import compress_indices, expand_hostlist, expand_indices
+from detslurm.slurm.hostlist import (
+    compress_hostlist,
+    compress_indices,
+    expand_hostlist,
+    expand_indices,
+)
 from detslurm.slurm.interface import split_ref
 from detslurm.slurm.limits import gpu_counts, parse_limits, parse_record
 from detslurm.slurm.preempted import parse_preempted
@@ -37,6 +42,22 @@ def test_a_bent_host_list_is_an_error(text: str) -> None:
     """ValueError, and nothing half right."""
     with pytest.raises(ValueError, match=r"host list|range"):
         expand_hostlist(text)
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ([], ""),
+        (["login"], "login"),
+        (["n4", "n2", "n1", "x5", "n"], "n[1-2,4],x5,n"),
+        (["n08", "n09", "n10", "n8"], "n[08-10],n8"),
+        (["r1n1.site", "r2n1.site"], "r1n1.site,r2n1.site"),
+    ],
+)
+def test_names_of_hosts_are_compressed(names: list[str], text: str) -> None:
+    """By the number at their end; what comes of it expands to the same."""
+    assert compress_hostlist(names) == text
+    assert sorted(expand_hostlist(text)) == sorted(names)
 
 
 def test_array_indices_as_squeue_shows_them() -> None:

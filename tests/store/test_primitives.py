@@ -92,7 +92,8 @@ def test_a_full_disk_names_itself_and_leaves_nothing(place: Path, call: str, cod
         pytest.raises(StoreFull, match=words) as caught,
     ):
         fs.put_if_absent(place / "fact", b"data")
-    assert str(place) in str(caught.value)
+    assert f"the file system of {place}" in str(caught.value)
+    assert ".tmp" not in str(caught.value), "a name that nobody knows, and that is gone"
     assert not (place / "fact").exists()
     assert not _litter(place)
     assert fs.put_if_absent(place / "fact", b"data")

@@ -70,7 +70,23 @@ def _unknown_metric(experiment: Experiment) -> str | None:
         return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
     if experiment.search is not None and view.finished:
         return f"No trial has reported {view.metric}: the search had nothing to compare."
+    if view.state == "COMPLETED" and _is_to_report(experiment):
+        return f"No trial has reported {view.metric}."
     return None
+
+
+def _is_to_report(experiment: Experiment) -> bool:
+    """Whether its code is to validate: functions don't, and `--test-mode` says what is missing."""
+    from detslurm import _env
+    from detslurm.sdk.functions.packing import METRIC
+
+    if experiment.view.metric == METRIC:
+        return False
+    try:
+        variables = experiment.config["environment"]["environment_variables"]["cpu"]
+    except StoreError:
+        return False
+    return f"{_env.TEST_MODE}=1" not in variables
 
 
 def reported_metrics(validation: ValidationView) -> dict[str, Any]:

@@ -86,7 +86,7 @@ def notes(experiment_id: int, notes: str, as_json: bool) -> None:
 def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
     """Limit how many slots the trials of an experiment use at once; none removes the limit."""
     slots = None if value.lower() in ("none", "null") else _whole(value)
-    message = f"Set `max_slots` of experiment {experiment_id} to {value.lower()}"
+    message = f"Set `max-slots` of experiment {experiment_id} to {value.lower()}"
     _change(experiment_id, lambda experiment: experiment.set_max_slots(slots), message, as_json)
 
 

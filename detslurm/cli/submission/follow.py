@@ -38,7 +38,12 @@ def follow_first_trial(client: Client, experiment_id: int) -> bool:
         line.show()
         time.sleep(seconds)
 
-    show(_above(line, follow_logs(trial, report=report, sleep=pause)))
+    try:
+        show(_above(line, follow_logs(trial, report=report, sleep=pause)))
+    except KeyboardInterrupt:
+        again = f"detslurm experiment logs -f {experiment_id}"
+        report(f"Experiment {experiment_id} goes on: `{again}` follows it again.")
+        raise
     line.clear()
     note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
     view = trial.reload().view

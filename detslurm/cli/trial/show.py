@@ -24,7 +24,7 @@ from detslurm.cli.output.tables import columns_text
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store import TrialView
+    from detslurm.store import RunView, TrialView
 
 
 @click.command()
@@ -99,10 +99,17 @@ def _expected_start(trial: Trial) -> float | None:
     return job.expected_start if job else None
 
 
+def _hosts(run: RunView) -> str | None:
+    from detslurm.slurm.hostlist import compress_hostlist
+
+    nodes = run.job.get("nodes") or ()
+    return compress_hostlist(nodes) if len(nodes) > 1 else run.host
+
+
 _RUNS = [
     Column("Run", lambda run: run.number),
     Column("Job", lambda run: run.job.get("ref"), drop=1, least=8),
-    Column("Host", lambda run: run.host, drop=4, least=8),
+    Column("Host", _hosts, drop=4, least=8),
     Column("Started", lambda run: run.started, "time", drop=3),
     Column("Ended", lambda run: run.ended, "time", drop=2),
     Column("From Batch", lambda run: run.resumed_steps, drop=5),
