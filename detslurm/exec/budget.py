@@ -138,6 +138,10 @@ class Meter:
         refs = [job.job_id for job in self._intents.facts.jobs]
         try:
             self._cluster.hold(refs)
+            self._intents.refresh()
+            if not self._intents.facts.desired.paused:
+                # Activated before our hold: nobody else would release them now.
+                self._cluster.release(refs)
             self._cluster.notify(refs)
         except SlurmError as error:
             print_message(f"the other jobs find the pause within a minute: {error.message}")

@@ -58,6 +58,8 @@ _ENDINGS = {
     "requeued": Cause.PREEMPTION,
     "node_failed": Cause.PREEMPTION,
 }
+# Slurm ends a job within a minute of its time limit.
+_LIMIT_SLACK = 60.0
 _YIELDING = (Cause.PREEMPTION, Cause.TIME_LIMIT)
 
 
@@ -110,7 +112,7 @@ class Execution:
         start = self._with_retries(lambda: self._start(before))
         self._run = number = start["run"]
         log = self._with_retries(lambda: TextLog(self._trial.log_path(number)))
-        where = f"job {self._allocation.ref} on {start['host']}"
+        where = f"job {self._allocation.ref} on {self._hosts()}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
         begun = time.monotonic()
         self._usage = self._new_usage(number)
@@ -138,6 +140,13 @@ class Execution:
         ends = [run.end or {} for run in self._with_retries(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, result
+
+    def _hosts(self) -> str:
+        if self._allocation.node_count == 1:
+            return os.uname().nodename
+        from detslurm.slurm.hostlist import compress_hostlist  # only here: others start without it
+
+        return compress_hostlist(self._allocation.nodes)
 
     def _new_usage(self, number: int) -> UsageRecord:
         slots = self._intents.facts.created.slots or 0
@@ -355,6 +364,11 @@ class Execution:
             # the line may have been missing when the signal was handled: it is read again now.
             if result.cause is Cause.ENDING:
                 result.cause = self._end_reason()
+                left = self._allocation.seconds_left()
+                if result.cause is Cause.ENDING and left is not None and abs(left) < _LIMIT_SLACK:
+                    # All elements of an array append to one file, and on NFS, when they reach their
+                    # limit at once, may overwrite each other's lines.
+                    result.cause = Cause.TIME_LIMIT
                 result.yield_allocation = result.cause in _YIELDING
         elif result.cause is Cause.PREEMPTION and self._job_is_ending():
             self._await_end_reason(result)

@@ -42,17 +42,16 @@ def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:
     With `force` also where checkpoints can't be reached, whose files stay then.
     """
     directory = snapshot.directory
-    saved = _Saved.of(snapshot)
-    unreachable = saved.unreachable(directory)
-    if unreachable and not force:
-        raise LifecycleError(_UNREACHABLE.format(
-            where=", ".join(dict.fromkeys(unreachable.values())),
-            checkpoints=counted(len(unreachable), "checkpoint"),
-            number=directory.id,
-        ))  # fmt: skip
+    saved, unreachable = _seen(snapshot, force=force)
     with directory.as_owner():
-        if not snapshot.facts.desired.deleted:
-            _close(directory)
+        while not (snapshot.facts.desired.deleted or _close(snapshot)):
+            snapshot.refresh()
+            if not snapshot.view.finished:
+                raise LifecycleError(
+                    f"can't delete experiment {directory.id}: it is {snapshot.view.state} again,"
+                    " for it was activated meanwhile; kill it first"
+                )
+            saved, unreachable = _seen(snapshot, force=force)
         release_sources(directory)
         saved.discard(snapshot, unreachable)
         for name in _GONE:
@@ -71,13 +70,28 @@ def delete_tensorboard_files(snapshot: ExperimentSnapshot) -> None:
         )
 
 
-def _close(directory: ExperimentDir) -> None:
-    """Record the deletion if nobody needs a checkpoint at that very moment: who comes later sees
-    that the experiment is gone.
+def _seen(snapshot: ExperimentSnapshot, *, force: bool) -> tuple[_Saved, dict[str, str]]:
+    """What there is to delete, and where that can't be reached; an error unless `force`."""
+    saved = _Saved.of(snapshot)
+    unreachable = saved.unreachable(snapshot.directory)
+    if unreachable and not force:
+        raise LifecycleError(_UNREACHABLE.format(
+            where=", ".join(dict.fromkeys(unreachable.values())),
+            checkpoints=counted(len(unreachable), "checkpoint"),
+            number=snapshot.directory.id,
+        ))  # fmt: skip
+    return saved, unreachable
+
+
+def _close(snapshot: ExperimentSnapshot) -> bool:
+    """Record the deletion if nothing has happened since the experiment was read, and nobody needs a
+    checkpoint at that very moment: who comes later sees that the experiment is gone.
     """
+    directory = snapshot.directory
     facts = refuse_kept(directory)
-    while not directory.append_next(Intent(intent="delete"), facts.count):
-        facts = refuse_kept(directory)
+    if facts.count != snapshot.facts.count:
+        return False
+    return directory.append_next(Intent(intent="delete"), facts.count)
 
 
 def refuse_kept(directory: ExperimentDir) -> ExperimentFacts:

@@ -158,10 +158,13 @@ class ExperimentBase:
 
     def _unfinished_jobs(self, *, pending: bool = False) -> list[JobRef]:
         """Its jobs in the queue; `pending`: those that wait there."""
-        if self._snapshot.facts.searching:
-            return self._own(self._snapshot.worker_jobs, pending=pending)
-        known, unfinished = self._snapshot.job_refs, self._snapshot.unfinished
-        return self._own([known[trial] for trial in unfinished if trial in known], pending=pending)
+        from detslurm.sdk.experiments.activation import lost_trials
+
+        one = self._snapshot
+        if one.facts.searching:
+            return self._own(one.worker_jobs, pending=pending)
+        known, trials = one.job_refs, (*one.unfinished, *lost_trials(one))
+        return self._own([known[trial] for trial in trials if trial in known], pending=pending)
 
     def _own(self, job_refs: Sequence[JobRef], *, pending: bool = False) -> list[JobRef]:
         """Those of these jobs that the queue has; not others that were given the same ids."""

@@ -10,7 +10,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store import StoreFull
+from detslurm.store import StoreFull, fold_facts
 
 
 class Lifecycle(ExperimentBase):
@@ -26,6 +26,10 @@ class Lifecycle(ExperimentBase):
         self._intent("pause")
         job_refs = self._unfinished_jobs()
         self._queues.pause(job_refs, runners=self.managed)
+        # Activated meanwhile, by somebody whose release our hold came after: nobody else would
+        # release them now.
+        if not fold_facts(self._snapshot.directory).desired.paused:
+            self._queues.release(job_refs)
 
     def activate(self) -> None:
         """Go on: release jobs that are held, and queue again what lost its job.
@@ -143,13 +147,15 @@ class Lifecycle(ExperimentBase):
         delete(self._snapshot, force=force)
 
     def _is_over(self) -> bool:
-        """Whether it has ended by now, however long ago it was read."""
-        if not self.view.finished:
-            self._read_again()
+        """Whether it has ended by now, however long ago it was read: or may it go on again?"""
+        self._read_again()
         return self.view.finished
 
     def _stop(self, intent: str, act: Callable[..., None]) -> bool:
-        if self.view.finished:
+        from detslurm.sdk.experiments.activation import lost_trials
+
+        # What was lost with its job comes back with it, by `activate` or an administrator.
+        if self.view.finished and self._is_over() and not lost_trials(self._snapshot):
             return False
         try:
             self._intent(intent)
@@ -161,5 +167,5 @@ class Lifecycle(ExperimentBase):
         return True
 
     def _refuse_when_over(self, what: str) -> None:
-        if self.view.finished or self.view.desired.stopping:
+        if (self.view.finished and self._is_over()) or self.view.desired.stopping:
             raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}")

@@ -77,6 +77,8 @@ def wait(
     """
     poller = ExperimentPoller(experiment, clock=clock)
     reported, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
+    if experiment.view.finished or _is_at_rest(experiment):
+        poller.poll()  # it may have been activated since it was read
     while True:
         text = progress(experiment, poller.message())
         if text != reported:

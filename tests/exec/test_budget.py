@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,6 +135,25 @@ def test_a_raised_budget_goes_on_and_none_counts_nothing(scene: Scene) -> None:
     experiment.append(Intent(intent="activate"))
     meter._intents.refresh()
     assert meter._intents.cause is None
+
+
+def test_a_pause_that_is_taken_back_at_once_holds_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue that answers late has the hold after the release of who raised the budget."""
+    clock = Clock()
+    [meter] = meters(scene, 1, clock)
+    experiment, hold = scene.store.experiment(1), scene.queue.hold
+
+    def late(refs: Collection[str]) -> None:
+        experiment.append(Set(field="budget", value=9.0))
+        experiment.append(Intent(intent="activate"))
+        hold(refs)
+
+    monkeypatch.setattr(scene.queue, "hold", late)
+    clock.now += HOUR
+    meter.look()
+    assert len(pauses(experiment)) == 1 and not scene.queue.jobs["7"].held
 
 
 def test_the_last_number_is_found_by_few_looks() -> None:

@@ -251,3 +251,24 @@ def test_a_node_that_is_not_reached_is_waited_for(
     decision, _ = other.run()
     assert (decision.outcome, decision.action) == ("restart", Action.REQUEUE)
     assert decision.reason.startswith("the step could not begin: n2 did not answer; restart 1 of")
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [(20.0, ("time_limit", Action.REQUEUE)), (900.0, ("ended", Action.STOP))],
+)
+def test_a_line_of_slurm_that_is_missing_at_the_time_limit(
+    tmp_path: Path,
+    inbox: SignalInbox,
+    monkeypatch: pytest.MonkeyPatch,
+    left: float,
+    expected: tuple[str, Action],
+) -> None:
+    """Other elements have overwritten it: the chain goes on. Before the limit nobody knows why."""
+    monkeypatch.setattr(Allocation, "seconds_left", lambda self: left)
+    execution = refused(Scene(tmp_path / "store"), inbox)
+    ended = AttemptResult(began=True, cause=Cause.ENDING, acknowledged=True, job_is_ending=True)
+    monkeypatch.setattr(execution, "_attempt", lambda number, log: ended)
+    decision, result = execution.run()
+    assert (decision.outcome, decision.action) == expected
+    assert result.yield_allocation is (expected[1] is Action.REQUEUE)
