@@ -196,9 +196,7 @@ def remove_tree(path: Path, attempts: int = 5) -> None:
     """Remove a tree; one that is missing is fine."""
     for attempt in range(attempts):
         try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            return
+            shutil.rmtree(path, onerror=_raise_unless_gone)
         except OSError as err:
             # On NFS a file that somebody still has open lives on as .nfsXXXX for a moment.
             if err.errno not in (errno.ENOTEMPTY, errno.EBUSY) or attempt == attempts - 1:
@@ -206,3 +204,8 @@ def remove_tree(path: Path, attempts: int = 5) -> None:
             time.sleep(0.2 * 2**attempt)
         else:
             return
+
+
+def _raise_unless_gone(function: object, path: str, found: Any) -> None:
+    """Somebody else removes the same, or a file server answers a repeated request."""
+    raise_unless_gone(found[1])

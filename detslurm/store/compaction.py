@@ -25,7 +25,7 @@ from detslurm.store.errors import StoreError, explained
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.frame import encode_json
 from detslurm.store.overviews import means_rows, points_of
-from detslurm.store.reading import fold_experiment, logged_metrics
+from detslurm.store.reading import fold_experiment, fold_facts, logged_metrics
 from detslurm.store.saved_views import save_views
 from detslurm.store.trial import TrialDir
 
@@ -39,7 +39,7 @@ def compact(experiment: ExperimentDir) -> Path:
     """Write the metrics of a finished experiment into its `metrics.h5`; returns the file."""
     view = fold_experiment(experiment)
     if not view.finished or view.state == "DELETED":
-        raise StoreError(f"experiment {experiment.id} is {view.state}: only finished ones compact")
+        raise _refusal(experiment, view.state)
     path = experiment.metrics_path
     stage = fs.temporary_name(str(path))
     try:
@@ -50,11 +50,20 @@ def compact(experiment: ExperimentDir) -> Path:
         fs.share(stage)
         Path(stage).rename(path)
         save_views(experiment, view)
+        # Whoever waits for the end may delete it at once, and has not seen what came after that.
+        if fold_facts(experiment).desired.deleted:
+            for made in (path, experiment.path / "trials.json"):
+                made.unlink(missing_ok=True)
+            raise _refusal(experiment, "DELETED")
     except OSError as error:
         raise explained(error, str(path)) from error
     finally:
         fs.discard(stage)
     return path
+
+
+def _refusal(experiment: ExperimentDir, state: str) -> StoreError:
+    return StoreError(f"experiment {experiment.id} is {state}: only finished ones compact")
 
 
 def _write(file: Any, trials: Sequence[TrialDir]) -> None:

@@ -6,7 +6,7 @@ many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from detslurm.store import fs
@@ -51,14 +51,32 @@ class Spending:
         Raises:
             StoreError: If it can't be recorded.
         """
+        while not self._put(self.total() + slot_seconds, about):
+            pass
+        return self._total
+
+    def raise_to(self, slot_seconds: float, **about: Any) -> None:
+        """Record what is missing to a total, if anything is.
+
+        Args:
+            slot_seconds: The total.
+            about: What used them.
+
+        Raises:
+            StoreError: If it can't be recorded.
+        """
+        while self.total() < slot_seconds and not self._put(slot_seconds, about):
+            pass
+
+    def _put(self, total: float, about: Mapping[str, Any]) -> bool:
+        """Record a total after the last one that is known; False if that is not the last."""
         fs.ensure_directory(self._log.path)
-        while True:
-            total = self.total() + slot_seconds
-            record = {"type": "used", "slot_seconds": slot_seconds, "total": total, **about}
-            if self._log.put(self._count + 1, record):
-                self._count, self._total = self._count + 1, total
-                return total
-            self._take(self._count + 1)  # another process was faster
+        record = {"type": "used", "slot_seconds": total - self._total, "total": total, **about}
+        if not self._log.put(self._count + 1, record):
+            self._take(self._count + 1)
+            return False
+        self._count, self._total = self._count + 1, total
+        return True
 
     def _take(self, number: int) -> None:
         fact = self._log.read(number, expected=True) or {}

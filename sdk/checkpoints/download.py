@@ -254,15 +254,19 @@ def _stored_metadata(stage: Path) -> str | None:
 def write_metadata(path: Path, metadata: Mapping[str, Any]) -> None:
     """Write metadata as a file; whoever reads it finds the old content or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    growing = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    growing = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     growing.write_text(json.dumps(metadata, indent=2))
     growing.rename(path)
 
 
 def add_code(target: Path, frozen: Path) -> None:
     """A PyTorchTrial's checkpoint in a bucket names the code only."""
+    for left in target.glob(".code.*.tmp"):  # by a copy that broke off
+        shutil.rmtree(left)
     if (target / "load_data.json").exists() and frozen.is_dir() and not (target / "code").exists():
-        shutil.copytree(frozen, target / "code", ignore=shutil.ignore_patterns("__pycache__"))
+        growing = target / f".code.{os.urandom(8).hex()}.tmp"
+        shutil.copytree(frozen, growing, ignore=shutil.ignore_patterns("__pycache__"))
+        rename(growing, target / "code")
 
 
 def how_to_load(target: Path) -> str:

@@ -67,9 +67,7 @@ def open_account(one: ExperimentSnapshot) -> None:
     spending, used = Spending(one.directory), 0.0
     for trial in one.trials:
         used += run_seconds(one.read_trial(trial).runs, time.time())
-    missing = used * (one.view.slots or 0) - spending.total()
-    if missing > 0:
-        spending.add(missing, time=time.time())
+    spending.raise_to(used * (one.view.slots or 0), time=time.time())
 
 
 def run_seconds(runs: Iterable[RunView], now: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,10 @@ from detslurm.store import (
     fs,
 )
 from detslurm.store.gc_policy import FIELD
+
+# What a deletion removes last, and what may come later of those that began before it: a runner that
+# compacts, somebody who reads the experiment.
+_LEFT: Final = {"config.json", "metrics.h5", "trials.json", "summary.json", "best", "latest"}
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +151,7 @@ class Cleaning:
         if facts.created.environment is not None:
             self._staged.add(facts.created.environment.archive)
         if facts.desired.deleted:
-            if own and (directory.path / "config.json").exists():
+            if own and _LEFT & set(fs.names_in(directory.path)):
                 self._finish_deletion(directory)
                 return None
             return SettledExperiment(), facts.count
@@ -235,7 +240,11 @@ class Cleaning:
 
 def _never_was(directory: ExperimentDir) -> bool:
     """Whether its submission died, or is still busy, before the first fact: no job of it began."""
-    return not any(name.endswith(".json") for name in fs.names_in(directory.log.path))
+    facts = {name for name in fs.names_in(directory.log.path) if name.endswith(".json")}
+    if facts == {directory.log.name(2).name}:
+        ahead = directory.log.read(2) or {}  # the job to come of a custom search, but no jobs
+        return ahead.get("type") == "submitted" and not ahead.get("jobs")
+    return not facts
 
 
 def _storages_of(directory: ExperimentDir) -> Storages | None:

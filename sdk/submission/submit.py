@@ -134,9 +134,7 @@ def submit(
     job_ids: list[str] = []
     try:
         deferred = _queue_arrays(plan, experiment, job_ids, paused=paused)
-        if not plan.jobs.arrays:
-            _keep_template(plan, experiment)
-        elif plan.is_search:
+        if plan.is_search and plan.jobs.arrays:
             with contextlib.suppress(
                 SubmitLimitReached
             ):  # its workers submit it when there is room
@@ -205,10 +203,21 @@ def _create(plan: Plan, store: Store, environment: records.Environment | None) -
             plan.text,
             masked=plan.config.masked(),
             freeze=partial(freeze, plan.context),
-            prepare=plan.descent.prepare if plan.descent is not None else None,
+            prepare=partial(_prepare, plan),
         )
         keep_sources(experiment, plan.sources)
     return experiment
+
+
+def _prepare(plan: Plan, experiment: ExperimentDir, first_trial: int) -> None:
+    """Add what has to be there once the experiment can be seen."""
+    if plan.descent is not None:
+        plan.descent.prepare(experiment, first_trial)
+    if not plan.jobs.arrays:
+        # The first jobs to come are like that one. It comes before the experiment can be seen, for
+        # who runs the method of a search, killed and started again, only looks for its experiment.
+        request = _first_request(plan, experiment.path, experiment.jobs)
+        experiment.append_next(records.Submitted(request=kept(request)), after=1)
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
@@ -274,9 +283,3 @@ def _submit_standby(
     job_id = cluster.submit(request.with_changes(hold=hold))
     experiment.append(submitted_fact(cluster.name, job_id, 0, request, standby=True))
     return job_id
-
-
-def _keep_template(plan: Plan, experiment: ExperimentDir) -> None:
-    """Record the job of a search whose method starts later, for the first jobs to come."""
-    request = _first_request(plan, experiment.path, experiment.jobs)
-    experiment.append(records.Submitted(request=kept(request)))

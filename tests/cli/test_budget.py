@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from detslurm.sdk.costs.budget import open_account
+from detslurm.sdk.experiments.snapshot import read
 from detslurm.store.records import Intent
 from detslurm.store.spending import Spending
 from tests.cli.conftest import Detslurm
@@ -49,6 +51,26 @@ def test_what_was_used_before_counts(scene: Scene, detslurm: Detslurm) -> None:
         detslurm("experiment", "set", "budget", 1, hours)
     budget = detslurm("experiment", "describe", 1, "--json").data["budget"]
     assert budget == {"slot_hours": 9.0, "used": pytest.approx(2 * 3 * 1000 / 3600)}
+
+
+def test_what_was_used_before_counts_once_for_two_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes second, between the first one's look and its fact, leaves nothing to add."""
+    experiment = scene.experiment(about={"slots": 3})
+    scene.run(experiment, 0, losses=[0.5], end="completed")
+    one, other = read(experiment), read(experiment)
+    real, second = Spending.total, iter([other])
+
+    def total(self: Spending) -> float:
+        found = real(self)
+        for late in second:
+            open_account(late)
+        return found
+
+    monkeypatch.setattr(Spending, "total", total)
+    open_account(one)
+    assert Spending(experiment).total() == pytest.approx(3 * 1000)
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -121,6 +124,43 @@ def test_a_download_into_an_empty_directory_that_stays(
     finally:
         if how == "a mount":
             subprocess.run(["umount", "--lazy", real], check=True)
+
+
+def test_code_is_added_whole(saved: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
+    """Interrupted at its second file: the same command again has all of it, and nothing else."""
+    (saved.root / "checkpoints" / GOOD / "load_data.json").write_text("{}")
+    code = saved.store.experiment(1).code
+    for name in ("a.py", "b.py"):
+        (code / name).write_text("x = 1")
+    target, copied = tmp_path / "out", iter([shutil.copyfile])
+
+    def copy(*args: Any, **kwargs: Any) -> Any:
+        for real in copied:
+            return real(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    with mock.patch("shutil.copyfile", copy), pytest.raises(KeyboardInterrupt):
+        saved.client.checkpoint(GOOD).download(target)
+    assert detslurm("c", "download", GOOD, "-o", target).status == 0
+    assert {path.name for path in (target / "code").iterdir()} == {"a.py", "b.py", "train.py"}
+    assert not list(target.glob(".*"))
+
+
+def test_processes_of_two_nodes_may_have_one_id(saved: Scene, tmp_path: Path) -> None:
+    """Both write the metadata of a checkpoint to one file: it is that of one of them."""
+    real, one = Path.rename, tmp_path / "metadata.json"
+    checkpoint = saved.client.checkpoint(GOOD)
+    late = iter([checkpoint])
+
+    def rename(self: Path, target: Path) -> Path:
+        for other in late:
+            other.write_metadata_file(one)
+        return real(self, target)
+
+    with mock.patch.object(Path, "rename", rename):
+        checkpoint.write_metadata_file(one)
+    assert json.loads(one.read_text()) == checkpoint.metadata
+    assert list(tmp_path.glob("*.json")) == [one] and not list(tmp_path.glob(".*"))
 
 
 def test_a_download_takes_the_place_of_nothing(

@@ -15,7 +15,7 @@ from detslurm.sdk.disk.settled import SettledExperiment, SettledExperiments
 from detslurm.storage import SharedFS
 from detslurm.store import ExperimentDir, ExperimentFacts, RunLog, fold_facts, fs
 from detslurm.store.checkpoint_facts import keep, mark_deleted
-from detslurm.store.records import CheckpointDeleted, Intent, Lost
+from detslurm.store.records import CheckpointDeleted, Intent, Lost, Submitted
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import on_disk, run
@@ -199,6 +199,7 @@ def test_a_submission_that_died_has_saved_nothing(scene: Scene) -> None:
     reserved = scene.store.new_experiment()
     scene.store.reserve_trials(reserved.id, 1)
     reserved.write_config(scene.store.experiment(1).config(), "")
+    reserved.append_next(Submitted(request={}), 1)  # of a custom search
     old = str(uuid.uuid4())
     age(scene.checkpoint(old))
     assert scene.client.gc().unrecorded == 1
@@ -235,6 +236,18 @@ def test_a_deletion_that_broke_off_is_finished(scene: Scene) -> None:
     assert [one.kind for one in scene.client.gc(dry_run=True).leftovers] == ["interrupted deletion"]
     scene.client.gc()
     assert on_disk(scene) == set() and not (made.path / "config.json").exists()
+    assert scene.client.gc() == Collected()
+
+
+@pytest.mark.parametrize("name", ["metrics.h5", "trials.json", "summary.json", "latest"])
+def test_what_came_late_to_a_deleted_experiment_goes(scene: Scene, name: str) -> None:
+    """A runner that was killed while it compacted, or somebody who read it, has left that."""
+    made = collecting.experiment(scene)
+    run(scene, made, 0, [("a", 1, None)])
+    scene.client.stored(made.id).delete()
+    (made.path / name).symlink_to("nowhere")
+    assert [one.kind for one in scene.client.gc().leftovers] == ["interrupted deletion"]
+    assert [path.name for path in made.path.iterdir()] == ["facts"]
     assert scene.client.gc() == Collected()
 
 

@@ -7,11 +7,20 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.searches.runners import LocalSearchRunner, SubmissionMark, _find_marked
 from detslurm.slurm import JobRequest, SlurmError
 from detslurm.store import ExperimentDir, Store
+from detslurm.store.records import Created
 from tests.sdk.methods import RandomSearch
 from tests.sdk.scenes import Scene
+
+SEARCHED = {
+    "name": "searched",
+    "entrypoint": "python3 train.py",
+    "searcher": {"name": "custom", "metric": "loss", "unit": "batches"},
+    "slurm": {"slot_type": "cpu"},
+}
 
 
 def test_only_later_experiments_are_looked_at(
@@ -57,20 +66,36 @@ def test_a_runner_asks_the_cluster_before_it_submits(
 
     monkeypatch.setattr(queue, "check", refused)
     (tmp_path / "train.py").touch()
-    config = {
-        "name": "searched",
-        "entrypoint": "python3 train.py",
-        "searcher": {"name": "custom", "metric": "loss", "unit": "batches"},
-        "slurm": {"slot_type": "cpu"},
-    }
     runner = LocalSearchRunner(RandomSearch(1, 1), tmp_path / "kept")
     with pytest.raises(SubmitError, match="no such account"):
-        runner.run(config, str(tmp_path))
+        runner.run(SEARCHED, str(tmp_path))
     monkeypatch.setattr(queue, "check", lambda request: None)
-    other = {**config, "searcher": {"name": "random", "metric": "loss", "max_trials": 2}}
+    other = {**SEARCHED, "searcher": {"name": "random", "metric": "loss", "max_trials": 2}}
     with pytest.raises(SubmitError, match="a search runner needs `custom`, not 'random'"):
         runner.run(other, str(tmp_path))
     assert scene.client.rows() == [] == queue.requests
+
+
+def test_what_a_killed_runner_has_begun_can_have_workers(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As soon as the next runner finds the experiment by its mark, it can queue jobs of it."""
+    monkeypatch.setattr("detslurm.slurm.detect.detect_cluster", lambda name, root=None: scene.queue)
+    (tmp_path / "train.py").touch()
+    real = ExperimentDir.create
+
+    def killed(self: ExperimentDir, record: Created) -> bool:
+        real(self, record)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ExperimentDir, "create", killed)
+    with pytest.raises(KeyboardInterrupt):
+        scene.client.submit(SEARCHED, tmp_path, method_runner="mark")
+    found = _find_marked(scene.store, SubmissionMark("mark", 0))
+    assert found is not None
+    submit_workers(found, 2, scene.queue)
+    [request] = scene.queue.requests
+    assert (request.name, request.count) == (f"det-{found.id}", 2)
 
 
 def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:

@@ -127,6 +127,22 @@ def test_a_reply_that_gets_lost_costs_no_checkpoint(
         save(store, source, "two")
 
 
+def test_a_file_that_is_gone_stands_for_no_other(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reply got lost, and the repeated request finds nothing: all others go, too."""
+    store, real = SharedFS(tmp_path / "ckpts"), os.unlink
+    save(store, source)
+
+    def lost(*args: Any, **kwargs: Any) -> None:
+        real(*args, **kwargs)
+        raise FileNotFoundError(errno.ENOENT, "the reply got lost")
+
+    monkeypatch.setattr(os, "unlink", lost)
+    store.discard("one")
+    assert not list(store.base.iterdir())
+
+
 def test_discard_removes_sealed_and_unsealed_ones(store: Storage, source: Path) -> None:
     """Others stay; what is missing already is fine."""
     save(store, source, "kept")

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from detslurm.sdk.disk.deletion import delete
+from detslurm.sdk.experiments import snapshot
 from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.store import (
     ExperimentDir,
@@ -276,6 +278,23 @@ def test_a_run_that_begins_meanwhile_is_not_hidden(
     monkeypatch.setattr(compaction, "logged_metrics", read)
     compact(made)
     assert [row.metrics for row in trial_metrics(trial)] == [{"loss": 2}]
+
+
+def test_a_deletion_meanwhile_leaves_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waited for the end may delete it at once: nobody would look for a late file."""
+    made = _finished(store, [scenes.metrics(1, loss=1)])
+    storage = {"type": "directory", "container_path": str(store.path)}
+    made.write_config({"checkpoint_storage": storage}, "")
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        rows = logged_metrics(*args, **kwargs)
+        delete(snapshot.read(made))
+        return rows
+
+    monkeypatch.setattr(compaction, "logged_metrics", read)
+    with pytest.raises(StoreError, match="is DELETED"):
+        compact(made)
+    assert [path.name for path in made.path.iterdir()] == ["facts"]
 
 
 def test_a_compaction_that_fails_leaves_nothing(store: Store) -> None:
