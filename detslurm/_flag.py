@@ -18,8 +18,9 @@ from detslurm import _env
 
 _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED, _FAILURE = 0, 1, 2, 3, 4, 5
 _SIZE = mmap.PAGESIZE
-# The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once.
-_DELAY = 0.5
+# The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once;
+# in seconds, where its node is crowded or has swapped it out.
+_DELAY, _LONGEST_DELAY = 0.5, 5.0
 _made: set[Path] = set()  # by this process
 
 
@@ -100,11 +101,30 @@ class PreemptFlag:
         return self._page[_PREEMPT] != 0
 
     def explains_signal(self) -> bool:
-        """Whether a SIGTERM that has just come is a preemption's; gives the agent a moment."""
-        deadline = time.monotonic() + _DELAY
-        while not self.preempt and time.monotonic() < deadline:
+        """Whether a SIGTERM that has just come is a preemption's; gives the agent time to say so.
+
+        Just a moment where the agent is gone, or a worker has failed: launchers end the others by
+        this signal, too.
+        """
+        came = time.monotonic()
+        while not self.preempt:
+            waited = time.monotonic() - came
+            if waited > (_LONGEST_DELAY if self._owner_lives() and not self.failure else _DELAY):
+                return False
             time.sleep(0.01)  # shared memory: nothing to wait on
-        return self.preempt
+        return True
+
+    def _owner_lives(self) -> bool:
+        """Whether another process made the flag and lives; False where that can't be seen."""
+        if not self._page[_OWNED] or self._path in _made:
+            return False
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
 
     def request_preemption(self) -> None:
         self._set(_PREEMPT)

@@ -332,6 +332,8 @@ class CheckpointContext:
         if needed_by := self._records.deleted(storage_id):
             logger.warning("checkpoint %s is not deleted: %s needs it", storage_id, needed_by)
         else:
+            # Once more: a run that has claimed it before that record finds nothing wrong with it.
+            self._records.refuse_superseded()
             self._storage.discard(storage_id)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -14,8 +15,9 @@ from detslurm.exec.text_log import print_message
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import SlurmError
-from detslurm.store import ExperimentDir, TrialView, fold_trial
+from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_trial, fs
 from detslurm.store.records import Trials
+from detslurm.store.retry import LONG
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -141,14 +143,31 @@ class StaticTrialQueue:
         other = view.runs[-1].job
         if other["ref"] == self._ref:
             return None
-        try:
-            job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
-        except SlurmError:
-            job = None
-        strange = job is not None and job.is_foreign_to(str(self._experiment.jobs))
-        if job is not None and job.running and not strange:
+        if self._is_at_work(other, self._experiment.trial(trial_id), view.runs[-1].number):
             return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
         return None
+
+    def _is_at_work(self, other: Mapping[str, Any], trial: TrialDir, run: int) -> bool:
+        """Whether another job goes on with its run, which a run of this one would end."""
+        written: list[int | None] | None = None
+        for pause in LONG:
+            try:
+                job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
+            except SlurmError as error:
+                if written is None:
+                    print_message(
+                        f"is job {other['ref']} at trial {trial.id}? Asking again: {error}"
+                    )
+                    written = _written(trial, run)
+            else:
+                strange = job is not None and job.is_foreign_to(str(self._experiment.jobs))
+                return job is not None and job.running and not strange
+            time.sleep(pause)
+            self._intents.refresh()
+            if self._intents.cause is not None:
+                return False  # nothing is begun then
+        # Nobody may come to answer: the trial must not wait for that.
+        return _written(trial, run) != written
 
     def retake(self, task: Task) -> Task | None:
         return task
@@ -253,3 +272,8 @@ class StaticTrialQueue:
         while stop in others:
             stop += 1
         return range(left[0], stop)
+
+
+def _written(trial: TrialDir, run: int) -> list[int | None]:
+    """How much a run has written by now."""
+    return [fs.size_of(path) for path in (trial.log_path(run), trial.records_path(run))]

@@ -45,9 +45,10 @@ class WorkerPool:
         if jobs is None:
             return
         workers = Workers.of(jobs)
-        state = log.catch_up()  # a worker that left before the query has reported it by now
-        if events := workers.run_ended_events(state):
-            state = log.commit(events)
+        # From the state before the query: a worker that has started since has a new fencing token,
+        # for which an event of then counts no more.
+        events = workers.run_ended_events(log.state)
+        state = log.commit(events) if events else log.catch_up()
         self._gone |= jobs.keys() - workers.alive
         if count := workers.missing(state, facts.trials_at_once):
             self._queues.act(
@@ -100,25 +101,28 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
 
     False if a queue does not answer, so that the search may not continue.
     """
-    queue = one.without_foreign_jobs(queues.query((), queue_only=one.worker_jobs))
-    if queue.unreachable:
-        return False  # a worker that may be alive must not be replaced
-    jobs = {ref: queue.jobs[ref] for ref in one.worker_jobs if ref in queue.jobs}
-    done = queues.release([ref for ref, job in jobs.items() if not job.final])
-    workers = Workers.of({ref.ref: job for ref, job in jobs.items()})
     log: EventLog[State] = EventLog(
         one.directory.search, Search.from_config(one.directory.config())
     )
-    state = log.catch_up()
+    state = log.catch_up()  # before the query: see `replenish`
+    name = one.facts.created.cluster or "slurm"
+    # Some may have come since the facts were read.
+    asked = [*one.worker_jobs, *(JobRef(name, ref) for ref in state.workers)]
+    queue = one.without_foreign_jobs(queues.query((), queue_only=asked))
+    if queue.unreachable:
+        return False  # a worker that may be alive must not be replaced
+    jobs = {ref: queue.jobs[ref] for ref in asked if ref in queue.jobs}
+    workers = Workers.of({ref.ref: job for ref, job in jobs.items()})
     # A queue that answered without knowing a job counts: the user asked.
     gone = dict.fromkeys(state.workers.keys() - workers.alive, "released")
     workers = workers._replace(held=frozenset(), ended={**workers.ended, **gone})
     if events := workers.run_ended_events(state):
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
+    # Only now: Slurm may start them at once, and they ask for what waits.
+    done = queues.release([ref for ref, job in jobs.items() if not job.final])
     if state.done:  # whoever saw that first died before recording it
         end_search(one.directory, [trial.outcome for trial in state.trials], state.verdict)
     count = workers.missing(state, one.facts.worker_limit)
     if count:
-        cluster = queues.cluster(one.facts.created.cluster or "slurm")
-        submit_workers(one.directory, count, cluster)
+        submit_workers(one.directory, count, queues.cluster(name))
     return done

@@ -22,7 +22,7 @@ from detslurm.core import (
 from detslurm.core._lengths import FixedLengths
 from detslurm.core._recorder import NullRecorder
 from detslurm.experimental import core_v2
-from detslurm.store import Store, fold_experiment, fold_trial, read_records
+from detslurm.store import Store, checkpoint_facts, fold_experiment, fold_trial, read_records
 
 from .jobs import Job
 from .ranks import on_ranks
@@ -193,6 +193,24 @@ class TestReports:
                 job.trial.open_run({})
             with pytest.raises(RuntimeError, match="given up"):
                 context.checkpoint.upload(job.trial.path, {"steps_completed": 2}, shard=shard)
+            with pytest.raises(RuntimeError, match="given up"):
+                context.checkpoint.delete(kept)
+        assert [path.name for path in job.checkpoints.iterdir()] == [kept]
+
+    def test_what_another_run_has_just_begun_with_keeps_its_files(
+        self, job: Job, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It took over after this one's first look, and claimed the checkpoint before the fact that
+        deletes it: nothing tells it to begin again."""
+
+        def mark_late(*args: Any) -> checkpoint_facts.Deletion:
+            job.trial.open_run({"resume": {"uuid": kept, "steps": 1}})
+            return mark_deleted(*args)
+
+        mark_deleted = checkpoint_facts.mark_deleted
+        monkeypatch.setattr(checkpoint_facts, "mark_deleted", mark_late)
+        with core.init() as context:
+            kept = context.checkpoint.upload(job.trial.path, {"steps_completed": 1})
             with pytest.raises(RuntimeError, match="given up"):
                 context.checkpoint.delete(kept)
         assert [path.name for path in job.checkpoints.iterdir()] == [kept]

@@ -6,7 +6,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from detslurm import _flag
+from detslurm._flag import PreemptFlag
+from tests.cluster.processes import started
 
 BUSY = """\
 import sys, threading
@@ -45,3 +53,80 @@ def test_a_rank_survives_any_number_of_requests_for_its_stack(tmp_path: Path) ->
         assert rank.stdout.read() == "alive\n"
     assert rank.returncode == 0
     assert "(most recent call first)" in log.read_text()
+
+
+AGENT = """\
+import time
+from detslurm._flag import PreemptFlag
+flag = PreemptFlag.create()
+print(flag.name, flush=True)
+time.sleep(600)
+"""
+
+
+@dataclass
+class Clock:
+    """A clock that only sleeping moves; once it is `at` so many seconds, it calls `then`."""
+
+    then: Callable[[], None] = lambda: None
+    at: float = 0.0
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self.at:
+            self.then()
+
+
+@pytest.fixture
+def agent() -> Iterator[subprocess.Popen[str]]:
+    """A process that has made a flag, and does nothing about signals for now."""
+    with started([sys.executable, "-c", AGENT], stdout=subprocess.PIPE) as process:
+        yield process
+
+
+@pytest.fixture
+def flag(agent: subprocess.Popen[str]) -> PreemptFlag:
+    """Its flag, as a rank has it."""
+    assert agent.stdout is not None
+    return PreemptFlag.attach(agent.stdout.readline().strip())
+
+
+class TestWhyASigtermCame:
+    """A rank that has got one asks the flag, before its agent may have come to raise that."""
+
+    def test_an_agent_that_is_late_is_waited_for(
+        self, flag: PreemptFlag, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may be swapped out; ended for that, the rank would lose what it has not saved."""
+        monkeypatch.setattr(_flag, "time", Clock(flag.request_preemption, at=4.0))
+        assert flag.explains_signal()
+
+    @pytest.mark.parametrize("failed", [False, True])
+    def test_any_other_signal_ends_it_soon(
+        self, flag: PreemptFlag, monkeypatch: pytest.MonkeyPatch, failed: bool
+    ) -> None:
+        """At once where a worker has failed: launchers end the others so."""
+        if failed:
+            flag.report_failure(1)
+        clock = Clock()
+        monkeypatch.setattr(_flag, "time", clock)
+        assert not flag.explains_signal()
+        assert clock.now < (1 if failed else 6)
+
+    def test_an_agent_that_is_gone_is_not_waited_for(
+        self,
+        agent: subprocess.Popen[str],
+        flag: PreemptFlag,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """Nothing will raise its flag."""
+        agent.kill()
+        agent.wait(60)
+        clock = Clock()
+        monkeypatch.setattr(_flag, "time", clock)
+        assert not flag.explains_signal()
+        assert clock.now < 1

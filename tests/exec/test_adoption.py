@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -202,3 +204,70 @@ def test_the_users_intent_goes_before(scene: Scene, experiment: ExperimentDir) -
     trial_queue._intents.refresh()
     done(scene, experiment, trial_queue, 1)
     assert not trial_queue.has_work()
+
+
+def at_pauses(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen at each pause between two queries, which takes no time."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: act())
+
+
+class TestASecondJobOfATrial:
+    """Its queue shows whether the first one is at it still; to begin would end that run."""
+
+    @pytest.fixture
+    def second(self, scene: Scene) -> StaticTrialQueue:
+        """The trial queue of the second job, while the first one's run goes on."""
+        experiment = scene.experiment(1, job="8")
+        scene.queue.put("8", "RUNNING")
+        scene.run(experiment, ref="8")
+        scene.submitted(experiment, "7_0", 0, 1)
+        return queue_of(scene, experiment, 0)
+
+    def test_it_leaves_the_trial_to_a_job_that_runs(self, second: StaticTrialQueue) -> None:
+        assert not second.has_work()
+
+    def test_it_waits_for_a_controller_that_does_not_answer(
+        self, scene: Scene, second: StaticTrialQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Silence says nothing about the first job."""
+        scene.queue.down = True
+        at_pauses(monkeypatch, lambda: setattr(scene.queue, "down", False))
+        assert not second.has_work()
+        scene.queue.down = True
+        scene.queue.put("8", "NODE_FAIL")
+        assert queue_of(scene, second._experiment, 0).has_work()
+
+    @pytest.mark.parametrize("name", ["run-1.log", "run-1.jsonl", None])
+    def test_it_goes_by_what_the_run_writes_where_none_comes(
+        self,
+        scene: Scene,
+        second: StaticTrialQueue,
+        monkeypatch: pytest.MonkeyPatch,
+        name: str | None,
+    ) -> None:
+        """It takes over from a run that writes nothing for minutes."""
+        trial = second._experiment.trial(1)
+
+        def write() -> None:
+            if name is not None:
+                with (trial.path / name).open("a") as file:
+                    file.write("more\n")
+
+        scene.queue.down = True
+        at_pauses(monkeypatch, write)
+        assert second.has_work() == (name is None)
+
+    def test_the_users_intent_ends_the_waiting(
+        self, scene: Scene, second: StaticTrialQueue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The job then begins nothing."""
+        pauses: list[int] = []
+
+        def pause() -> None:
+            pauses.append(1)
+            scene.client.experiment(1).kill()
+
+        scene.queue.down = True
+        at_pauses(monkeypatch, pause)
+        second.has_work()
+        assert len(pauses) == 1

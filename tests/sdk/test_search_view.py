@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from detslurm.sdk import LifecycleError
+from detslurm.sdk.experiments.snapshot import read
+from detslurm.sdk.jobs.queues import Queues
+from detslurm.sdk.searches.worker_pool import resume
 from detslurm.store import RunLog
 from detslurm.store.records import SearchEnded
 from tests.store.faults import refusing
@@ -210,6 +215,38 @@ class TestWorkers:
         again = scene.client.experiment(experiment.id)
         assert again.state == "ACTIVE"
         assert [t.state for t in again.trials()] == ["QUEUED"]
+
+    def test_activate_takes_no_trial_from_workers_that_it_has_just_released(
+        self, scene: Scene, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Slurm starts them at once: what they take then is younger than the queue's answer. What
+        one of them had before waits again, before anybody can ask for it."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0")
+        found = scene.client.experiment(experiment.id)
+        found.pause()
+        for ref in ("7_0", "7_1", "7_2"):
+            scene.queue.put(ref, "PENDING", "JobHeldUser")
+
+        def release(refs: Collection[str]) -> None:
+            assert log.catch_up().workers == {}
+            for ref in ("7_2", "7_1", "7_0"):
+                log.commit([{"e": "work_requested", "worker": ref}])
+
+        monkeypatch.setattr(scene.queue, "release", release)
+        found = scene.client.experiment(experiment.id)
+        found.activate()
+        assert scene.queue.requests == []
+        assert log.catch_up().workers.keys() == {"7_0", "7_1", "7_2"}
+
+    def test_activate_takes_no_trial_from_a_worker_that_it_did_not_know(self, scene: Scene) -> None:
+        """It was submitted after the facts were read, which do not name it."""
+        experiment, log = scene.search()
+        one = read(experiment)
+        scene.submitted(experiment, "8", 0, 1)
+        scene.works(experiment, log, "8")
+        assert resume(one, Queues(lambda name: scene.queue, scene.warnings.append))
+        assert log.catch_up().workers == {"8": 0}
 
     def test_a_search_whose_end_nobody_recorded_is_ended_by_activate(self, scene: Scene) -> None:
         """Its last workers died between the last event and the record of the search's end."""

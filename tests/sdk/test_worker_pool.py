@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.searches.worker_pool import WorkerPool
-from detslurm.searcher import State
+from detslurm.searcher import Search, State
+from detslurm.slurm import JobInfo
 from detslurm.store import EventLog, ExperimentDir
 
 from .scenes import CUSTOM, Scene
@@ -76,6 +79,27 @@ def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
     assert staff.look() == [None, None]
     assert staff.log.state.trials[0].status == "waiting"
     assert staff.log.state.trials[0].lost == 1
+
+
+def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is older than what it has taken: neither that trial nor another one is lost."""
+    staff = Staff(scene)
+    staff.create(1)
+    assert staff.look() == [None]
+    answer = staff.queue.query
+
+    def query(job_ids: Collection[str]) -> dict[str, JobInfo]:
+        found = answer(job_ids)
+        other = EventLog(staff.experiment.search, Search.from_config(staff.experiment.config()))
+        other.catch_up()
+        other.commit([{"e": "work_requested", "worker": "101"}])
+        return found
+
+    monkeypatch.setattr(staff.queue, "query", query)
+    assert staff.look() == [None]
+    assert staff.log.state.workers == {"101": 0}
 
 
 def test_the_controller_is_asked_rarely(scene: Scene) -> None:
