@@ -59,7 +59,8 @@ def _of_kind(root: YamlNode, key: str, kind: Any, union: Any) -> YamlNode:
     section = root.get(key)
     kinds: list[Any] = members(type_info(union))
     fields = {one.tag: {field.encode_name for field in one.fields} for one in kinds}
-    if section is None or not section.is_mapping or kind not in fields:
+    known = isinstance(kind, str) and kind in fields
+    if section is None or not section.is_mapping or not known:
         return root
     foreign = frozenset().union(*fields.values()) - fields[kind]
     kept = {

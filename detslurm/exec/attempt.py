@@ -170,7 +170,8 @@ class Attempt:
                 if line.startswith("srun: "):
                     self._result.refused |= _REFUSAL in line
                     self._result.controller_silent |= is_transient(line)
-                    self._result.unlaunched += re.findall(_UNLAUNCHED, line)
+                    if is_transient(line) and len(self._arrived) < len(self._nodes):
+                        self._result.unlaunched += re.findall(_UNLAUNCHED, line)
                     self._srun_failed |= "error:" in line and not re.search(_ENDED_BY_TERM, line)
             else:
                 self._on_report(report)

@@ -27,6 +27,7 @@ PASSES: Final = 32
 # Seconds between two collections while a trial runs; with more trials than these it is longer.
 INTERVAL: Final = 600.0
 _SIDE_BY_SIDE: Final = 8
+_ROOM_SECONDS: Final = 10.0
 
 
 class CheckpointCollection:
@@ -62,8 +63,13 @@ class CheckpointCollection:
             self._collect(None if self._ranks_all else trial_id)
 
     def before_restart(self, trial_id: int) -> None:
-        """Make room for a run that begins after a failure: a full disk may have been its cause."""
-        self._collect(trial_id)
+        """Make room for a run that begins after a failure: a full disk may have been its cause.
+
+        What takes longer goes on beside it: signals are not read meanwhile.
+        """
+        room = threading.Thread(target=self._collect, args=(trial_id,), daemon=True)
+        room.start()
+        room.join(_ROOM_SECONDS)
 
     @property
     def _ranks_all(self) -> bool:

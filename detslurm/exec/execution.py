@@ -58,8 +58,8 @@ _ENDINGS = {
     "requeued": Cause.PREEMPTION,
     "node_failed": Cause.PREEMPTION,
 }
-# Slurm ends a job within a minute of its time limit.
-_LIMIT_SLACK = 60.0
+# Slurm ends a job within a minute after its time limit; clocks of nodes differ by a few seconds.
+_LIMIT_SLACK, _EARLY = 60.0, 5.0
 _YIELDING = (Cause.PREEMPTION, Cause.TIME_LIMIT)
 
 
@@ -363,12 +363,7 @@ class Execution:
             # slurmstepd writes its line about the end and sends SIGTERM at about the same time, so
             # the line may have been missing when the signal was handled: it is read again now.
             if result.cause is Cause.ENDING:
-                result.cause = self._end_reason()
-                left = self._allocation.seconds_left()
-                if result.cause is Cause.ENDING and left is not None and abs(left) < _LIMIT_SLACK:
-                    # All elements of an array append to one file, and on NFS, when they reach their
-                    # limit at once, may overwrite each other's lines.
-                    result.cause = Cause.TIME_LIMIT
+                result.cause = self._last_reason()
                 result.yield_allocation = result.cause in _YIELDING
         elif result.cause is Cause.PREEMPTION and self._job_is_ending():
             self._await_end_reason(result)
@@ -384,7 +379,7 @@ class Execution:
             self._inbox.wait(max(0.0, until - time.monotonic()))
         # Also when no signal came in time: without a known reason the cause is ENDING, and a job
         # that ends for an unknown reason is not requeued.
-        result.job_is_ending, result.cause = True, self._end_reason()
+        result.job_is_ending, result.cause = True, self._last_reason()
         result.yield_allocation = result.cause in _YIELDING
 
     def _job_is_ending(self) -> bool:
@@ -458,6 +453,17 @@ class Execution:
             return intent
         self._ended_by = self._read_end_reason()
         return _ENDINGS.get(self._ended_by or "", Cause.ENDING)
+
+    def _last_reason(self) -> Cause:
+        """The same once nothing more is to be expected; a line that is missing at the time limit is
+        taken for that of the limit.
+
+        All elements of an array append to one file, and where they reach their limit at once, they
+        may overwrite each other's lines on NFS.
+        """
+        cause, left = self._end_reason(), self._allocation.seconds_left()
+        is_over = left is not None and -_LIMIT_SLACK < left < _EARLY
+        return Cause.TIME_LIMIT if cause is Cause.ENDING and is_over else cause
 
     def _signal_cause(self) -> Cause:
         """Time limit or preemption: SIGUSR1 means both on sites with preempt_send_user_signal."""

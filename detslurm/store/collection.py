@@ -252,7 +252,7 @@ class Collector:
         if found is None:
             context, cache = self.facts.context(number), self._caches.setdefault(number, {})
             found = trial_checkpoints(self.experiment.trial(number), context, cache)
-        if found.over:
+        if found.over and not found.needed:
             self._over[number] = found
             self._caches.pop(number, None)
         return found.after(self.facts.checkpoints)

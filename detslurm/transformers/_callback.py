@@ -80,8 +80,12 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         self._resumes = self._checkpoints.resumed is not None
         self._loading: Loading | None = None
-        if (other := self._checkpoints.other_hparams) is not None:
-            self._loading = self._keep_options(args, other)
+        if self._checkpoints.other_hparams is not None:
+            if args.deepspeed:
+                self._warn_of_options()
+            else:
+                self._loading = Loading()
+                core_context._cleanup.callback(self._loading.close)
         if self._resumes:
             args.resume_from_checkpoint = str(self._checkpoints.resumed)
 
@@ -96,7 +100,8 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
             )
         self._resumes = False
         if self._loading is not None:
-            self._loading.end(more.get("lr_scheduler"))
+            if not self._loading.end(more.get("optimizer"), more.get("lr_scheduler")):
+                self._warn_of_options()
             self._loading = None
         self._forget()
         self._is_training = True
@@ -211,18 +216,14 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._is_training = False
         self._checkpoints.close()
 
-    def _keep_options(self, args: TrainingArguments, other: int) -> Loading | None:
-        """Let the optimizer have this trial's options, not those of the one that saved it."""
-        if not args.deepspeed:
-            return Loading()
+    def _warn_of_options(self) -> None:
         if self._is_chief:
             logger.warning(
                 "this trial goes on from a checkpoint of trial %s, which had other hyperparameters:"
-                " DeepSpeed loads the optimizer with the learning rate and other options of that"
-                " one, unless your code sets those of this trial when training has begun",
-                other,
+                " the optimizer is loaded with the learning rate and other options of that one,"
+                " unless your code sets those of this trial when training has begun",
+                self._checkpoints.other_hparams,
             )
-        return None
 
     def _give_strategy_back(self, args: TrainingArguments) -> None:
         if self._save_strategy is not None:

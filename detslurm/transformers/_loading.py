@@ -20,24 +20,38 @@ class Loading:
 
     def __init__(self) -> None:
         self._load = load = Optimizer.load_state_dict
-        self._built: dict[int, tuple[Optimizer, Options]] = {}
+        # The optimizers are among what they map to: no other one gets their ids.
+        self._built: dict[int, tuple[Optimizer, Options]] | None = {}
 
         @functools.wraps(load)
         def noting(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
             # Only the first time: Accelerate loads its own state, and then comes a saved one.
-            self._built.setdefault(id(optimizer), (optimizer, Options([optimizer], [])))
+            if self._built is not None:
+                self._built.setdefault(id(optimizer), (optimizer, Options([optimizer], [])))
             load(optimizer, dict(state_dict))
 
+        self._noting = noting
         Optimizer.load_state_dict = noting
 
-    def end(self, scheduler: Any) -> None:
-        """Give optimizers their own options back, and the loaded schedule its own rates.
+    def close(self) -> None:
+        """Note nothing more."""
+        self._built = None
+        # That of another one may stand in for it: then it stays below that, and does nothing.
+        if Optimizer.load_state_dict is self._noting:
+            Optimizer.load_state_dict = self._load
 
-        Where the schedule stands is kept.
+    def end(self, optimizer: Any, scheduler: Any) -> bool:
+        """Give an optimizer its own options back, and its loaded schedule its own rates.
+
+        Where the schedule stands is kept. False if it may have loaded others in a way of its own.
         """
-        Optimizer.load_state_dict = self._load
-        for optimizer, options in self._built.values():
-            options.apply()
-            groups = optimizer.param_groups
-            if len(getattr(scheduler, "base_lrs", ())) == len(groups):
-                scheduler.base_lrs = [group["initial_lr"] for group in groups]
+        inner = getattr(optimizer, "optimizer", optimizer)  # Accelerate's has it so
+        _, options = (self._built or {}).get(id(inner), (None, None))
+        self.close()
+        if options is None:
+            return getattr(type(inner), "load_state_dict", None) is Optimizer.load_state_dict
+        options.apply()
+        groups = inner.param_groups
+        if len(getattr(scheduler, "base_lrs", ())) == len(groups):
+            scheduler.base_lrs = [group.get("initial_lr", group["lr"]) for group in groups]
+        return True

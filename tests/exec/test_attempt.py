@@ -141,6 +141,19 @@ def test_a_node_that_srun_does_not_reach(tmp_path: Path, attempt: Run) -> None:
     assert (result.unlaunched, result.exit_code, result.cause) == (["n2"], 233, None)
 
 
+@pytest.mark.parametrize(("arrived", "why"), [(2, "Socket timed out"), (1, "User not found")])
+def test_launches_that_fail_for_another_reason(
+    tmp_path: Path, attempt: Run, arrived: int, why: str
+) -> None:
+    """Those of the code's own steps, and those that will fail again."""
+    here = {"event": "arrived", "addr": "n", "slots": 1, "port": 1}
+    said = [agent_protocol.report_line(here | {"node": node}) for node in range(arrived)]
+    line = f"srun: error: Task launch for StepId=7.2 failed on node n2: {why}\n"
+    (tmp_path / "said").write_bytes(b"".join(said) + line.encode())
+    result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; exit 1"], nodes=2)
+    assert result.unlaunched == []
+
+
 def test_a_request_that_is_made_again_is_told_once(tmp_path: Path, attempt: Run) -> None:
     """By the nodes, and by Slurm when the whole job ends."""
     preempted = agent_protocol.report_line({"event": "preempted", "node": 0})

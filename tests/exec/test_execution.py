@@ -255,7 +255,7 @@ def test_a_node_that_is_not_reached_is_waited_for(
 
 @pytest.mark.parametrize(
     ("left", "expected"),
-    [(20.0, ("time_limit", Action.REQUEUE)), (900.0, ("ended", Action.STOP))],
+    [(-20.0, ("time_limit", Action.REQUEUE)), (30.0, ("ended", Action.STOP))],
 )
 def test_a_line_of_slurm_that_is_missing_at_the_time_limit(
     tmp_path: Path,

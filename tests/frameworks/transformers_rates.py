@@ -20,6 +20,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 import detslurm as det
 from detslurm.transformers import DetCallback, _callback
+from detslurm.transformers._loading import Loading
 
 FOLDER = Path(sys.argv[1])
 
@@ -34,6 +35,16 @@ class Net(nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         """The loss of a batch."""
         return {"loss": (self.layer(x).squeeze(-1) - labels).square().mean()}
+
+
+class Own(Optimizer):  # type: ignore[misc]
+    """One that loads in its own way."""
+
+    def __init__(self) -> None:
+        """Nothing of it is used."""
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Not torch's."""
 
 
 class Seen(TrainerCallback):  # type: ignore[misc]
@@ -91,6 +102,15 @@ def main() -> None:
         train(kind, 0.1, other=None, own=own, weight_decay=0.5)
         seen = train(f"{kind} 2", 0.01, other=kind, own=own, weight_decay=0.25, adam_beta1=0.8)
         found[kind] = [seen.moments, *seen.options]
+    one, other = Loading(), Loading()
+    one.close()
+    other.close()
+    mine = AdamW([torch.zeros(1, requires_grad=True)])
+    mine.load_state_dict(mine.state_dict())
+    Optimizer.load_state_dict = load
+    third = Loading()
+    mine.load_state_dict(mine.state_dict())  # of a script's own, without a schedule
+    found["end"] = [third.end(mine, SimpleNamespace(base_lrs=[1.0])), third.end(Own(), None)]
     found["restored"] = [Optimizer.load_state_dict is load]
     print(json.dumps(found))
 

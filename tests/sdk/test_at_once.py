@@ -83,6 +83,15 @@ def test_what_was_lost_can_be_killed(scene: Scene) -> None:
     assert scene.client.stored(1).kill() is False
 
 
+def test_what_was_lost_without_a_job_stays_as_it_is(scene: Scene) -> None:
+    """There is nothing to kill, and `activate` can still queue it again."""
+    lost(scene)
+    assert scene.client.stored(1).kill() is False
+    assert scene.client.experiment(1).state == "ERROR"
+    scene.client.experiment(1).activate()
+    assert scene.client.experiment(1).state == "ACTIVE"
+
+
 def test_a_deletion_that_an_activation_overtakes(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
