@@ -20,7 +20,8 @@ _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED, _FAILURE = 0, 1, 2, 3, 4, 5
 _SIZE = mmap.PAGESIZE
 # The agent gets Slurm's SIGTERM at the same moment as everybody else and raises the flag at once;
 # in seconds, where its node is crowded or has swapped it out.
-_DELAY, _LONGEST_DELAY = 0.5, 5.0
+# Twice, by a rank and by what passes its signals on, it is less than what launchers give a rank.
+_DELAY, _LONGEST_DELAY = 0.5, 2.0
 _made: set[Path] = set()  # by this process
 
 

@@ -15,6 +15,7 @@ from detslurm.exec.text_log import print_message
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import SlurmError
+from detslurm.slurm.command import is_transient
 from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_trial, fs
 from detslurm.store.records import Trials
 from detslurm.store.retry import LONG
@@ -154,6 +155,8 @@ class StaticTrialQueue:
             try:
                 job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
             except SlurmError as error:
+                if not is_transient(error.message):
+                    return False  # nor will it answer later
                 if written is None:
                     print_message(
                         f"is job {other['ref']} at trial {trial.id}? Asking again: {error}"
@@ -165,7 +168,7 @@ class StaticTrialQueue:
             time.sleep(pause)
             self._intents.refresh()
             if self._intents.cause is not None:
-                return False  # nothing is begun then
+                return True  # nothing is to be begun then
         # Nobody may come to answer: the trial must not wait for that.
         return _written(trial, run) != written
 

@@ -57,6 +57,8 @@ def load(experiment: ExperimentDir) -> Summary:
 
 def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Summary) -> None:
     """Write the summary where that saves later readers work; a failure does no harm."""
+    if view.state == "DELETED":
+        return  # of which only the facts are left
     rows = [row for row in view.trials if row.final or view.finished]
     stale = known.facts != view.facts or not known.final
     if not (stale if view.finished else len(rows) - cached >= WORTHWHILE):

@@ -156,15 +156,20 @@ class ExperimentBase:
         if owner := self._snapshot.directory.foreign_owner():
             raise LifecycleError(f"experiment {self.id} belongs to {owner}, who alone may do that")
 
-    def _unfinished_jobs(self, *, pending: bool = False) -> list[JobRef]:
-        """Its jobs in the queue; `pending`: those that wait there."""
+    @property
+    def _jobs_to_end(self) -> list[JobRef]:
+        """The newest jobs of trials that have not ended, or were lost with theirs."""
         from detslurm.sdk.experiments.activation import lost_trials
 
         one = self._snapshot
         if one.facts.searching:
-            return self._own(one.worker_jobs, pending=pending)
+            return one.worker_jobs
         known, trials = one.job_refs, (*one.unfinished, *lost_trials(one))
-        return self._own([known[trial] for trial in trials if trial in known], pending=pending)
+        return [known[trial] for trial in trials if trial in known]
+
+    def _unfinished_jobs(self, *, pending: bool = False) -> list[JobRef]:
+        """Its jobs in the queue; `pending`: those that wait there."""
+        return self._own(self._jobs_to_end, pending=pending)
 
     def _own(self, job_refs: Sequence[JobRef], *, pending: bool = False) -> list[JobRef]:
         """Those of these jobs that the queue has; not others that were given the same ids."""

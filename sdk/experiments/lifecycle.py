@@ -148,13 +148,13 @@ class Lifecycle(ExperimentBase):
 
     def _is_over(self) -> bool:
         """Whether it has ended by now, and has not gone on again, however long ago it was read."""
-        if not self.view.finished or self._snapshot.has_news:
+        # A script that goes on with a trial adds no fact.
+        if not self.view.finished or not self.managed or self._snapshot.has_news:
             self._read_again()
         return self.view.finished
 
     def _stop(self, intent: str, act: Callable[..., None]) -> bool:
-        # What was lost with its job comes back with it, if an administrator has it queued again.
-        if self.view.finished and self._is_over() and not self._unfinished_jobs():
+        if self.view.finished and self._is_over() and not self._may_come_back():
             return False
         try:
             self._intent(intent)
@@ -164,6 +164,16 @@ class Lifecycle(ExperimentBase):
             raise
         act(self._unfinished_jobs())
         return True
+
+    def _may_come_back(self) -> bool:
+        """Whether trials were lost whose jobs may be in the queue, by an administrator's doing."""
+        from detslurm.sdk.experiments.activation import lost_trials
+
+        if not lost_trials(self._snapshot):
+            return False
+        queue = self._queues.query((), queue_only=self._jobs_to_end)
+        jobs = self._snapshot.without_foreign_jobs(queue).jobs
+        return bool(queue.unreachable) or any(not job.final for job in jobs.values())
 
     def _refuse_when_over(self, what: str) -> None:
         if (self.view.finished and self._is_over()) or self.view.desired.stopping:

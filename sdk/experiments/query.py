@@ -50,5 +50,5 @@ class ExperimentQuery(NamedTuple):
 
 def _any(text: str, patterns: tuple[str, ...], path: str = "") -> bool:
     """Whether a pattern matches the text, or one with a slash the path."""
-    tried = ((p, path if path and "/" in p else text) for p in patterns)
+    tried = ((p, one) for p in patterns for one in ((text, path) if "/" in p else (text,)))
     return not patterns or any(one == p or fnmatch.fnmatchcase(one, p) for p, one in tried)

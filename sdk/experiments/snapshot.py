@@ -81,15 +81,21 @@ class ExperimentSnapshot:
     _view: ExperimentView | None = None
     _refined: dict[int, TrialRow] = field(default_factory=dict)  # as the view shows a search's
 
+    @property
+    def folder_of_jobs(self) -> str:
+        """Where its jobs work, by which they are known.
+
+        A store that was moved or copied has other paths than its records; a batch script of the
+        user's own works anywhere.
+        """
+        folder, own = self.facts.folder, self.directory.jobs
+        return str(own) if PurePath(folder).parts[-3:] == own.parts[-3:] else folder
+
     def without_foreign_jobs(self, queue: QueueSnapshot) -> QueueSnapshot:
         """Its own jobs only: a cluster whose job ids start over gives the same ids to others."""
         ids = self.worker_jobs if self.facts.searching else self.job_refs.values()
         seen = {job_ref: queue.jobs[job_ref] for job_ref in ids if job_ref in queue.jobs}
-        # A store that was moved or copied has other paths than its records; a batch script of the
-        # user's own works anywhere.
-        folder, own = self.facts.folder, self.directory.jobs
-        if PurePath(folder).parts[-3:] == own.parts[-3:]:
-            folder = str(own)
+        folder = self.folder_of_jobs
         self.foreign_jobs |= {job_ref for job_ref, job in seen.items() if job.is_foreign_to(folder)}
         if not self.foreign_jobs:
             return queue
@@ -190,7 +196,7 @@ class ExperimentSnapshot:
     @property
     def has_news(self) -> bool:
         """Whether a fact was added since its facts were read."""
-        return fs.exists(self.directory.log.name(self.facts.count + 1))
+        return fs.exists(self.directory.log.name(self.facts.count + 1), expected=True)
 
     @property
     def never_queued(self) -> bool:
@@ -450,8 +456,10 @@ def _without_live_runs(
             others[trial] = JobRef(status.job_ref.cluster, str(ref))
     if not others:
         return dict(dead)
-    found, folder = queues.query((), queue_only=others.values()).jobs, str(one.directory.jobs)
-    alive = {ref for ref, job in found.items() if not job.final and not job.is_foreign_to(folder)}
+    queue, folder = queues.query((), queue_only=others.values()), one.folder_of_jobs
+    if queue.unreachable:
+        return {trial: status for trial, status in dead.items() if trial not in others}
+    alive = {r for r, job in queue.jobs.items() if not job.final and not job.is_foreign_to(folder)}
     return {trial: status for trial, status in dead.items() if others.get(trial) not in alive}
 
 

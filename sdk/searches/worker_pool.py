@@ -49,7 +49,8 @@ class WorkerPool:
         # for which an event of then counts no more.
         events = workers.run_ended_events(log.state)
         state = log.commit(events) if events else log.catch_up()
-        self._gone |= jobs.keys() - workers.alive
+        # One that has taken a trial since is asked for once more, for its present token.
+        self._gone |= jobs.keys() - workers.alive - state.workers.keys()
         if count := workers.missing(state, facts.trials_at_once):
             self._queues.act(
                 _cluster(facts), f"submit {counted(count, 'worker')}", self._submit(count)

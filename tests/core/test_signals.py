@@ -102,7 +102,7 @@ class TestWhyASigtermCame:
         self, flag: PreemptFlag, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It may be swapped out; ended for that, the rank would lose what it has not saved."""
-        monkeypatch.setattr(_flag, "time", Clock(flag.request_preemption, at=4.0))
+        monkeypatch.setattr(_flag, "time", Clock(flag.request_preemption, at=1.5))
         assert flag.explains_signal()
 
     @pytest.mark.parametrize("failed", [False, True])
@@ -115,7 +115,7 @@ class TestWhyASigtermCame:
         clock = Clock()
         monkeypatch.setattr(_flag, "time", clock)
         assert not flag.explains_signal()
-        assert clock.now < (1 if failed else 6)
+        assert clock.now < (1 if failed else 2.5)
 
     def test_an_agent_that_is_gone_is_not_waited_for(
         self,

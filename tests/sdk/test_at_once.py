@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection
 
 import pytest
@@ -11,6 +12,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.store import fold_facts
 from tests.sdk.scenes import Queue, Scene
+from tests.store.clients import elsewhere
 
 
 class Slow(Queue):
@@ -28,6 +30,12 @@ def lost(scene: Scene) -> None:
     scene.run(scene.experiment(), checkpoint="kept")
     scene.queue.put("7", "NODE_FAIL")
     assert scene.client.experiment(1).state == "ERROR"
+
+
+@elsewhere
+def activated(scene: Scene) -> None:
+    """Experiment 1 goes on, by a command on another node."""
+    scene.client.experiment(1).activate()
 
 
 def test_a_second_job_does_not_end_the_run_of_the_first(scene: Scene) -> None:
@@ -49,7 +57,7 @@ def test_an_activation_is_seen_by_who_read_before_it(scene: Scene) -> None:
     """What was lost goes on: it is waited for, killed, and not deleted."""
     lost(scene)
     old, older, oldest = (scene.client.experiment(1) for _ in range(3))
-    old.activate()
+    activated(scene)
     scene.run(scene.store.experiment(1), ref="101")
     scene.queue.put("101", "RUNNING")
     with pytest.raises(LifecycleError, match="it is ACTIVE; kill it first"):
@@ -90,6 +98,43 @@ def test_what_was_lost_without_a_job_stays_as_it_is(scene: Scene) -> None:
     assert scene.client.experiment(1).state == "ERROR"
     scene.client.experiment(1).activate()
     assert scene.client.experiment(1).state == "ACTIVE"
+
+
+def test_what_was_lost_is_killed_by_the_record_where_slurm_is_silent(scene: Scene) -> None:
+    """Its job may have been queued again: then it reads the record when it begins."""
+    lost(scene)
+    scene.queue.down = True
+    assert scene.client.stored(1).kill() is True
+    assert fold_facts(scene.store.experiment(1)).desired.stopping == "kill"
+
+
+def test_a_script_that_goes_on_is_not_deleted(scene: Scene) -> None:
+    """It adds no fact to those that were read."""
+    experiment = scene.experiment(job=None, about={"managed": False})
+    trial = scene.run(experiment, end="completed")
+    old = scene.client.experiment(1)
+    assert old.state == "COMPLETED"
+    script = {"cluster": "none", "ref": "h:1", "nodes": ["h"]}
+    start = {"hparams": {}, "time": time.time(), "host": "n1", "resume": None}
+    trial.open_run({**start, "continues": True, "job": script})
+    with pytest.raises(LifecycleError, match="it is ACTIVE; kill it first"):
+        old.delete()
+
+
+def test_a_job_of_ones_own_script_that_runs_again(scene: Scene) -> None:
+    """An administrator has requeued it; the one that `activate` had queued found it, and is over.
+    It works where its user wants."""
+    experiment = scene.experiment(job=None, about={"managed": False})
+    folder = "/home/u/project"
+    for ref in ("7", "8"):
+        job = {"cluster": "slurm", "job_id": ref, "first_index": 0, "count": 1, "array": False}
+        experiment.append({"type": "submitted", "jobs": [job], "script": {"folder": folder}})
+        experiment.append({"type": "script", "folder": folder})
+    scene.run(experiment, ref="7")
+    scene.queue.put("7", "RUNNING", folder=folder)
+    scene.queue.put("8", "COMPLETED", folder=folder)
+    assert scene.client.experiment(1).state == "ACTIVE"
+    assert fold_facts(experiment).lost == {}
 
 
 def test_a_deletion_that_an_activation_overtakes(

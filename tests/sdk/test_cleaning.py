@@ -239,6 +239,15 @@ def test_a_deletion_that_broke_off_is_finished(scene: Scene) -> None:
     assert scene.client.gc() == Collected()
 
 
+def test_a_deleted_experiment_that_was_listed_is_done_with(scene: Scene) -> None:
+    """A list writes nothing into it, and nothing was interrupted."""
+    made = collecting.experiment(scene)
+    run(scene, made, 0, [("a", 1, None)])
+    scene.client.stored(made.id).delete()
+    list(scene.client.rows())
+    assert scene.client.gc() == Collected()
+
+
 @pytest.mark.parametrize("name", ["metrics.h5", "trials.json", "summary.json", "latest"])
 def test_what_came_late_to_a_deleted_experiment_goes(scene: Scene, name: str) -> None:
     """A runner that was killed while it compacted, or somebody who read it, has left that."""

@@ -102,6 +102,31 @@ def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
     assert staff.log.state.workers == {"101": 0}
 
 
+def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was known of it before tells nothing of the trial that it has by then."""
+    staff = Staff(scene)
+    staff.create(1)
+    assert staff.look() == [None]
+    answer = staff.queue.query
+
+    def query(job_ids: Collection[str]) -> dict[str, JobInfo]:
+        monkeypatch.undo()
+        other = EventLog(staff.experiment.search, Search.from_config(staff.experiment.config()))
+        other.catch_up()
+        other.commit([{"e": "work_requested", "worker": "101"}])
+        staff.queue.put("101", "NODE_FAIL")
+        return answer(job_ids)
+
+    monkeypatch.setattr(staff.queue, "query", query)
+    staff.look()
+    assert staff.log.state.workers == {"101": 0}
+    staff.look()
+    assert "101" not in staff.log.state.workers
+    assert staff.log.state.trials[0].lost == 1
+
+
 def test_the_controller_is_asked_rarely(scene: Scene) -> None:
     """Every ten seconds while trials wait, once a minute otherwise, never with nothing to do."""
     staff = Staff(scene)
