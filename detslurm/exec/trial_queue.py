@@ -15,7 +15,6 @@ from detslurm.exec.text_log import print_message
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import SlurmError
-from detslurm.slurm.command import is_transient
 from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_trial, fs
 from detslurm.store.records import Trials
 from detslurm.store.retry import LONG
@@ -155,8 +154,6 @@ class StaticTrialQueue:
             try:
                 job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
             except SlurmError as error:
-                if not is_transient(error.message):
-                    return False  # nor will it answer later
                 if written is None:
                     print_message(
                         f"is job {other['ref']} at trial {trial.id}? Asking again: {error}"

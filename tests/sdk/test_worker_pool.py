@@ -81,6 +81,13 @@ def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
     assert staff.log.state.trials[0].lost == 1
 
 
+def take_trial(staff: Staff, worker: str) -> None:
+    """A worker on another node takes the next trial, unseen by the pool's own log."""
+    other = EventLog(staff.experiment.search, Search.from_config(staff.experiment.config()))
+    other.catch_up()
+    other.commit([{"e": "work_requested", "worker": worker}])
+
+
 def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,9 +99,7 @@ def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
 
     def query(job_ids: Collection[str]) -> dict[str, JobInfo]:
         found = answer(job_ids)
-        other = EventLog(staff.experiment.search, Search.from_config(staff.experiment.config()))
-        other.catch_up()
-        other.commit([{"e": "work_requested", "worker": "101"}])
+        take_trial(staff, "101")
         return found
 
     monkeypatch.setattr(staff.queue, "query", query)
@@ -113,9 +118,7 @@ def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
 
     def query(job_ids: Collection[str]) -> dict[str, JobInfo]:
         monkeypatch.undo()
-        other = EventLog(staff.experiment.search, Search.from_config(staff.experiment.config()))
-        other.catch_up()
-        other.commit([{"e": "work_requested", "worker": "101"}])
+        take_trial(staff, "101")
         staff.queue.put("101", "NODE_FAIL")
         return answer(job_ids)
 
