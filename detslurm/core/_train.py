@@ -147,7 +147,7 @@ class TrainContext:
     ) -> None:
         if "." in group:
             raise ValueError(f"the metrics group {group!r} must not contain a dot")
-        if isinstance(steps, bool) or not isinstance(steps, int):
+        if type(steps) is not int:
             steps = _as_int(steps)
         values = plain(metrics)
         if group == "validation":
