@@ -148,6 +148,12 @@ class PreemptFlag:
     def stop(self) -> bool:
         return self._page[_STOP] != 0
 
+    @property
+    def is_to_leave(self) -> bool:
+        """Whether there is a preemption, or the search's order to stop."""
+        page = self._page
+        return page[_PREEMPT] != 0 or page[_STOP] != 0
+
     def request_stop(self) -> None:
         self._set(_STOP)
 

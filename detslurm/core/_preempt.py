@@ -41,7 +41,8 @@ class PreemptContext:
     ) -> None:
         self._dist = dist
         self._flag = flag
-        self._mode = preempt_mode
+        self._is_refused = preempt_mode is PreemptMode.ChiefOnly and dist.rank != 0
+        self._asks_chief = preempt_mode is PreemptMode.WorkersAskChief and dist.size > 1
         self._started = self._preempted = self._acknowledged = False
 
     def start(self) -> PreemptContext:
@@ -84,7 +85,7 @@ class PreemptContext:
                 "should_preempt() was called before PreemptContext.start(): enter the `with` block"
                 " of core.init(), or call start() on what core.init() gave"
             )
-        if self._mode is PreemptMode.ChiefOnly and self._dist.rank != 0:
+        if self._is_refused:
             raise RuntimeError(
                 "this preempt_mode is ChiefOnly, but should_preempt() was called from non-chief "
                 f"worker of rank={self._dist.rank}"
@@ -98,8 +99,8 @@ class PreemptContext:
 
     def _read_flag(self) -> bool:
         flag = self._flag
-        seen = flag is not None and (flag.preempt or flag.stop)
-        if self._mode is PreemptMode.WorkersAskChief and self._dist.size > 1:
+        seen = flag is not None and flag.is_to_leave
+        if self._asks_chief:
             return bool(self._dist.broadcast(seen))
         return seen
 

@@ -17,10 +17,15 @@ Partial = dict[str, tuple[float, int] | None]
 
 
 class MetricsWindow:
-    """The metrics of every batch since the last report; tensors on a device wait there."""
+    """The metrics of every batch since the last report; tensors on a device wait there.
+
+    Between two batches little of Python is in the processor's caches, and numpy is not: the first
+    call of it takes as long as all the rest of `add`. So arrays are made at the report.
+    """
 
     def __init__(self) -> None:
         self._batches: list[dict[str, Any]] = []
+        self._numbers: list[tuple[dict[str, Any], str, int]] = []  # with their numbers of axes
 
     def add(self, result: Any) -> None:
         """Take what `train_batch()` returned. Raises `TypeError` for anything but metrics."""
@@ -31,13 +36,23 @@ class MetricsWindow:
                 "train_batch() must return a dict of metrics, or a tensor that is the loss, not"
                 f" {type(result).__name__}"
             )
-        self._batches.append({name: kept(value) for name, value in result.items()})
+        batch = {}
+        for name, value in result.items():
+            if isinstance(value, torch.Tensor) and value.is_cpu and value.numel() == 1:
+                batch[name] = value.item()
+                self._numbers.append((batch, name, value.dim()))
+            else:
+                batch[name] = kept(value)
+        self._batches.append(batch)
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def batches(self) -> list[dict[str, Any]]:
         """The metrics by batch; tensors have become arrays."""
+        for batch, name, axes in self._numbers:
+            batch[name] = np.array(batch[name], ndmin=axes)
+        self._numbers.clear()
         waiting: dict[Any, list[tuple[dict[str, Any], str]]] = {}
         for batch in self._batches:
             for name, value in batch.items():

@@ -269,26 +269,24 @@ def data_length(data: Any) -> int:
         ValueError: If there is no tensor or array in it.
         TypeError: If it is of another type.
     """
-    if isinstance(data, _ARRAYS):
-        return len(data)
-    if not isinstance(data, _COLLECTIONS):
-        raise TypeError(
-            f"Data of incorrect type: {type(data).__name__}. A batch is a tensor, an array, or a"
-            " dict, list or tuple of them; for others override get_batch_length()."
-        )
-    first = _first_tensor(data)
-    if first is None:
+    first = _first_array(data)
+    if first is not None:
+        return len(first)
+    if isinstance(data, _COLLECTIONS):
         raise ValueError("there is no tensor or array in this batch: override get_batch_length()")
-    return len(first)
+    raise TypeError(
+        f"Data of incorrect type: {type(data).__name__}. A batch is a tensor, an array, or a"
+        " dict, list or tuple of them; for others override get_batch_length()."
+    )
 
 
-def _first_tensor(batch: Any) -> Any:
+def _first_array(batch: Any) -> Any:
     if isinstance(batch, _ARRAYS):
         return batch
     if not isinstance(batch, _COLLECTIONS):
         return None
-    for part in batch if isinstance(batch, list | tuple) else batch.values():
-        if (found := _first_tensor(part)) is not None:
+    for part in batch if isinstance(batch, (list, tuple)) else batch.values():
+        if (found := _first_array(part)) is not None:
             return found
     return None
 

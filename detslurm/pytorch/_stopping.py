@@ -35,19 +35,20 @@ class Stopper:
         self, dist: DistributedContext, preempt: PreemptContext, requested: Callable[[], bool]
     ) -> None:
         self._dist, self._preempt, self._requested = dist, preempt, requested
+        self._alone = dist.size == 1
         self._next = 0
         self._last: tuple[float, int] | None = None  # a run may begin at any batch
         self._preempted = False
 
     def after_batch(self, batches: int) -> Stop:
         """Whether to leave after this number of batches; ranks may find out a few batches later."""
-        if self._dist.size == 1:
+        if self._alone:
             return self._seen()
         return self.agreed(batches) if batches >= self._next else Stop.NO
 
     def agreed(self, batches: int, requested_on_any_rank: bool = False) -> Stop:
         """Whether to leave, the same on all ranks, which must all call."""
-        if self._dist.size == 1:
+        if self._alone:
             return self._seen()
         seen = self._seen() if self._dist.rank == 0 else Stop.NO
         if seen is Stop.NO and requested_on_any_rank:
