@@ -9,14 +9,14 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from detslurm import _start
+from detslurm import _cached_modules
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    modules = _start.CommandModules()
+    modules = _cached_modules.CommandModules()
     from detslurm import cli
 
     status = cli.main()

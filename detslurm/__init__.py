@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from detslurm import _env
 
 if _env.EXPERIMENT_DIR in os.environ:  # before the other imports, which it is for
-    from detslurm import _start
+    from detslurm import _cached_modules
 
-    _start.share(os.environ[_env.EXPERIMENT_DIR])
+    _cached_modules.share(os.environ[_env.EXPERIMENT_DIR])
 
 from detslurm._errors import InvalidHP
 

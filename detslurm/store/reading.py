@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from detslurm._states import UNKNOWN
-from detslurm.store import fs
+from detslurm.store import fs, log_lines
 from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import unframe_all
-from detslurm.store.log_lines import line_facts, line_rows
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import (
@@ -70,7 +69,7 @@ class PartialLog(msgspec.Struct):
         return torn
 
     def _take(self, name: str, offset: int, line: bytes) -> None:
-        found = line_facts(line)
+        found = log_lines.line_facts(line)
         self.steps.extend(found.steps)
         self.records += found.records
         self.time = found.time or self.time
@@ -215,7 +214,7 @@ def rows_by_line(
     """As `run_rows`, a line of the log at a time: who keeps no rows reads in half the time."""
     for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
         with suppress(CorruptRecord):  # `run_facts` reports what is broken
-            yield line_rows(line, run, group)
+            yield log_lines.line_rows(line, run, group)
 
 
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:

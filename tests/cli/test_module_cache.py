@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from detslurm import _start
+from detslurm import _cached_modules
 from tests.docs.pages import REPOSITORY
 
 MAPPED = {"detslurm": "detslurm", "launchers": "detslurm/launch"}
@@ -139,7 +139,7 @@ def test_a_cache_that_is_broken_is_written_again(
     change(site.cache)
     assert site.run(*HELP) == before
     assert site.cache.stat().st_size == size
-    found = _start.open_cache(str(site.cache))
+    found = _cached_modules.open_cache(str(site.cache))
     assert found is not None
     found.close()
 

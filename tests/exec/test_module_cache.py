@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.experiments import submitted
-from detslurm import _start
+from detslurm import _cached_modules, _start
 from detslurm._module_cache import is_editable
 
 TALKS = (
@@ -21,6 +21,7 @@ TALKS = (
 
 
 TRUE = "['true']"
+FINDER = marshal.dumps(compile(Path(_cached_modules.__file__).read_text(), "finder", "exec"))
 
 
 class Site:
@@ -40,15 +41,16 @@ class Site:
         for name in sources:
             path = self.installed / f"{name}.py"
             texts[path] = path.read_text()
-        modules: dict[str, _start.Entry] = {}
+        modules: dict[str, _cached_modules.Entry] = {}
         code = b""
         for path, text in texts.items():
             own = marshal.dumps(compile(text, str(path), "exec"))
             modules[path.stem] = (str(path), None, (len(code), len(own)))
             code += own
-        stamps = [_start.stamp(origin) for origin, _, _ in modules.values()]
+        stamps = [_cached_modules.stamp(origin) for origin, _, _ in modules.values()]
         starts = {"hello": len(code)} if at_start else {}
-        self.cache.write_bytes(_start.written(version, stamps[:1], stamps, modules, code, starts))
+        index = stamps[:1], stamps, modules, starts
+        self.cache.write_bytes(_start.written(version, FINDER, index, code))
         self.cache.chmod(0o600)
 
     def start(self) -> str:
@@ -83,6 +85,40 @@ def test_a_source_that_was_changed_is_not_taken_from_the_cache(site: Site) -> No
     assert site.start() == "changed"
 
 
+LAZY = """
+import sys, time
+sys.runs += 1
+sys.begun.set()
+assert sys.asked.wait(100)
+time.sleep(0.1)
+dedent = "dedented"
+"""
+ASKS = """
+import sys, textwrap, threading
+sys.runs, sys.begun, sys.asked = 0, threading.Event(), threading.Event()
+def main(words):
+    assert sys.runs == 0
+    found = []
+    first = threading.Thread(target=lambda: found.append(textwrap.dedent))
+    first.start()
+    assert sys.begun.wait(100)
+    sys.asked.set()
+    found.append(textwrap.dedent)
+    first.join()
+    assert sys.runs == 1 and found == 2 * ["dedented"], (sys.runs, found)
+    assert type(textwrap) is type(sys), type(textwrap)
+    print("asked", *words)
+"""
+
+
+def test_what_is_hardly_ever_used_runs_when_it_is_asked_for(site: Site) -> None:
+    """By one thread; another that asks meanwhile waits, and does not find half a module."""
+    site.source.write_text(ASKS)
+    (site.installed / "textwrap.py").write_text(LAZY)
+    site.write(sys.version, "hello", "textwrap")
+    assert site.start() == "asked"
+
+
 def test_installed_files_are_not_looked_at_one_by_one() -> None:
     """An upgrade replaces all of a distribution, and the first of them tells."""
     assert not is_editable("/env/lib/python3.11/site-packages/msgspec/__init__.py")
@@ -114,10 +150,11 @@ def test_code_of_another_user_is_not_run(site: Site) -> None:
     assert site.start() == "installed"
 
 
-def write_older(path: Path, cache: _start.Cache) -> None:
+def write_older(path: Path, cache: _cached_modules.Cache) -> None:
     """As it would be of the version before."""
     older = [(cache.distributions[0][0], 1, 1), *cache.distributions[1:]]
-    path.write_bytes(_start.written(sys.version, older, cache.editable, cache.modules, b"", {}))
+    index = older, cache.editable, cache.modules, dict[str, int]()
+    path.write_bytes(_start.written(sys.version, FINDER, index, b""))
 
 
 def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,12 +168,12 @@ def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert before.st_mode & 0o777 == 0o600
     submitted(tmp_path / "second", root, TRUE)
     assert cache.stat().st_ino == before.st_ino
-    found = _start.open_cache(str(cache))
+    found = _cached_modules.open_cache(str(cache))
     assert found is not None
     write_older(cache, found)
     (tmp_path / "third").mkdir()
     submitted(tmp_path / "third", root, TRUE)
-    again = _start.open_cache(str(cache))
+    again = _cached_modules.open_cache(str(cache))
     assert again is not None and again.distributions == found.distributions
     found.close()
     again.close()
@@ -176,6 +213,7 @@ assert queue.__file__ == os.path.join(sys.path[0], "queue.py"), queue.__file__
 
 def loaders(names):
     found = [type(sys.modules[name].__spec__.loader).__name__ for name in names]
+    found = ["_CachedLoader" if name == "_LazyLoader" else name for name in found]
     assert len(set(found)) == 1, list(zip(names, found))
     return found[0]
 
@@ -186,7 +224,8 @@ def child(names):
 if __name__ == "__main__":
     import detslurm.launch, detslurm.pytorch.samplers, multiprocessing
     names = [name for name in sys.modules if name.startswith("detslurm.")]
-    names = [name for name in names if name not in ("detslurm._env", "detslurm._start")]
+    before = [f"detslurm.{name}" for name in ("_cached_modules", "_env", "_start")]
+    names = [name for name in names if name not in before]
     print("parent", loaders(names))
     names = ["detslurm.core"]
     multiprocessing.get_context("spawn").Process(target=child, args=(names,)).start()
@@ -232,7 +271,7 @@ def test_a_users_program_runs_without_a_cache_that_fits(
     elif change == "torn":
         cache.write_bytes(whole[: len(whole) // 100])
     else:
-        found = _start.open_cache(str(cache))
+        found = _cached_modules.open_cache(str(cache))
         assert found is not None
         write_older(cache, found)
         found.close()
