@@ -24,6 +24,11 @@ def brief(number: float) -> str:
         return str(number)
 
 
+def amount(number: float, digits: int = 4) -> str:
+    """What something costs, in so many digits or as a whole number: 0.2667, 23,040."""
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.{digits}g}"
+
+
 def human_size(size: float) -> str:
     """A number of bytes, in units of 1024: 12.1 KiB."""
     import humanize

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from detslurm._quantities import amount
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
 from detslurm.slurm import Cluster, SlurmError
@@ -125,7 +126,9 @@ class Meter:
         while (budget := self._slot_seconds) is not None and used >= budget:
             if intents.cause is not None:
                 return
-            reason = f"its budget is used ({used / 3600:.4g} of {budget / 3600:g} slot-hours)"
+            reason = (
+                f"its budget is used ({amount(used / 3600)} of {amount(budget / 3600)} slot-hours)"
+            )
             if intents.experiment.append_next(
                 Intent(intent="pause", reason=reason), intents.facts.count
             ):

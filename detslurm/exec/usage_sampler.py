@@ -21,9 +21,10 @@ INTERVAL = 15.0
 _KEPT = 240  # while the code saves at the end, nobody takes them
 
 Sample = dict[str, Any]
-"""`seconds` since the sample before; `cpu`: CPU seconds in them; `resident`: bytes; `stopped`: how
-many processes are; `starved`: how many others have kept from the CPUs; `gpus`: for each of the
-run's GPUs its `percent` and `memory` in bytes."""
+"""`seconds` since the sample before; `cpu`: CPU seconds in them; `hidden`: more of them, which the
+sum does not show while it catches up; `resident`: bytes; `stopped`: how many processes are;
+`starved`: how many others have kept from the CPUs; `gpus`: for each of the run's GPUs its `percent`
+and `memory` in bytes."""
 
 
 class UsageSampler:
@@ -35,7 +36,7 @@ class UsageSampler:
         self._processes, self._gpus, self._interval = processes, gpus, interval
         self._samples: deque[Sample] = deque(maxlen=_KEPT)
         self._nvml: Nvml | None = None
-        self._then, self._seconds = time.monotonic(), 0.0
+        self._then, self._seconds, self._seen = time.monotonic(), 0.0, 0.0
         self._over = threading.Event()
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
@@ -87,7 +88,10 @@ class UsageSampler:
         sample = {"seconds": round(now - self._then, 3)}
         # A child that nobody waited for takes its seconds with it: the sum must not run backwards.
         sample["cpu"] = round(max(seconds - self._seconds, 0.0), 2)
-        self._then, self._seconds = now, max(seconds, self._seconds)
+        # What the others use until the sum is reached again is work all the same.
+        if (hidden := round(seconds - self._seen - sample["cpu"], 2)) > 0:
+            sample["hidden"] = hidden
+        self._then, self._seconds, self._seen = now, max(seconds, self._seconds), seconds
         return sample
 
     def _gpu(self, name: str, used: Used) -> dict[str, int]:

@@ -50,6 +50,39 @@ def first_elements(arrays: Sequence[JobArray], count: int) -> tuple[JobArray, ..
     return tuple(one for one in kept if one.count > 0)
 
 
+def turns(counts: Sequence[int], at_once: int | None) -> list[tuple[int | None, int | None]]:
+    """Of arrays of so many elements, which share what may run at once: the throttle of each, and
+    the number of the array that must end before it starts.
+
+    Shares are in proportion; those that are too small for one of their own wait for each other.
+    """
+    whole = sum(counts)
+    if at_once is None or whole <= at_once:
+        return [(None, None)] * len(counts)
+    shares = [at_once * count // whole for count in counts]
+    left = at_once - sum(shares)  # at least 1 where a share was rounded down to 0
+    small = [number for number, share in enumerate(shares) if not share]
+    if not small:
+        shares[shares.index(max(shares))] += left
+    after = dict(zip(small[left:], small, strict=False))
+    return [
+        (max(share, 1) if max(share, 1) < count else None, after.get(number))
+        for number, (share, count) in enumerate(zip(shares, counts, strict=True))
+    ]
+
+
+def dealt(total: int, counts: Sequence[int]) -> list[int]:
+    """How many elements of each of several arrays may run at once, where they share `total`: what
+    small arrays can't use goes to larger ones. Each has one at least, for 0 would be no limit."""
+    shares, left = [1] * len(counts), total
+    smallest_first = sorted(range(len(counts)), key=counts.__getitem__)
+    for done, number in enumerate(smallest_first, 1):
+        even = left // (len(counts) - done + 1)
+        shares[number] = max(even if done == len(counts) else min(counts[number], even), 1)
+        left -= shares[number]
+    return shares
+
+
 def _share(total: int, parts: int, number: int) -> int:
     """What part `number` gets when total is dealt out evenly."""
     return total // parts + (number < total % parts)

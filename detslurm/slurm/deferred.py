@@ -204,8 +204,10 @@ def _room(log: FactsDir, facts: Facts, cluster: Cluster, reason: WhyDeferred) ->
 
 
 def _largest_array(cluster: Cluster) -> int:
+    """In elements; where a site has no arrays, a single job."""
     limits = cluster.limits()
-    return min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
+    largest = min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
+    return max(largest, 1)
 
 
 def _next(facts: Facts, most: int) -> range:

@@ -32,6 +32,16 @@ def parse_job_records(text: str) -> list[dict[str, str]]:
     return records
 
 
+def memory_option(printed: str) -> str:
+    """A size of memory as options of sbatch take it, which refuse the halves that Slurm prints:
+    1536M of 1.50G."""
+    match = re.fullmatch(r"(\d+\.\d+)([MGTP])", printed)
+    return f"{float(match[1]) * 1024:.0f}{_SMALLER[match[2]]}" if match else printed
+
+
+_SMALLER = {"M": "K", "G": "M", "T": "G", "P": "T"}
+
+
 def _fields(line: str) -> dict[str, str]:
     free = _FREE.search(line)
     if free is None:

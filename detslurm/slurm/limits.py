@@ -14,7 +14,8 @@ from detslurm.slurm.queue import parse_duration
 _CONFIG = ["scontrol", "show", "config"]
 _PARTITIONS = ["scontrol", "--oneliner", "--all", "show", "partition"]
 # Partition, CPUs and generic resources of its kinds of node: a few lines even on a large machine.
-_SINFO = ["sinfo", "--noheader", "--all", "--format=%R|%c|%G"]
+# Without --noconvert 1024 CPUs are 1K.
+_SINFO = ["sinfo", "--noheader", "--noconvert", "--all", "--format=%R|%c|%G"]
 
 
 def ask_limits() -> ClusterLimits:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from detslurm.slurm.hostlist import expand_hostlist
-from detslurm.slurm.job_record import parse_job_records
+from detslurm.slurm.job_record import memory_option, parse_job_records
 from detslurm.slurm.limits import parse_record
 from detslurm.slurm.pending_details import (
     License,
@@ -69,7 +69,7 @@ def _options(job: Mapping[str, str]) -> Iterable[str]:
             value = _gpus_only(value, typed="gpu:" if option == "gres" else "")
             if not value:
                 continue
-        yield f"--{option}={value}"
+        yield f"--{option}={memory_option(value) if option.startswith('mem') else value}"
     if job.get("OverSubscribe") == "NO":
         yield "--exclusive"
 

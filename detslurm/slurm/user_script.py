@@ -16,7 +16,7 @@ from typing import Any
 from detslurm import _env
 from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.job_record import parse_job_records
+from detslurm.slurm.job_record import memory_option, parse_job_records
 from detslurm.slurm.script_arguments import arguments
 
 SCRIPT = "batch.sh"
@@ -38,6 +38,7 @@ _OPTIONS = {
     "Licenses": "--licenses",
     "WorkDir": "--chdir",
 }
+_MEMORY = ("--mem", "--mem-per-cpu")
 # Fields of generic resources, as options: all but the first take GPUs alone.
 _TRES = {
     "TresPerNode": "--gres",
@@ -85,7 +86,7 @@ def options_of(record: Mapping[str, str]) -> list[str]:
     gpus = _generic_resources(record)
     implied = {name for tres, name in _IMPLIED if tres in gpus}
     options = [
-        f"{option}={record[name]}"
+        f"{option}={memory_option(record[name]) if option in _MEMORY else record[name]}"
         for name, option in _OPTIONS.items()
         if record.get(name, "") not in _UNSAID and name not in implied
     ]

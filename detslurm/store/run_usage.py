@@ -170,7 +170,8 @@ def is_idle(sample: Mapping[str, Any], slots: float) -> bool | None:
     """Whether a node with so many slots did nothing at all; None where that can't be known."""
     if (cpu := sample.get("cpu")) is None:
         return None
-    if cpu >= min(_IDLE_CPUS * max(slots, 1), _MOST_IDLE_CPUS) * sample["seconds"]:
+    most = min(_IDLE_CPUS * max(slots, 1), _MOST_IDLE_CPUS) * sample["seconds"]
+    if cpu + sample.get("hidden", 0.0) >= most:
         return False
     percents = [gpu.get("percent") for gpu in sample.get("gpus") or ()]
     if any(percents):

@@ -79,8 +79,13 @@ class Spending:
         return True
 
     def _take(self, number: int) -> None:
-        fact = self._log.read(number, expected=True) or {}
-        self._count, self._total = number, max(self._total, float(fact.get("total") or 0.0))
+        """Know the total of the last fact that can be read, up to this one."""
+        for known in range(number, self._count, -1):
+            fact = self._log.read(known, expected=True) or {}
+            if "total" in fact:
+                self._total = max(self._total, float(fact["total"]))
+                break
+        self._count = number
 
 
 def last_number(known: int, exists: Callable[[int], bool]) -> int:

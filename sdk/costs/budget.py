@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from detslurm._quantities import amount
 from detslurm._states import LOST
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -46,8 +47,8 @@ class Budget:
 
     def __str__(self) -> str:
         if self.used is None:
-            return f"{self.slot_hours:g} slot-hours (what is used can't be read)"
-        return f"used {self.used:.4g} of {self.slot_hours:g} slot-hours"
+            return f"{amount(self.slot_hours)} slot-hours (what is used can't be read)"
+        return f"used {amount(self.used)} of {amount(self.slot_hours)} slot-hours"
 
 
 def check(one: ExperimentSnapshot, slot_hours: object) -> None:
@@ -66,18 +67,19 @@ def open_account(one: ExperimentSnapshot) -> None:
         return
     spending, used = Spending(one.directory), 0.0
     for trial in one.trials:
-        used += run_seconds(one.read_trial(trial).runs, time.time())
+        view = one.read_trial(trial)
+        used += run_seconds(view.runs, time.time() if view.state == "RUNNING" else None)
     spending.raise_to(used * (one.view.slots or 0), time=time.time())
 
 
-def run_seconds(runs: Iterable[RunView], now: float) -> float:
-    """The time of some runs, those that go on up to `now`.
+def run_seconds(runs: Iterable[RunView], now: float | None) -> float:
+    """The time of some runs, of one that goes on up to `now`; None if none goes on.
 
     A run that was lost counts for nothing: nobody knows when it ended.
     """
-    times = (
-        (run.ended or now) - run.started
-        for run in runs
-        if run.started is not None and run.outcome != LOST
+    ends = ((run, run.ended or now) for run in runs if run.outcome != LOST)
+    return sum(
+        max(end - run.started, 0.0)
+        for run, end in ends
+        if end is not None and run.started is not None
     )
-    return sum(max(seconds, 0.0) for seconds in times)

@@ -135,7 +135,7 @@ def load_from(
     """The slots of a partition, by its nodes and its queue.
 
     Args:
-        partition: Its name.
+        partition: Its name; several with commas, of which a job starts in any.
         slot_type: What a slot is: "cpu", or else a GPU.
         nodes: All nodes of the cluster.
         queue: The jobs of the partition.
@@ -143,7 +143,8 @@ def load_from(
     Returns:
         Its load. Jobs that are held or wait for others are not ahead of anybody.
     """
-    here = [node for node in nodes if partition in node.partitions and node.available]
+    names = set(partition.split(","))
+    here = [node for node in nodes if not names.isdisjoint(node.partitions) and node.available]
     total = [node.cpus if slot_type == "cpu" else node.gpus for node in here]
     used = [node.cpus_used if slot_type == "cpu" else node.gpus_used for node in here]
     ready = (job for job in queue if job.waiting and not job.held and not job.dependency)

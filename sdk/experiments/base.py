@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from detslurm.sdk.enums import ExperimentState
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, attach_job_status, read
-from detslurm.sdk.jobs.status import JobRef
+from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
 from detslurm.store import ExperimentFacts, ExperimentRow, ExperimentView, fold_facts
 from detslurm.store.records import Environment, Intent, Set
 
@@ -173,14 +173,19 @@ class ExperimentBase:
 
     def _own(self, job_refs: Sequence[JobRef], *, pending: bool = False) -> list[JobRef]:
         """Those of these jobs that the queue has; not others that were given the same ids."""
-        queue = self._queues.query((), queue_only=job_refs)
+        queue = self._queue_of(job_refs)
         for name in sorted(queue.unreachable):
             self._queues.warn(f"{name}'s queue is as it was; runners read the store every minute")
+        return [ref for ref, job in queue.jobs.items() if job.waiting or not pending]
+
+    def _queue_of(self, job_refs: Sequence[JobRef]) -> QueueSnapshot:
+        """What the queue knows of these jobs, of those that are not over."""
+        queue = self._queues.query((), queue_only=job_refs)
         own = self._snapshot.without_foreign_jobs(queue).jobs
         for job_ref in sorted(queue.jobs.keys() - own.keys()):
             self._queues.warn(
                 f"job {job_ref.ref} is left alone: it is another job, to which {job_ref.cluster} "
                 f"gave the same id; it works in {queue.jobs[job_ref].folder}"
             )
-        found = [ref for ref in job_refs if ref in own and not own[ref].final]
-        return [ref for ref in found if own[ref].waiting] if pending else found
+        found = {ref: own[ref] for ref in job_refs if ref in own and not own[ref].final}
+        return queue._replace(jobs=found)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import Cluster
-from detslurm.slurm.arrays import JobArray, plan_arrays
+from detslurm.slurm.arrays import JobArray, plan_arrays, turns
 from detslurm.slurm.deferred import send, settle, submit_as_many
 from detslurm.slurm.resubmit import (
     COMMAND_PATIENCE,
@@ -39,15 +39,33 @@ def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
 
 
 def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> list[str]:
-    """Queue new jobs for these trials; returns the job ids. Raises SlurmError, NeverSubmitted."""
+    """Queue new jobs for these trials, which together run no more at once than is allowed; returns
+    the job ids. Raises SlurmError, NeverSubmitted."""
     facts = list(experiment.facts())
     folded = ExperimentFacts().fold(facts)
     origin = folded.origin  # a replacement is run by the job of what it replaces
     share = next((job.each for job in folded.jobs), 1)
+    parts = [
+        part
+        for trials in contiguous_ranges(origin.get(index, index) for index in indices)
+        for piece, each in _pieces(trials, share)
+        for part in _parts(piece, each, cluster)
+    ]
     job_ids: list[str] = []
-    for trials in contiguous_ranges(origin.get(index, index) for index in indices):
-        for piece, each in _pieces(trials, share):
-            job_ids += _queue(experiment, facts, piece, each, cluster)
+    in_turn = turns([part.elements for part in parts], throttle(experiment, folded))
+    for part, (most, after) in zip(parts, in_turn, strict=True):
+        request = successor_request(
+            facts,
+            experiment,
+            part.first,
+            each=part.each,
+            after=job_ids[after] if after is not None else None,
+        )
+        if part.elements > 1:
+            request = request.with_changes(count=part.elements, throttle=most)
+        job_ids.append(cluster.submit(request))
+        fact = submitted_fact(cluster.name, job_ids[-1], part.first, request, each=part.each)
+        experiment.append(fact)
     return job_ids
 
 
@@ -61,40 +79,25 @@ def _pieces(trials: range, each: int) -> Iterator[tuple[range, int]]:
         yield range(whole.stop, trials.stop), rest
 
 
-def _queue(
-    experiment: ExperimentDir,
-    facts: Sequence[Mapping[str, Any]],
-    trials: range,
-    each: int,
-    cluster: Cluster,
-) -> list[str]:
+class _Part(NamedTuple):
+    """One job or array: the index of its first trial, its elements, the trials of each."""
+
+    first: int
+    elements: int
+    each: int
+
+
+def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[_Part]:
     """The jobs for consecutive trials: one, or as few arrays as the cluster accepts."""
     count = len(trials) // each
     arrays: Sequence[JobArray] = (JobArray(0, 1),)
     if count > 1:
         limits = cluster.limits()
         arrays = plan_arrays(
-            count,
-            max_array_size=limits.max_array_size,
-            max_array_tasks=limits.max_array_tasks,
-            throttle=throttle(experiment, ExperimentFacts().fold(facts)),
+            count, max_array_size=limits.max_array_size, max_array_tasks=limits.max_array_tasks
         )
-    job_ids: list[str] = []
     for array in arrays:
-        start = trials.start + array.first * each
-        request = successor_request(
-            facts,
-            experiment,
-            start,
-            each=each,
-            after=job_ids[array.after] if array.after is not None else None,
-        ).with_changes(
-            count=array.count if array.count > 1 else None,
-            throttle=array.throttle if array.count > 1 else None,
-        )
-        job_ids.append(cluster.submit(request))
-        experiment.append(submitted_fact(cluster.name, job_ids[-1], start, request, each=each))
-    return job_ids
+        yield _Part(trials.start + array.first * each, array.count, each)
 
 
 def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> str:

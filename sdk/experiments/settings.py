@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from detslurm.sdk import settings
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase
+from detslurm.sdk.jobs.status import JobRef
 from detslurm.slurm.priority import FIRST, LAST, nice_of, priority_of_weight
 from detslurm.store import ExperimentFacts, fold_facts
+
+if TYPE_CHECKING:
+    from detslurm.slurm import JobInfo
+
+
+_REQUESTED = {"resource_pool": "partition", "qos": "qos"}
 
 
 class Settings(ExperimentBase):
@@ -128,8 +136,7 @@ class Settings(ExperimentBase):
         self._set("max_slots", max_slots)
         directory = self._snapshot.directory
         at_once = throttle(directory, fold_facts(directory))
-        arrays = [p for p in self._unfinished_jobs() if "_" in p.ref]
-        self._queues.change(arrays, ArrayTaskThrottle=at_once or 0)
+        self._throttle(at_once)
 
     def set_budget(self, slot_hours: float | None) -> None:
         """Limit the slot-hours that the experiment's runs may use, all together.
@@ -168,7 +175,7 @@ class Settings(ExperimentBase):
         if not FIRST <= settings.whole("priority", priority) <= LAST:
             raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
         self._set("priority", priority)
-        self._queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
+        self._queues.change(self._queued(), Nice=nice_of(priority))
 
     def set_weight(self, weight: float) -> None:
         """Change the order among the user's own jobs by a fair share's weight; replaces a priority.
@@ -188,7 +195,7 @@ class Settings(ExperimentBase):
         except ValueError as error:
             raise LifecycleError(str(error)) from None
         self._set("weight", weight)
-        self._queues.change(self._unfinished_jobs(), Nice=nice_of(priority))
+        self._queues.change(self._queued(), Nice=nice_of(priority))
 
     def set_resource_pool(self, resource_pool: str) -> None:
         """Move what waits to another partition; what runs stays where it is.
@@ -200,7 +207,7 @@ class Settings(ExperimentBase):
 
         Raises:
             LifecycleError: If it is not a name.
-            SlurmError: If the cluster refuses; nothing is recorded then.
+            SlurmError: If the cluster refuses, or does not answer; nothing is recorded then.
             TypeError: If it is not text.
         """
         self._change_pending("resource_pool", resource_pool, "Partition")
@@ -213,16 +220,77 @@ class Settings(ExperimentBase):
 
         Raises:
             LifecycleError: If it is not a name.
-            SlurmError: If the cluster refuses; nothing is recorded then.
+            SlurmError: If the cluster refuses, or does not answer; nothing is recorded then.
             TypeError: If it is not text.
         """
         self._change_pending("qos", qos, "QOS")
 
     def _change_pending(self, name: str, value: str, slurm_name: str) -> None:
+        from detslurm.slurm import SlurmError
+
         settings.line(name, value)
         self._refuse_others()
-        self._queues.update(self._unfinished_jobs(pending=True), **{slurm_name: value})
+        queue = self._queue_of(self._jobs_to_end)
+        if queue.unreachable:
+            raise SlurmError("the queue does not answer: nothing was changed", "Try again later.")
+        pending = [ref for ref, job in queue.jobs.items() if job.waiting]
+        self._queues.update(pending, **{slurm_name: value})
+        if not pending:
+            self._ask_about_another(**{_REQUESTED[name]: value})
         self._set(name, value)
+
+    def _ask_about_another(self, **changes: str) -> None:
+        """Where nothing waits that the cluster could refuse to move: whether it takes such a job at
+        all, for a wrong name would end what is submitted later. Raises SlurmError."""
+        from detslurm.slurm import SlurmError
+        from detslurm.slurm.command import is_submit_limit
+        from detslurm.slurm.resubmit import NeverSubmitted, workers_request
+
+        if not self.managed:
+            return
+        directory = self._snapshot.directory
+        try:
+            request = workers_request(directory.facts(), directory, 1).with_changes(**changes)
+            self._queues.cluster(self.view.cluster or "slurm").check(request)
+        except NeverSubmitted:
+            return
+        except SlurmError as refusal:
+            if not is_submit_limit(refusal.message):  # else there is no room, whatever the name
+                raise
+
+    def _queued(self) -> Mapping[JobRef, JobInfo]:
+        """Its jobs in the queue, whose fields no runner changes later."""
+        queue = self._queue_of(self._jobs_to_end)
+        for name in sorted(queue.unreachable):
+            self._queues.warn(
+                f"{name}'s queue is as it was: set it again once it answers, for so far only what"
+                " is submitted later has it"
+            )
+        return queue.jobs
+
+    def _throttle(self, at_once: int | None) -> None:
+        """Deal what may run at once to its arrays in the queue, each of which has a throttle of its
+        own; one that waits for another to end takes its turn."""
+        from detslurm.slurm.arrays import dealt
+        from detslurm.slurm.reasons import reason_of
+
+        counts: dict[JobRef, int] = {}
+        at_work: dict[JobRef, None] = {}  # in the order of the jobs
+        for element, job in self._queued().items():
+            if "_" in element.ref:
+                array = JobRef(element.cluster, element.job_id)
+                counts[array] = counts.get(array, 0) + 1
+                if not (job.waiting and reason_of(job.reason).category == "dependency"):
+                    at_work[array] = None
+        first = list(at_work or counts)
+        shares = [0] * len(first) if at_once is None else dealt(at_once, [counts[a] for a in first])
+        if at_once is not None and at_once < len(first):
+            self._queues.warn(
+                f"{len(first)} arrays are in the queue, and Slurm lets each run one trial at least:"
+                f" {len(first)} may run at once, not {at_once}"
+            )
+        for number, array in enumerate([*first, *(a for a in counts if a not in first)]):
+            self._queues.change([array], ArrayTaskThrottle=shares[number % len(first)])
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
         def changed(facts: ExperimentFacts) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from detslurm.sdk.costs.budget import open_account
@@ -51,6 +53,31 @@ def test_what_was_used_before_counts(scene: Scene, detslurm: Detslurm) -> None:
         detslurm("experiment", "set", "budget", 1, hours)
     budget = detslurm("experiment", "describe", 1, "--json").data["budget"]
     assert budget == {"slot_hours": 9.0, "used": pytest.approx(2 * 3 * 1000 / 3600)}
+
+
+def test_a_run_that_died_counts_nothing_of_the_wait_behind_it(scene: Scene) -> None:
+    """Its node died, and its job waits in the queue again: nobody knows when it ended, and all time
+    since its start would use up any budget. What runs counts up to now."""
+    experiment = scene.experiment(2, about={"slots": 3})
+    for index in range(2):
+        scene.run(experiment, index, ref=f"7_{index}")  # it began in 1970
+    scene.queue.put("7_0", "PENDING", "BeginTime")
+    scene.client.experiment(1).set_budget(5.0)
+    assert Spending(experiment).total() == 0
+    scene.client.experiment(1).set_budget(None)
+    scene.queue.put("7_0", "RUNNING")
+    scene.queue.put("7_1", "RUNNING")
+    scene.client.experiment(1).set_budget(1e9)
+    used = Spending(experiment).total()
+    assert used == pytest.approx(2 * 3 * (time.time() - 1000), rel=0.01)
+
+
+def test_large_numbers_of_slot_hours_have_no_exponents(scene: Scene, detslurm: Detslurm) -> None:
+    """What a site counts in tens of thousands is read as such."""
+    experiment = scene.experiment(about={"budget": 2.5e6})
+    Spending(experiment).add(12345.6 * 3600)
+    shown = detslurm("experiment", "describe", 1)
+    assert "Budget : used 12,346 of 2,500,000 slot-hours" in shown.out
 
 
 def test_what_was_used_before_counts_once_for_two_at_once(

@@ -169,6 +169,17 @@ def test_the_last_number_is_found_by_few_looks() -> None:
         assert len(looks) <= 26
 
 
+def test_a_record_that_cant_be_read_takes_no_budget_back(scene: Scene) -> None:
+    """The totals before it stand, also for a process that begins after it."""
+    experiment = scene.experiment()
+    spending = Spending(experiment)
+    for _ in range(3):
+        spending.add(5.0)
+    (experiment.path / "spending" / "000003.json").write_text("torn")
+    assert Spending(experiment).total() == 10
+    assert Spending(experiment).add(1.0) == 11
+
+
 def test_processes_add_to_one_sum(scene: Scene) -> None:
     """Racing additions are all in the total."""
     experiment = scene.experiment()

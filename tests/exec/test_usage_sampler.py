@@ -20,6 +20,7 @@ from detslurm.exec.agent_protocol import parse_report
 from detslurm.exec.orphans import RunMark
 from detslurm.exec.run_processes import RunProcesses, Used
 from detslurm.exec.usage_sampler import Sample, UsageSampler
+from detslurm.store.run_usage import is_idle
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent
 
@@ -143,17 +144,17 @@ class Scripted(RunProcesses):
         return value
 
 
-def samples(processes: Scripted, gpus: list[str]) -> list[Sample]:
-    """What a sampler finds at its first look."""
+def samples(processes: Scripted, gpus: list[str], count: int = 1) -> list[Sample]:
+    """What a sampler finds at its first looks: so many at least."""
     with UsageSampler(processes, gpus, interval=0.01) as sampler:
         assert processes.asked.wait(PATIENCE)
         first: list[Sample] = []
 
         def taken() -> bool:
             first.extend(sampler.take())
-            return bool(first)
+            return len(first) >= count
 
-        wait_for(taken, PATIENCE, "a sample")
+        wait_for(taken, PATIENCE, "the samples")
     return first
 
 
@@ -213,6 +214,16 @@ def test_seconds_never_run_backwards() -> None:
     script = [Used(5.0, 1, 0, 0, frozenset()), Used(2.0, 1, 0, 0, frozenset())]
     found = samples(Scripted(*script), [])
     assert found[0]["cpu"] == 5.0 and all(sample["cpu"] == 0.0 for sample in found[1:])
+
+
+def test_code_is_not_idle_while_its_sum_catches_up() -> None:
+    """Of a parent that ignores SIGCHLD a worker ends after hours: the sum stands still for as long,
+    while the next worker computes. Code that waits then is idle as ever."""
+    seconds = [900.0, 0.1, 15.0, 30.0, 30.0]
+    found = samples(Scripted(*(Used(each, 1, 0, 0, frozenset()) for each in seconds)), [], 5)
+    assert [sample["cpu"] for sample in found[:5]] == [900.0, 0.0, 0.0, 0.0, 0.0]
+    looks = [is_idle({**sample, "seconds": 15.0}, 1) for sample in found[:5]]
+    assert looks == [False, True, False, False, True]
 
 
 def test_a_look_that_fails_ends_the_sampling_alone() -> None:

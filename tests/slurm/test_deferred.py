@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.slurm import JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm import ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.deferred import send, settle, submit_as_many, take
 from detslurm.slurm.resubmit import submitted_fact
@@ -169,6 +169,19 @@ def test_room_is_asked_of_the_limits_that_count_now(log: Log) -> None:
     log.append({"type": "set", "field": "qos", "value": "night"})
     assert send(log, log.folded, queue, "7_0", None) == "101"
     assert (queue.requests[0].qos, queue.requests[0].count) == ("night", 2)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_site_without_arrays_gets_single_jobs(log: Log, size: int) -> None:
+    """MaxArraySize=0 switches arrays off, and 1 leaves one element."""
+
+    class Plain(Queue):
+        def limits(self) -> ClusterLimits:
+            return ClusterLimits(max_array_size=size)
+
+    queue = Plain(allowed=Allowance(room=3))
+    assert send(log, log.folded, queue, "7_0", None) == "101"
+    assert [request.count for request in queue.requests] == [None]
 
 
 def test_a_successor_is_no_further_job(log: Log) -> None:

@@ -20,6 +20,7 @@ from detslurm.slurm import (
     plan_job,
     site_profile_from,
 )
+from detslurm.slurm.arrays import dealt, turns
 from detslurm.slurm.layout import layout
 from detslurm.slurm.request import Layout
 
@@ -137,6 +138,31 @@ def test_arrays_cover_all_trials_and_keep_the_throttle(
             if array.after is not None:
                 before = arrays[array.after]
                 assert (array.throttle or array.count) <= max(before.throttle or before.count, 1)
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 60))
+def test_unequal_arrays_keep_the_throttle_and_use_it(counts: list[int], at_once: int) -> None:
+    """Never more at once than allowed, however arrays follow each other; one large array beside
+    many small ones has most of it."""
+    found = turns(counts, at_once)
+    running = [throttle or count for (throttle, _), count in zip(found, counts, strict=True)]
+    free = sum(n for n, (_, after) in zip(running, found, strict=True) if after is None)
+    assert free <= at_once
+    for number, (_, after) in enumerate(found):
+        if after is not None:
+            assert after < number and running[number] == running[after] == 1
+    for count, most in zip(counts, running, strict=True):
+        assert most >= min(at_once * count // sum(counts), count)
+    shares = dealt(at_once, counts)
+    assert min(shares) >= 1
+    assert sum(shares) == at_once or at_once < len(counts)
+
+
+def test_a_large_array_is_not_held_up_by_small_ones() -> None:
+    """It gets all but what the small ones take, one after the other."""
+    (large, first), *small = turns([500, *[1] * 16], 16)
+    assert (large, first, small[0], small[-1]) == (15, None, (None, None), (None, 15))
+    assert dealt(16, [500, 2, 1]) == [13, 2, 1]
 
 
 def test_the_throttle_is_the_least_of_both_bounds() -> None:

@@ -51,6 +51,18 @@ def test_what_the_job_asked_for_is_asked_for_again() -> None:
     ]
 
 
+def test_memory_is_asked_for_as_sbatch_takes_it() -> None:
+    """Slurm prints halves of a unit, 1536M as 1.50G, and refuses them."""
+    for printed, asked in (
+        ("1.50G", "1536M"),
+        ("2.50T", "2560G"),
+        ("16G", "16G"),
+        ("500M", "500M"),
+    ):
+        assert options_of({"MinMemoryNode": printed}) == [f"--mem={asked}"]
+    assert options_of({"MinMemoryCPU": "1.50G"}) == ["--mem-per-cpu=1536M"]
+
+
 def test_a_job_that_may_not_be_requeued_stays_so() -> None:
     """By the site's default its successor might be; what is not known is left to the site."""
     assert options_of({"Requeue": "0"}) == ["--no-requeue"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from detslurm._quantities import amount
 from detslurm.cli.output.human import human_time
 
 if TYPE_CHECKING:
@@ -15,13 +16,13 @@ _BOUNDS = {"most": "at most", "about": "about", "least": "at least"}
 
 def cost_rows(cost: Cost) -> Iterator[tuple[str, str]]:
     """The name of each figure, its value, and where it comes from."""
-    yield "slot-hours", _text(cost.most_slot_hours, f"{cost.most_slot_hours.value or 0:,.4g}")
+    yield "slot-hours", _text(cost.most_slot_hours, amount(cost.most_slot_hours.value or 0))
     yield "expected", _text(cost.expected_slot_hours, _slot_hours(cost.expected_slot_hours))
     yield "wall time", _text(cost.wall_seconds, human_time(cost.wall_seconds.value or 0))
 
 
 def _slot_hours(figure: Figure) -> str:
-    return f"{figure.value or 0:,.3g} slot-hours"
+    return f"{amount(figure.value or 0, digits=3)} slot-hours"
 
 
 def _text(figure: Figure, value: str) -> str:
