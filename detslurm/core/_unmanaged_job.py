@@ -46,7 +46,14 @@ def join_job() -> ClusterInfo | None:
     _env.drop_inherited_run(os.environ)
     if _env.MASTER not in os.environ and "SLURM_JOB_ID" in os.environ and not _is_unrecorded:
         _joined = _join()
-    return get_cluster_info()
+    info = get_cluster_info()
+    if _joined is not None and _joined.has_ended and info is not None:
+        logger.warning(
+            "trial %d has ended, and this process records in it once more: what is reported at the"
+            " steps of before takes their place. Let each training have a process of its own",
+            info.trial.trial_id,
+        )
+    return info
 
 
 def _join() -> UnmanagedJob | None:

@@ -65,17 +65,26 @@ def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     try:
         return _recorded(unmanaged_info)
     except (StoreError, OSError) as err:
-        logger.warning("this run is not recorded: the store can't be written (%s)", err)
+        logger.warning(
+            "this run is not recorded: the store can't be written (%s). Checkpoints for which the"
+            " script names no storage go to %s on this node, and nobody removes them there",
+            err,
+            _checkpoints(),
+        )
         return _unrecorded()
 
 
 def _unrecorded() -> UnmanagedScript:
-    checkpoints = Path(tempfile.gettempdir()) / f"detslurm-{os.getuid()}-checkpoints"
+    checkpoints = _checkpoints()
     with contextlib.suppress(FileExistsError):
         checkpoints.mkdir(mode=0o700)
     if checkpoints.lstat().st_uid != os.getuid():  # what others can write is not to be unpickled
         raise PermissionError(f"{checkpoints} belongs to another user; set TMPDIR to your own")
     return UnmanagedScript(NullRecorder(), _section(checkpoints), None)
+
+
+def _checkpoints() -> Path:
+    return Path(tempfile.gettempdir()) / f"detslurm-{os.getuid()}-checkpoints"
 
 
 def _section(checkpoints: Path) -> dict[str, Any]:

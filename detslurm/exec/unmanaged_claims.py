@@ -1,7 +1,9 @@
 """Which trial a job that detslurm did not submit works for: claimed once, found again by requeues.
 
 The first start of a job makes an experiment, with one trial for each element of its array; a file
-named after the job and the step leads every later start to the same one.
+named after the job, the step and its command leads every later start to the same one. Which number
+a step has is chance where a script starts several at once, or leaves out what is done: the command
+decides.
 """
 
 from __future__ import annotations
@@ -11,30 +13,34 @@ import os
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm._states import FINISHED, PREEMPTED
+from detslurm._states import ERROR, FINISHED, PREEMPTED, TERMINAL
 from detslurm.slurm import Allocation, SlurmError, detect_cluster, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.interface import split_ref
-from detslurm.store import ExperimentDir, Store, TrialDir, fold_trial
+from detslurm.store import ExperimentDir, NotFound, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
-from detslurm.store.fs import claim_directory, ensure_directory
+from detslurm.store.fs import claim_directory, ensure_directory, names_in
 from detslurm.store.job_claims import claims_folder, first_job
 from detslurm.store.records import Created, Intent, Script
+from detslurm.store.trial import Run
 from detslurm.store.unmanaged import METRIC, unmanaged_config
 from detslurm.store.views import RunView
 
 
 class SpuriousRequeue(Exception):
-    """Slurm alone has started a job again whose `trial` is over."""
+    """A job was started again whose `trial` is over, and not for that one."""
 
-    def __init__(self, trial: int) -> None:
+    def __init__(
+        self, trial: int, why: str = "Slurm has started its job once more after a preemption"
+    ) -> None:
         super().__init__(
-            f"trial {trial} is over, and Slurm has started its job once more after a preemption:"
+            f"trial {trial} is over, and {why}:"
             " nothing is done. Submit the script again to train another time"
         )
 
@@ -66,13 +72,22 @@ class JobStep:
         """The job, or the array that it is an element of."""
         return self.allocation.array_job_id or self.allocation.job_id
 
+    @property
+    def command(self) -> str | None:
+        """What it runs, in a word; None in arrays, whose elements may have other arguments each."""
+        if self.allocation.array_job_id is not None:
+            return None
+        common = _RANK_OPTION.sub("", "\0".join(self.argv))  # what all ranks are started with
+        return hashlib.sha256(common.encode()).hexdigest()[:8]
+
+    @property
+    def program(self) -> str:
+        """What it runs, without arguments: in arrays that tells the programs of a step apart."""
+        return Path(self.argv[0] if self.argv else "").name
+
     def key(self, cluster: str, job: str) -> str:
         """The name of the claim: the same in every start of this step of the job."""
-        if self.allocation.array_job_id is not None:  # elements may have other arguments each
-            return f"{cluster}-{job}-{self.name}"
-        common = _RANK_OPTION.sub("", "\0".join(self.argv))  # what all ranks are started with
-        command = hashlib.sha256(common.encode()).hexdigest()[:8]
-        return f"{cluster}-{job}-{self.name}-{command}"
+        return "-".join(filter(None, (cluster, job, self.name, self.command)))
 
 
 @dataclass(frozen=True)
@@ -87,6 +102,26 @@ class JobClaim:
         task = step.allocation.array_task_id
         index = self.elements.index(task or 0) if self.elements else 0
         return self.experiment.trial(self.experiment.created().first_trial + index)
+
+    def has(self, step: JobStep) -> bool:
+        """Whether one of its trials is this element's."""
+        return not self.elements or (step.allocation.array_task_id or 0) in self.elements
+
+
+@dataclass(frozen=True)
+class EarlierWork:
+    """What a command of the job has worked for: its claim, and the last run of its trial."""
+
+    claimed: JobClaim
+    trial: int
+    last: Run
+    is_same: bool  # whether it is the command of the step that asks
+
+    @property
+    def outcome(self) -> str | None:
+        """How its trial is over; None while it goes on."""
+        outcome = (self.last.end or {}).get("outcome")
+        return outcome if outcome in TERMINAL else None
 
 
 def regular_array(env: Mapping[str, str]) -> range | None:
@@ -126,11 +161,18 @@ def claim(store: Store, step: JobStep, cluster: str) -> TrialDir:
     """
     folder = claims_folder(store)
     ensure_directory(folder)
-    key = step.key(cluster, first_job(store, cluster, step.job))
+    job = first_job(store, cluster, step.job)
     for again in range(1000):
-        path = folder / f"{key}-{again}.json"
-        trial = (_claimed(store, path) or _make(store, path, step, cluster)).trial(step)
-        if not _is_over(trial, step):
+        path = folder / f"{step.key(cluster, job)}-{again}.json"
+        claimed = _claimed(store, path)
+        if claimed is None:
+            claimed = _of_another_step(store, path, step, cluster, job)
+        if claimed is None:
+            claimed = _make(store, path, step, cluster)
+        trial = claimed.trial(step)
+        if _is_anothers(trial.runs(), step) or _is_over(trial, step):
+            continue
+        if _is_first_start(step, job) or _take(store, claimed, step, cluster):
             return trial
     raise AssertionError("a job that ended a thousand times")
 
@@ -138,15 +180,105 @@ def claim(store: Store, step: JobStep, cluster: str) -> TrialDir:
 def find(store: Store, step: JobStep, cluster: str) -> TrialDir | None:
     """The trial that the chief of this step claimed, once it did."""
     folder = claims_folder(store)
-    key = step.key(cluster, first_job(store, cluster, step.job))
+    job = first_job(store, cluster, step.job)
     for again in range(1000):
-        claimed = _claimed(store, folder / f"{key}-{again}.json")
+        claimed = _claimed(store, folder / f"{step.key(cluster, job)}-{again}.json")
         if claimed is None:
             return None
         trial = claimed.trial(step)
-        if not _is_over(trial, step):
+        if _is_anothers(trial.runs(), step) or _is_over(trial, step):
+            continue
+        if _is_first_start(step, job) or _taker(store, claimed, step, cluster) == step.name:
             return trial
     return None
+
+
+def refuse_done(store: Store, step: JobStep, cluster: str) -> None:
+    """Raise `SpuriousRequeue` where a job was started again for other things than this step's.
+
+    A script runs from its beginning in every start: without this each of them would train anew what
+    an earlier one has finished.
+    """
+    job = first_job(store, cluster, step.job)
+    if _is_first_start(step, job):
+        return
+    work = list(_earlier_work(store, step, cluster, job))
+    same = [one for one in work if one.is_same]
+    # In the same start a script may well train twice, and what has failed is tried again.
+    if not same or any(is_of(one.last, step.allocation) for one in same):
+        return
+    outcomes = {one.outcome for one in same}
+    if None in outcomes or outcomes == {ERROR}:
+        return
+    if any(one.outcome is None for one in work):
+        raise SpuriousRequeue(same[-1].trial, "its job was started again for its other trials")
+
+
+def _of_another_step(
+    store: Store, path: Path, step: JobStep, cluster: str, job: str
+) -> JobClaim | None:
+    """What this command has claimed in an earlier start of the job, as another step of it.
+
+    From now on it has the name of this step, too, by which its other ranks look for it.
+    """
+    refuse_done(store, step, cluster)
+    if step.command is None or _is_first_start(step, job):
+        return None
+    for one in _earlier_work(store, step, cluster, job):
+        goes_on = one.outcome is None and not is_of(one.last, step.allocation)
+        if one.is_same and goes_on and _take(store, one.claimed, step, cluster):
+            put_record(path, {"experiment": one.claimed.experiment.id, "elements": []})
+            return _claimed(store, path)
+    return None
+
+
+def _earlier_work(store: Store, step: JobStep, cluster: str, job: str) -> Iterator[EarlierWork]:
+    """What the job has begun, in the order of its claims."""
+    tail = r"-(batch|\d+)(?:-([0-9a-f]{8}))?-\d+\.json"
+    folder, claim = claims_folder(store), re.compile(re.escape(f"{cluster}-{job}") + tail)
+    seen: set[int] = set()
+    for match in filter(None, map(claim.fullmatch, sorted(names_in(folder)))):
+        with suppress(NotFound):  # its user has deleted it
+            claimed = _claimed(store, folder / match[0])
+            if claimed is None or claimed.experiment.id in seen or not claimed.has(step):
+                continue
+            seen.add(claimed.experiment.id)
+            trial = claimed.trial(step)
+            is_same = match[2] == step.command if step.command else match[1] == step.name
+            if runs := trial.runs():
+                is_same = is_same and not _is_anothers(runs, step)
+                yield EarlierWork(claimed, trial.id, runs[-1], is_same)
+
+
+def _is_anothers(runs: Sequence[Run], step: JobStep) -> bool:
+    """Whether another program of the script has worked for a trial: in arrays they share names."""
+    return bool(runs) and runs[-1].start.get("program") not in (None, step.program)
+
+
+def _is_first_start(step: JobStep, job: str) -> bool:
+    return step.allocation.restart_count == 0 and job == step.job
+
+
+def is_of(run: Run, allocation: Allocation) -> bool:
+    """Whether it is a run of this very start of the job."""
+    job = run.start["job"]
+    return (job["ref"], job["restart_count"]) == (allocation.ref, allocation.restart_count)
+
+
+def _take(store: Store, claimed: JobClaim, step: JobStep, cluster: str) -> bool:
+    """Let no other step of this start of the job have the trial; False if one has it."""
+    put_record(_taken(store, claimed, step, cluster), {"step": step.name})
+    return _taker(store, claimed, step, cluster) == step.name
+
+
+def _taker(store: Store, claimed: JobClaim, step: JobStep, cluster: str) -> str | None:
+    record = read_record(_taken(store, claimed, step, cluster), expected=True)
+    return None if record is None else str(record.get("step"))
+
+
+def _taken(store: Store, claimed: JobClaim, step: JobStep, cluster: str) -> Path:
+    start = f"{step.allocation.job_id}-start{step.allocation.restart_count}"
+    return claims_folder(store) / f"{cluster}-{start}-{claimed.experiment.id}.taken"
 
 
 def _is_over(trial: TrialDir, step: JobStep) -> bool:

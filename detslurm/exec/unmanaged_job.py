@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from detslurm import _env
 from detslurm._addresses import own_address, peer_address
 from detslurm._flag import PreemptFlag
+from detslurm._process import Identity
 from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.intents import Intents
@@ -30,6 +31,7 @@ from detslurm.slurm.preempted import is_preempted
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.reading import latest_of
 from detslurm.store.retry import SHORT, with_retries
+from detslurm.store.trial import Run
 
 T = TypeVar("T")
 
@@ -102,6 +104,11 @@ class UnmanagedJob:
             # byte to the flag's file and takes no lock, which the interrupted code may hold.
             if signal.getsignal(sig) is signal.SIG_DFL:
                 signal.signal(sig, lambda *_: self.flag.request_preemption())
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether this process has written the run's end record."""
+        return self._decided
 
     def close(self, outcome: str, reason: str) -> None:
         """The script has ended on its own: as `finish`, with the outcome that it reports."""
@@ -241,6 +248,8 @@ def _open(
                 "seed": 0,
                 "job": {**allocation.record(), "nodes": nodes},
                 "host": socket.gethostname(),
+                "chief": str(Identity.own()),
+                "program": step.program,
                 "time": time.time(),
                 "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
                 "port": held.port if held is not None else None,
@@ -264,13 +273,14 @@ def _with_retries(act: Callable[[], T]) -> T:
 
 def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> UnmanagedJob:
     """Wait for the chief of this step to open the run."""
+    unmanaged_claims.refuse_done(store, step, cluster)  # as the chief
     deadline = time.monotonic() + _TIMEOUT
     while time.monotonic() < deadline:
         trial = unmanaged_claims.find(store, step, cluster)
         runs = trial.runs() if trial is not None else []
         # After a requeue the claim leads to the trial at once, and its last run is that of an
-        # earlier start, until the chief has opened this one's.
-        if trial is not None and runs and _is_of(runs[-1].start, step.allocation):
+        # earlier start, or of an earlier try in this one, until the chief has opened its own.
+        if trial is not None and runs and _goes_on(runs[-1], step.allocation):
             return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
         if unrecorded.is_announced(step):
             raise StoreError("the first process of this step could not use it")
@@ -281,9 +291,11 @@ def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> Unman
     )
 
 
-def _is_of(start: Mapping[str, Any], allocation: Allocation) -> bool:
-    job = start["job"]
-    return (job["ref"], job["restart_count"]) == (allocation.ref, allocation.restart_count)
+def _goes_on(run: Run, allocation: Allocation) -> bool:
+    """Whether it is a run of this start, and as far as can be seen from here not over."""
+    chief = Identity.parse(run.start.get("chief") or "")
+    is_over = run.end is not None or (chief is not None and chief.is_dead())
+    return unmanaged_claims.is_of(run, allocation) and not is_over
 
 
 def _rank(env: Mapping[str, str]) -> int:

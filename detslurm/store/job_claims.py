@@ -30,6 +30,13 @@ def first_job(store: Store, cluster: str, job: str) -> str:
     return str(record["job"]) if record else job
 
 
+def successors(store: Store, cluster: str, job: str) -> list[str]:
+    """The jobs that go on with what the claims of a script's first job stand for."""
+    name = re.compile(re.escape(cluster) + r"-(\d+)-goes-on\.json")
+    found = filter(None, map(name.fullmatch, fs.names_in(claims_folder(store))))
+    return [match[1] for match in found if first_job(store, cluster, match[1]) == job]
+
+
 def claims_by_job(store: Store) -> Mapping[str, Path]:
     """The newest claim of each job that has one, by the job's number, with one listing."""
     newest: dict[str, tuple[int, str]] = {}

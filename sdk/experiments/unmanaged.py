@@ -107,12 +107,13 @@ def end(trials: Iterable[TrialDir]) -> None:
 
 
 def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
-    """Queue the user's script once more for these trials; returns the job id.
+    """Queue the user's script once more for these trials, unless that was done for another
+    experiment of the same script; returns the job id.
 
     Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
     """
     from detslurm.slurm import detect_cluster, user_script
-    from detslurm.store.job_claims import inherit_claims
+    from detslurm.store.job_claims import inherit_claims, successors
 
     script = _script(experiment)
     if "unknown" in script:
@@ -121,13 +122,19 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
             " Submit your batch script by hand; it begins a new experiment"
         )
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
-    # Held until the store records whose trials the new job continues.
-    path = experiment.jobs / user_script.SCRIPT
-    job = user_script.submit_again(path, script, elements)
-    inherit_claims(experiment.store, script["cluster"], job, script["job"])
+    cluster = detect_cluster("slurm")
+    others = [] if elements else successors(experiment.store, script["cluster"], script["job"])
+    known = cluster.query(others) if others else {}
+    # It does all that the script does: a second one would take each trial from it.
+    job = next((ref for ref, found in known.items() if not found.final), None)
+    if job is None:
+        # Held until the store records whose trials the new job continues.
+        path = experiment.jobs / user_script.SCRIPT
+        job = user_script.submit_again(path, script, elements)
+        inherit_claims(experiment.store, script["cluster"], job, script["job"])
     refs = [f"{job}_{element}" for element in elements] or [job]
     experiment.append(user_script.submitted_fact(refs, indices, script))
-    detect_cluster("slurm").release([job])
+    cluster.release([job])
     return job
 
 

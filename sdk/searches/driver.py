@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from detslurm.searcher import Search, State
@@ -22,6 +22,7 @@ from detslurm.searcher.custom import problem_of
 from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
 from detslurm.searcher.state import Dialogue
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, StoreError, fold_trial
+from detslurm.store.retry import LONG, with_retries
 
 logger = logging.getLogger("detslurm.searcher")
 
@@ -30,6 +31,7 @@ _OPERATIONS_FILE = "operations.json"
 _SHORTEST, _LONGEST = 0.25, 10.0
 
 Answer = list[dict[str, Any]]
+T = TypeVar("T")
 
 
 class MethodStorage(Protocol):
@@ -105,11 +107,11 @@ class SearchDriver:
 
     def run(self) -> bool:
         """Answer events; True once the search has ended, False if this process has to stop."""
-        self._check(self._log.catch_up())
+        self._check(_insist(self._log.catch_up))
         if self._saved.state.last_event_id:
             self._post()
         pause = _SHORTEST
-        while not self._over():
+        while not _insist(self._over):
             if self._should_stop():
                 return False
             if self._step():
@@ -122,15 +124,17 @@ class SearchDriver:
 
     def _step(self) -> bool:
         """Answer all new events; whether there were any."""
-        state = self._log.catch_up()
+        state = _insist(self._log.catch_up)
+        self._check(state)
         events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
         if events:
-            self._update_progress()
+            _insist(self._update_progress)
             self._saved.operations = self._answers(events)
-            save(self._method, self._saved, self._storage)
+            _insist(lambda: save(self._method, self._saved, self._storage))
             self._post()
             self._report_progress(self._search.progress(self._log.state))
-        self._workers.replenish(self._log)
+        # Tried again at once it would do nothing: it has just looked at the queue.
+        _insist(lambda: self._workers.replenish(self._log))
         return bool(events)
 
     def _answers(self, events: Iterable[dict[str, Any]]) -> Answer:
@@ -171,7 +175,7 @@ class SearchDriver:
     def _close(self) -> None:
         """Record how it ended, for the method and in the store."""
         if self._log.state.done:
-            self._workers.end(self._log.state)
+            _insist(lambda: self._workers.end(self._log.state))
         verdict, state = self._log.state.verdict, self._saved.state
         state.experiment_failed = verdict == "error"
         state.experiment_completed = verdict == "completed"
@@ -184,6 +188,12 @@ class SearchDriver:
                 f"{answered}, but the method was saved at event {known}: this is an old copy of "
                 "it, or another runner is at work"
             )
+
+
+def _insist(act: Callable[[], T]) -> T:
+    """Over minutes in which the store can't be used: nobody may be there to start a runner again,
+    and its trials would wait."""
+    return with_retries(act, lambda err: logger.warning("trying again: %s", err), LONG)
 
 
 def _dialogue(state: State) -> Dialogue:

@@ -111,6 +111,13 @@ class LocalSearchRunner(SearchRunner):
         if experiment is None:
             mark = self._mark(store)
             experiment = submit_once(store, "auto", mark, exp_config, model_dir, includes)
+        if fold_facts(experiment).closed is not None:
+            logger.warning(
+                "the search of experiment %s is over, and the configuration given now has no"
+                " effect: another one begins in another searcher_dir than %s",
+                experiment.id,
+                self._folder,
+            )
         logger.info("searching in experiment %s", experiment.id)
         folder = self._folder / f"exp_{experiment.id}"
         folder.mkdir(exist_ok=True)

@@ -96,14 +96,17 @@ def test_unrecorded_checkpoints_are_of_this_user_alone(
 
 
 def test_a_store_that_cannot_be_written_does_not_stop_the_script(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A file where the store should be costs the tracking, not the training."""
+    """A file where the store should be costs the tracking, not the training. Where its checkpoints
+    are now is said: no later start of a job finds them on another node."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setenv("DETSLURM_ROOT", str(blocker / "store"))
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 0.5})
+    assert f"go to {tmp_path}/detslurm-{os.getuid()}-checkpoints on this node" in caplog.text
 
 
 def test_all_ranks_save_where_the_chief_does(

@@ -92,13 +92,13 @@ def batch(desk: Desk, lines: str, *args: str, words: Sequence[str] = ()) -> str:
     return desk.user.run("sbatch", "--parsable", *args, str(path), *words).stdout.strip()
 
 
-def wait_for_experiment(desk: Desk, steps: int) -> None:
+def wait_for_experiment(desk: Desk, steps: int, number: int = 1) -> None:
     def there() -> bool:
         with contextlib.suppress(NotFound):  # the job has not begun it yet
-            return desk.trial(1).steps >= steps
+            return desk.trial(number).steps >= steps
         return False
 
-    wait_for(there, PATIENCE, f"step {steps}")
+    wait_for(there, PATIENCE, f"step {steps} of experiment {number}")
 
 
 def named(desk: Desk, name: str, *, index: int = 0, steps: int) -> int:
@@ -154,6 +154,36 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, site: Cluster) -> N
     described = desk.run("experiment", "describe", "1").stdout
     assert "Entrypoint : " in described
     assert "train.py 40" in described
+
+
+def test_a_job_of_several_trainings_does_none_of_them_twice(desk: Desk, site: Cluster) -> None:
+    """The first is done when the job is preempted; the other two, begun at once, go on, whichever
+    of them is the first step now."""
+    desk.write("train.py", TRAIN)
+    hold = desk.write("hold-several-24", "")
+    lines = (
+        "srun python3 train.py 10",
+        'ends=(40 41); [ -n "$SLURM_RESTART_COUNT" ] && ends=(41 40)',
+        "srun --ntasks=1 --overlap python3 train.py ${ends[0]} &",
+        "until [ -e second ]; do sleep 0.1; done",
+        "srun --ntasks=1 --overlap python3 train.py ${ends[1]} &",
+        "wait",
+    )
+    job = batch(desk, "\n".join(lines) + "\n", "--partition=low", "--job-name=several")
+    for number in (2, 3):
+        wait_for_experiment(desk, 24, number)
+        hold.with_name("second").touch()
+    make_room(desk)
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    assert dict(listed(desk)) == {1: "COMPLETED", 2: "COMPLETED", 3: "COMPLETED"}
+    assert [desk.outcomes(number)[-1] for number in (1, 2, 3)] == ["completed"] * 3
+    assert len(desk.outcomes(1)) == 1
+    for number, steps in ((1, 10), (2, 40), (3, 41)):
+        assert_one_curve(desk, steps, number)
+    assert desk.user.cwd is not None
+    assert (
+        "trial 1 is over, and its job was started again" in (desk.user.cwd / "job.out").read_text()
+    )
 
 
 def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from detslurm.exec import unmanaged_claims
 from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, TrialDir
-from detslurm.store.job_claims import claims_folder
+from detslurm.store.job_claims import claims_folder, inherit_claims
 from detslurm.store.views import RunView
 from tests.cluster.waiting import wait_for
 
@@ -142,3 +144,120 @@ def test_a_batch_script_is_no_step(said: str, step: str | None) -> None:
     """Since 26.05 it has a step number, too: one of Slurm's reserved ones."""
     assert step_of({"SLURM_STEP_ID": said}) == step
     assert step_of({}) is None
+
+
+def start(
+    number: int, command: str, restart: int = 0, *, job: str = "7"
+) -> unmanaged_claims.JobStep:
+    """A step of a job that packs several commands."""
+    allocation = Allocation(cluster="slurm", job_id=job, nodes=("n1",), restart_count=restart)
+    return unmanaged_claims.JobStep(allocation, str(number), ["train.py", command])
+
+
+def worked(store: Store, step: unmanaged_claims.JobStep, end: str | None = None) -> TrialDir:
+    """The trial of a step, with a run of it that has ended so; without `end` its node died."""
+    trial = unmanaged_claims.claim(store, step, "c")
+    found = unmanaged_claims.find(store, step, "c")
+    assert found is not None and found.id == trial.id, "its other ranks are elsewhere"
+    record = {"job": step.allocation.record(), "program": step.program}
+    run = trial.open_run(record)["run"]
+    if end is not None:
+        trial.write_end(run, {"outcome": end, "reason": "", "exit_code": 0, "time": 1.0})
+    return trial
+
+
+def test_a_command_goes_on_though_it_is_another_step_now(store: Store) -> None:
+    """`srun ... &` in a loop: which comes first is chance, and what is done may be left out."""
+    a, b = worked(store, start(0, "a"), "preempted"), worked(store, start(1, "b"))
+    assert worked(store, start(0, "b", 1), "time_limit").id == b.id
+    assert worked(store, start(1, "a", 1)).id == a.id
+    assert worked(store, start(2, "b", 2), "preempted").id == b.id
+    assert worked(store, start(0, "a", 2), "preempted").id == a.id
+    assert worked(store, start(1, "c", 2), "preempted").id not in (a.id, b.id)
+    inherit_claims(store, "c", "8", "7")  # as `activate` does
+    assert worked(store, start(5, "a", job="8")).id == a.id
+    assert experiments(store) == 3
+
+
+def test_no_two_steps_of_one_start_share_a_trial(store: Store) -> None:
+    """Steps with the same command, of which the first start has come to one alone."""
+    first = worked(store, start(0, "a"), "preempted")
+    taken = worked(store, start(1, "a", 1))
+    new = worked(store, start(0, "a", 1))
+    assert [taken.id, new.id].count(first.id) == 1
+    assert worked(store, start(1, "a", 1)).id == taken.id  # tries again, in the same step
+    assert experiments(store) == 2
+
+
+@pytest.mark.parametrize("end", ["completed", "canceled"])
+def test_what_is_done_is_not_done_again_while_the_job_has_more_to_do(
+    store: Store, end: str
+) -> None:
+    """A job of several trainings, one after the other: its requeue is for the one cut short."""
+    done, cut = worked(store, start(0, "a"), end), worked(store, start(1, "b"), "preempted")
+    for number in (0, 3):
+        with pytest.raises(unmanaged_claims.SpuriousRequeue, match=f"trial {done.id} is over"):
+            unmanaged_claims.claim(store, start(number, "a", 1), "c")
+        with pytest.raises(unmanaged_claims.SpuriousRequeue):
+            unmanaged_claims.refuse_done(store, start(number, "a", 1), "c")
+    assert worked(store, start(1, "b", 1), "completed").id == cut.id
+    assert experiments(store) == 2
+    # Started by hand, when nothing is left: once more from the beginning.
+    assert worked(store, start(0, "a", 3)).id not in (done.id, cut.id)
+
+
+def test_an_element_does_not_do_again_what_is_done(store: Store) -> None:
+    """The same in an array, each for itself: the other one has come no further than its first."""
+
+    def element(index: int, name: str, restart: int) -> unmanaged_claims.JobStep:
+        at = step(index, range(2))
+        allocation = at.allocation._replace(restart_count=restart)
+        return dataclasses.replace(at, allocation=allocation, name=name)
+
+    worked(store, element(0, "0", 0), "completed")
+    cut = worked(store, element(0, "1", 0))
+    other = worked(store, element(1, "0", 0), "preempted")
+    with pytest.raises(unmanaged_claims.SpuriousRequeue):
+        unmanaged_claims.claim(store, element(0, "0", 1), "c")
+    assert worked(store, element(0, "1", 1)).id == cut.id
+    assert worked(store, element(1, "0", 1), "completed").id == other.id
+    worked(store, element(1, "1", 1), "completed")
+    assert experiments(store) == 2
+
+
+def test_a_second_program_of_an_element_has_a_trial_of_its_own(store: Store) -> None:
+    """`python train.py; python test.py` without srun: one never goes on with the other's, however
+    that one has ended and whatever their arguments are now."""
+
+    def batch(program: str, restart: int) -> unmanaged_claims.JobStep:
+        at = step(0, range(2))
+        allocation = at.allocation._replace(restart_count=restart)
+        return dataclasses.replace(
+            at, allocation=allocation, name="batch", argv=[program, f"--date={restart}"]
+        )
+
+    trained = worked(store, batch("train.py", 0))
+    tested = worked(store, batch("test.py", 0), "preempted")
+    assert tested.id != trained.id
+    assert worked(store, batch("/tmp/7/train.py", 1), "completed").id == trained.id
+    assert worked(store, batch("test.py", 1), "preempted").id == tested.id
+    with pytest.raises(unmanaged_claims.SpuriousRequeue, match=f"trial {trained.id} is over"):
+        unmanaged_claims.claim(store, batch("train.py", 3), "c")
+    assert worked(store, batch("test.py", 3)).id == tested.id
+
+
+def test_what_has_failed_is_tried_again(store: Store) -> None:
+    """And one command twice in a script is two trainings, in every start."""
+    failed = worked(store, start(0, "a"), "error")
+    worked(store, start(1, "b"), "preempted")
+    again = worked(store, start(0, "a", 1), "completed")
+    assert again.id != failed.id
+    assert worked(store, start(2, "a", 1), "completed").id not in (failed.id, again.id)
+
+
+def test_a_deleted_experiment_is_in_nobodys_way(store: Store) -> None:
+    """Of the job's others only those that are there count."""
+    gone = worked(store, start(0, "a"), "completed")
+    cut = worked(store, start(1, "b"), "preempted")
+    shutil.rmtree(gone.experiment_path)
+    assert worked(store, start(4, "b", 1)).id == cut.id

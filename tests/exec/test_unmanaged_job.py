@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,8 @@ from detslurm.exec import unmanaged_claims, unmanaged_job
 from detslurm.exec.outcome import Cause
 from detslurm.exec.unmanaged_claims import JobStep
 from detslurm.exec.unmanaged_job import UnmanagedJob, _cause, _rank, join
-from detslurm.slurm import Allocation, JobInfo
-from detslurm.store import StoreError, fold_facts
+from detslurm.slurm import Allocation, JobInfo, user_script
+from detslurm.store import Store, StoreError, fold_facts
 from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
 
@@ -135,3 +138,56 @@ def test_a_lost_trial_is_found_before_its_next_run_is_claimed(tmp_path: Path) ->
     step = JobStep(Allocation(cluster="slurm", job_id="7", nodes=("n1",)), "0", ["train.py"])
     unmanaged_job._open(trial, step, {}, launcher=False).flag.close()
     assert lost == [set()]
+
+
+def test_ranks_do_not_join_a_run_that_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script starts its ranks again in the same job: the run before, whose chief was killed or
+    left in good order, would have them begin from another checkpoint than the next chief."""
+    monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 0.5)
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    for name, value in {"JOB_ID": "7", "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",))
+    monkeypatch.setattr(user_script, "keep", lambda *_: None)
+    step = JobStep(allocation, "0", ["train.py"])
+    trial = unmanaged_claims.claim(Store.open(tmp_path / "store"), step, "slurm")
+
+    def joined() -> int:
+        found = join(["train.py"])
+        assert found is not None
+        found.flag.close()
+        return int(found._start["run"])
+
+    child = os.fork()
+    if child == 0:
+        unmanaged_job._open(trial, step, {}, launcher=False)
+        os._exit(1)
+    os.waitpid(child, 0)
+    with pytest.raises(RuntimeError, match="opened no run"):
+        joined()
+    chief = unmanaged_job._open(trial, step, {}, launcher=False)
+    chief.flag.close()
+    assert joined() == 2
+    trial.write_end(2, {"outcome": "preempted", "reason": "", "exit_code": 0, "time": 1.0})
+    with pytest.raises(RuntimeError, match="opened no run"):
+        joined()
+
+
+def test_a_second_training_in_one_process_is_warned_of(tmp_path: Path) -> None:
+    """A loop over folds: what the second reports at the steps of the first takes its place."""
+    code = """
+        import detslurm as det
+
+        for fold in (1, 2):
+            with det.core.init() as core:
+                core.train.report_training_metrics(1, {"loss": 1.0})
+    """
+    job = {"JOB_ID": "7", "STEP_ID": "0", "JOB_NODELIST": "n1", "PROCID": "0"}
+    env = {f"SLURM_{name}": value for name, value in job.items()}
+    env |= {"DETSLURM_ROOT": str(tmp_path / "store"), "PATH": "/usr/bin:/bin"}
+    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr.count("trial 1 has ended, and this process records in it once more") == 1

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +25,7 @@ from detslurm.searcher import (
     State,
     ValidateAfter,
 )
-from detslurm.store import EventLog, ExperimentDir, Store
+from detslurm.store import EventLog, ExperimentDir, Store, StoreError, retry
 from detslurm.store.records import Created
 
 from .methods import RandomSearch
@@ -258,3 +260,63 @@ def test_what_means_nothing_is_refused(
 
     with pytest.raises(ValueError, match=f"Mistaken asks for {said}"):
         search(experiment, Mistaken(2, 2), tmp_path / "kept", Trainers(experiment))
+
+
+def test_two_runners_of_one_search_do_not_go_on_beside_each_other(
+    experiment: ExperimentDir, tmp_path: Path
+) -> None:
+    """The one that finds events answered that it has not seen leaves, instead of missing them."""
+    trainers, looks = Trainers(experiment), [0]
+    kept, other = tmp_path / "kept", tmp_path / "other"
+
+    def begin_another(log: EventLog[State]) -> None:
+        looks[0] += 1
+        if looks[0] == 2:
+            shutil.copytree(kept, other)
+            storage = DirectoryStorage(other)
+            saved = load(method := RandomSearch(4, 2), storage)
+            assert saved is not None
+            rounds = iter([False, False, False, True])
+            SearchDriver(
+                method, saved, experiment, storage, trainers,
+                should_stop=lambda: next(rounds), sleep=lambda seconds: None,
+            ).run()  # fmt: skip
+        Trainers.replenish(trainers, log)
+
+    def waits(seconds: float) -> None:
+        assert seconds < 10, "it waits for what it has missed"
+
+    begins = Trainers(experiment)
+    begins.replenish = begin_another  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="another runner is at work"):
+        search(experiment, RandomSearch(4, 2), kept, begins, waits)
+    assert looks[0] == 2
+
+
+@pytest.mark.parametrize("call", range(1, 60, 4))
+def test_a_hiccup_of_the_store_does_not_end_a_search(
+    experiment: ExperimentDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Of a runner that nobody starts again before the next morning: one call of it fails once."""
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=lambda seconds: None))
+    trainers, left = Trainers(experiment), [call]
+
+    def fails_once(act: Callable[..., Any]) -> Callable[..., Any]:
+        def run(self: Any, *args: Any, **more: Any) -> Any:
+            if self is not trainers.log:
+                left[0] -= 1
+                if left[0] == 0:
+                    raise StoreError("the file server is not there")
+            return act(self, *args, **more)
+
+        return run
+
+    for owner, name in (
+        (EventLog, "catch_up"), (EventLog, "commit"), (ExperimentDir, "facts"),
+        (DirectoryStorage, "save"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, fails_once(getattr(owner, name)))
+    search(experiment, RandomSearch(4, 2), tmp_path / "kept", trainers)
+    state = trainers.log.catch_up()
+    assert state.done and state.created == 4
+    assert sorted(trainers.lengths) == [(0, 5), (1, 5), (1, 10), (2, 5), (3, 5), (3, 10)]

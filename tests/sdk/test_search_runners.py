@@ -11,9 +11,9 @@ from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.searches.runners import LocalSearchRunner, SubmissionMark, _find_marked
 from detslurm.slurm import JobRequest, SlurmError
 from detslurm.store import ExperimentDir, Store
-from detslurm.store.records import Created
+from detslurm.store.records import Created, SearchEnded
 from tests.sdk.methods import RandomSearch
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import CUSTOM, Scene
 
 SEARCHED = {
     "name": "searched",
@@ -122,3 +122,16 @@ def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:
     assert [job.job_id for job in experiment.view.jobs] == list(done.job_ids)
     with pytest.raises(SubmitError, match="LocalSearchRunner"):
         scene.client.submit({**config, "searcher": {"name": "custom", "metric": "loss"}}, tmp_path)
+
+
+def test_a_search_that_is_over_is_said_to_be(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Started again in the same directory nothing would run, whatever the new configuration."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(scene.root))
+    experiment, _ = scene.search(CUSTOM, workers=0)
+    experiment.append(SearchEnded(created=0, closed={}, verdict="completed"))
+    experiment.append({"type": "intent", "intent": "cancel"})
+    (tmp_path / f"exp_{experiment.id}").mkdir()
+    assert LocalSearchRunner(RandomSearch(1, 1), tmp_path).run(SEARCHED) == experiment.id
+    assert f"the search of experiment {experiment.id} is over" in caplog.text
