@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from benchmarks.bench import Bench
 from benchmarks.calls import available
 from benchmarks.report import Row
 from benchmarks.site import real
+from benchmarks.site.costs import Costs, kept
+from benchmarks.site.measure import python_seconds
 from benchmarks.site.model import Site, Workload, World
 from benchmarks.site.outcome import outcome
 
@@ -19,10 +22,12 @@ NEAR = {"most_ratio": 1.2, "least_ratio": 0.8}
 
 def measure(bench: Bench) -> Iterator[Row]:
     """What the simulation says, in terms of what was seen."""
+    costs = kept().on(python_seconds())
+    alone = real.run(bench, 4, slots=1, seconds=0.0).median_first_line  # one after the other
     before = real.neighbours()
     seen = real.run(bench, TRIALS, NODES * SLOTS, SECONDS)
-    others = (before + real.neighbours()) / 2
-    world = simulated(others, TRIALS)
+    machine = Machine(costs, alone, (before + real.neighbours()) / 2)
+    world = simulated(machine, TRIALS)
     found = outcome(world)
     what = f"simulated: {TRIALS} trials of {SECONDS:g} s on {NODES} nodes"
     for figure, unit, said, was in (
@@ -36,23 +41,41 @@ def measure(bench: Bench) -> Iterator[Row]:
         with real.watched(bench, log):
             real.run(bench, FEW, NODES * SLOTS, 1.0)
         calls = real.path_calls(log, bench.cluster.layout.shared)
-        said = simulated(others, FEW).metadata.asked
+        said = simulated(machine, FEW).metadata.asked
         yield Row(
             what=f"simulated: {FEW} trials, path calls", ours=said, unit="calls",
             anchor=calls, peer=REAL, **NEAR,
         )  # fmt: skip
 
 
-def simulated(others: float, trials: int) -> World:
+@dataclass(frozen=True)
+class Machine:
+    """What a simulation has to know of this one.
+
+    Attributes:
+        costs: As they are here.
+        alone: Seconds from a job's start to its first line where nothing else starts.
+        neighbours: How many cores others keep busy.
+    """
+
+    costs: Costs
+    alone: float
+    neighbours: float
+
+
+def simulated(machine: Machine, trials: int) -> World:
     """The same on a site like this machine: its disk answers at once, its nodes share its cores."""
+    costs = machine.costs
+    busy = costs.seconds.start + costs.seconds.slurm + costs.controller.job
     site = Site(
-        nodes=NODES, slots=SLOTS, shared_cores=os.cpu_count() or 1, neighbours=others,
+        nodes=NODES, slots=SLOTS, shared_cores=os.cpu_count() or 1, neighbours=machine.neighbours,
         metadata_rate=1e6, metadata_latency=5e-6,
-        bandwidth=1e12, node_bandwidth=1e12, starts=100.0, start_seconds=0.05,
+        bandwidth=1e12, node_bandwidth=1e12, starts=100.0,
+        start_seconds=max(machine.alone - busy, 0.0),
     )  # fmt: skip
     load = Workload(
         trials=trials, minutes=SECONDS / 60, spread=0, checkpoint_bytes=0, top=0, listings=0
     )
-    world = World(site, load)
+    world = World(site, load, costs)
     world.run()
     return world

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -71,6 +72,7 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds of a core of the machine that was measured.
 
     Attributes:
+        python: Of `python -c pass`, which says how fast the machine is.
         start: Of runner, agent and the user's Python, up to the user's first line.
         imports: Of `import detslurm`, `core.init()` and a first report.
         closing: Of runner and agent, after the user's code.
@@ -78,11 +80,15 @@ class Seconds(msgspec.Struct, frozen=True, kw_only=True):
         look_trial: Of one look of `detslurm top`, for each trial that runs.
     """
 
+    python: float
     start: float
     imports: float
     closing: float
     slurm: float
     look_trial: float
+
+
+S = TypeVar("S", Controller, Seconds)
 
 
 class AtOnce(msgspec.Struct, frozen=True, array_like=True):
@@ -126,6 +132,15 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
                 return few + share * (many - few)
         return self.decisions[-1][1] * behind / self.decisions[-1][0]
 
+    def on(self, python: float) -> Costs:
+        """On a machine where `python -c pass` takes so many seconds of a core."""
+        slower = python / self.seconds.python
+        return msgspec.structs.replace(
+            self,
+            seconds=_times(self.seconds, slower),
+            controller=_times(self.controller, slower),
+        )
+
     def crowd(self, workers: int) -> AtOnce:
         """A decision among so many, or among the next more that were measured.
 
@@ -133,6 +148,10 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
         """
         larger = (found for found in self.crowds if found.workers >= workers)
         return next(larger, self.crowds[-1])
+
+
+def _times(figures: S, factor: float) -> S:
+    return type(figures)(**{k: v * factor for k, v in msgspec.structs.asdict(figures).items()})
 
 
 def kept() -> Costs:

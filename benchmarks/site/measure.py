@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -316,12 +316,13 @@ def _slurmd_seconds(bench: Bench) -> float:
 # Adds up what the processes have used that started this one.
 SPENT = """\
 import os
-pid, ticks = os.getpid(), 0
+pid, spent = os.getpid(), 0.0
 while pid == os.getpid() or b"detslurm.exec" in open(f"/proc/{pid}/cmdline", "rb").read():
+    spent += int(open(f"/proc/{pid}/schedstat").read().split()[0]) / 1e9
     words = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
-    ticks += sum(map(int, words[11:15]))
+    spent += sum(map(int, words[13:15])) / os.sysconf("SC_CLK_TCK")  # children that have ended
     pid = int(words[1])
-print("spent", ticks / os.sysconf("SC_CLK_TCK"), flush=True)
+print("spent", spent, flush=True)
 """
 REPORTING = """\
 import detslurm
@@ -330,16 +331,25 @@ with detslurm.core.init() as core:
 """
 
 
+def python_seconds() -> float:
+    """Of a core, for `python -c pass`, the median of some tries."""
+    return statistics.median(_spent([sys.executable, "-c", "pass"]) for _ in range(15))
+
+
+def _spent(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(argv, environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def processor(bench: Bench, slurm: float, few: Look, many: Look) -> Seconds:
     """Seconds of a core, the median of some tries."""
     store = JobStore(bench)
 
     def spent(script: str) -> float:
         experiment = store.experiment("['python3', 'train.py']", 2, script)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run(runner_command(experiment.path, 0), store.environment)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        return _spent(runner_command(experiment.path, 0), store.environment)
 
     def before_first_line() -> float:
         experiment = store.experiment("['python3', 'train.py']", 2, SPENT)
@@ -354,6 +364,7 @@ def processor(bench: Bench, slurm: float, few: Look, many: Look) -> Seconds:
         )
     )
     return Seconds(
+        python=python_seconds(),
         start=first,
         imports=whole - bare,
         closing=bare - first,
