@@ -134,8 +134,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If one does not exist or was deleted, and `skip` is not given.
             StoreError: If one can't be read, and `skip` is not given.
         """
+        from detslurm.sdk.experiments.assessment import attach_job_status, snapshot_warnings
         from detslurm.sdk.experiments.experiment import Experiment
-        from detslurm.sdk.experiments.snapshot import attach_job_status, snapshot_warnings
 
         found = []
         for number in ids:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.enums import ExperimentState
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, attach_job_status, read
+from detslurm.sdk.experiments.assessment import attach_job_status
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
 from detslurm.store import ExperimentFacts, ExperimentRow, ExperimentView, fold_facts
 from detslurm.store.records import Environment, Intent, Set

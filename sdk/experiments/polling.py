@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from detslurm._states import FINISHED
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.snapshot import attach_job_status
+from detslurm.sdk.experiments.assessment import attach_job_status
 from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine
 from detslurm.sdk.trials.logs import follow
 

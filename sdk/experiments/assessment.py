@@ -1,0 +1,256 @@
+"""What the queue says of experiments: whether their trials' jobs wait, run or are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from detslurm._states import FINISHED
+from detslurm.sdk.experiments import unmanaged
+from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, has_not_begun
+from detslurm.sdk.jobs.queues import Queues
+from detslurm.sdk.jobs.status import JobRef, JobStatus, QueueSnapshot, status_of
+from detslurm.store import ExperimentDir, StoreError, fold_facts, fs
+from detslurm.store.records import Intent, Lost, typed
+
+# Runners read the intents every minute, and at once where they are notified.
+KILL_UNCONFIRMED_SECONDS = 180.0
+
+_NEVER_QUEUED = (
+    "no job was queued for it: where its submission was killed, `detslurm e kill {number}` and"
+    " `detslurm e delete {number}` remove it, and you can submit it again"
+)
+
+
+def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> None:
+    """Add what the queue knows of their unfinished trials to experiments.
+
+    One query a cluster for all of them, none when all is over.
+    """
+    for one in found:
+        one.message = None
+        if one.facts.is_unmanaged_script and not one.facts.desired.deleted:
+            trials = map(one.directory.trial, one.unfinished)
+            one.job_statuses = unmanaged.job_statuses(trials, one.heartbeats)
+            _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
+        elif one.facts.unsubmitted and not one.facts.desired.deleted:
+            _assess_unsubmitted(one)
+        elif one.never_queued:
+            one.message = _NEVER_QUEUED.format(number=one.directory.id)
+    wanted = {id(one): _wanted(one) for one in found}
+    every = {job_ref for known in wanted.values() for job_ref in known.values()}
+    workers = {job_ref for one in found if _is_live_search(one) for job_ref in one.worker_jobs}
+    if not every and not workers:
+        return
+    asking = [one for one in found if wanted[id(one)] or _is_live_search(one)]
+    since = min(one.facts.created.time or 0.0 for one in asking)
+    for one in found:
+        one.known_runs = {row.id: row.run_count for row in one.trials.values()}
+    queue = queues.query(every, since=since, queue_only=workers)
+    for one in found:
+        one.queue_asked = queue.asked
+        if one.never_queued:
+            continue
+        if _is_live_search(one):
+            assess_search(one, one.without_foreign_jobs(queue), queues)
+        else:
+            _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
+
+
+def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
+    """What users should know: experiments without jobs, and runs that hold slots for nothing."""
+    for one in found:
+        if one.never_queued and one.message:
+            yield f"experiment {one.directory.id}: {one.message}"
+        for trial, reason in list(one.idle.items())[:10]:
+            yield f"trial {trial} of experiment {one.directory.id} holds its slots idle: {reason}"
+
+
+def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
+    """Say that trials are not submitted yet, and end those that nobody wants any more.
+
+    After the user's intent nobody takes or submits them: who would has to see that fact first.
+    """
+    ids, desired = one.facts.trial_ids, one.facts.desired
+    unwanted = {ids[i] for i in one.facts.deferred if desired.stops(ids[i])} & {*one.unfinished}
+    status = JobStatus(None, alive=False, message="no job was submitted for it")
+    _mark_lost(one, dict.fromkeys(sorted(unwanted), status))
+    text, known = one.facts.submission, one.job_refs
+    if text and not any(trial in known for trial in one.unfinished):
+        text += f"; `detslurm e activate {one.directory.id}` submits more"
+    one.message = text or one.message
+
+
+def _is_live_search(one: ExperimentSnapshot) -> bool:
+    return one.facts.searching and not one.facts.desired.deleted
+
+
+def _wanted(one: ExperimentSnapshot) -> dict[int, JobRef]:
+    if one.facts.desired.deleted:
+        return {}
+    known = one.job_refs
+    return {trial: known[trial] for trial in one.unfinished if trial in known}
+
+
+def assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues) -> None:
+    """Judge the trials at work by their workers, and the search by whether any worker is left."""
+    one.job_statuses = {
+        t: status_of(p, queue) for t, p in one.job_refs.items() if t in one.unfinished
+    }
+    one.reread_waiting()
+    alive = [p for p in one.worker_jobs if p in queue.jobs and not queue.jobs[p].final]
+    one.workers = {job_ref: queue.jobs[job_ref] for job_ref in alive}
+    dead = {t: s for t, s in one.job_statuses.items() if _is_dead(one, t, s, queue)}
+    if one.facts.desired.stopping:
+        _mark_lost(one, dead)
+        return
+    one.message = next(iter(one.facts.lost.values()), None) or _why_all_wait(one, alive, queue)
+    if alive or one.facts.desired.paused or one.facts.lost:
+        return
+    if any(job_ref.cluster in queue.unreachable for job_ref in one.worker_jobs):
+        return
+    _assess_without_workers(one, queues)
+
+
+def _why_all_wait(
+    one: ExperimentSnapshot, alive: Sequence[JobRef], queue: QueueSnapshot
+) -> str | None:
+    """Why none of a search's workers runs; the standby worker comes last."""
+    if not all(queue.jobs[job_ref].waiting for job_ref in alive):
+        return None
+    paused = one.facts.desired.paused
+    return next((status_of(job_ref, queue, paused=paused).message for job_ref in alive), None)
+
+
+def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
+    """The search has no worker, running or pending: it stops here unless the user acts."""
+    one.refresh()  # the last worker may have ended the search a moment ago
+    search = one.search
+    if search is None or not one.facts.searching or search.state.done:
+        return
+    if search.name == "custom":
+        one.message = "no worker is in the queue: the search waits for the runner of its method"
+        return
+    one.message = "no worker is left in the queue; `detslurm e activate` submits new ones"
+    since = one.facts.created.time
+    queue = one.without_foreign_jobs(queues.query(one.worker_jobs, since=since))
+    if all(status_of(job_ref, queue).alive is False for job_ref in one.worker_jobs):
+        reason = "all workers of the search have ended; `detslurm e activate` submits new ones"
+        one.facts.lost = dict.fromkeys(search.open_ids, reason)
+        one.changed()
+        for trial in list(one.trials):
+            one.read_trial(trial)
+        _record_lost(one.directory, {reason: search.open_ids})
+
+
+def _assess_trials(
+    one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
+) -> None:
+    """Judge each unfinished trial; one whose job is dead is read again before it is believed.
+
+    A paused trial that has not begun has nothing to lose: `activate` queues it, with a job or none.
+    """
+    if one.facts.is_unmanaged_script:
+        return
+    paused = one.facts.desired.paused
+    waiting = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
+    stops = one.facts.desired.stops
+    resting = {
+        row.id for row in one.trials.values() if paused and has_not_begun(row) and not stops(row.id)
+    }
+    one.job_statuses = {
+        t: status_of(known.get(t), queue, paused=paused) for t in one.unfinished if t not in waiting
+    }
+    one.reread_waiting()
+    judged = ((t, s) for t, s in one.job_statuses.items() if t not in resting)
+    dead = {t: s for t, s in judged if _is_dead(one, t, s, queue)}
+    for reason in _mark_lost(one, _without_live_runs(one, dead, queues)):
+        queues.warn(f"experiment {one.directory.id}: {reason}")
+
+
+def _without_live_runs(
+    one: ExperimentSnapshot, dead: Mapping[int, JobStatus], queues: Queues
+) -> dict[int, JobStatus]:
+    """Without those that another job than the newest works at: two were submitted for them at once,
+    or one that an administrator has requeued was faster."""
+    others: dict[int, JobRef] = {}
+    for trial, status in dead.items():
+        view = one.read_trial(trial)
+        ref = view.runs[-1].job.get("ref") if view.runs and view.state == "RUNNING" else None
+        if status.job_ref is not None and ref not in (None, status.job_ref.ref):
+            others[trial] = JobRef(status.job_ref.cluster, str(ref))
+    if not others:
+        return dict(dead)
+    queue, folder = queues.query((), queue_only=others.values()), one.folder_of_jobs
+    if queue.unreachable:
+        return {trial: status for trial, status in dead.items() if trial not in others}
+    alive = {r for r, job in queue.jobs.items() if not job.final and not job.is_foreign_to(folder)}
+    return {trial: status for trial, status in dead.items() if others.get(trial) not in alive}
+
+
+def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: QueueSnapshot) -> bool:
+    """Whether there is evidence that a trial's job has ended and will not return.
+
+    For what the user has killed it is enough that the queue answers and knows no such job: nothing
+    can be ended there, and no record of it will ever appear. But this may be another cluster, or
+    another machine, that sees the same store: a runner that lives has the time to read the intent.
+    """
+    if status.alive is not None or status.job_ref is None:
+        return status.alive is False
+    where = status.job_ref.cluster
+    if not one.facts.desired.kills(trial) or where in queue.unreachable:
+        return False
+    return _killed_since(one.directory, trial) > KILL_UNCONFIRMED_SECONDS
+
+
+def _killed_since(directory: ExperimentDir, trial: int) -> float:
+    """Seconds since the user killed a trial, by the clock of the file system."""
+    names = (directory.log.name(fact["n"]) for fact in directory.facts() if _kills(fact, trial))
+    first, now = next(names, None), fs.time_there(directory.store.path)
+    then = fs.modified(first) if first is not None else None
+    return now - then if now is not None and then is not None else 0.0
+
+
+def _kills(fact: Mapping[str, Any], trial: int) -> bool:
+    found = typed(fact)
+    if not isinstance(found, Intent):
+        return False
+    return found.intent == "kill" or (found.intent == "kill_trial" and found.trial == trial)
+
+
+def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collection[str]:
+    """Record that trials were lost with their jobs; why those were that the user can bring back."""
+    if not dead:
+        return ()
+    hint = f"; `detslurm e activate {one.directory.id}` queues it again"
+    # Its end record or a successor may have been written since we read the trial.
+    one.facts = fold_facts(one.directory)
+    one.changed()
+    now = one.job_refs
+    lost: dict[str, list[int]] = {}
+    for trial, status in dead.items():
+        if now.get(trial) != status.job_ref:
+            one.read_trial(trial)
+            continue
+        ran = one.trials[trial].state == "RUNNING"
+        how = "; how its run ended is not recorded" if ran else ", before its run began"
+        reason = f"{status.message}{how}"
+        if not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
+            reason += hint
+        one.facts.lost[trial] = reason
+        view = one.read_trial(trial)
+        if view.state not in FINISHED or view.final:
+            del one.facts.lost[trial]  # paused, or it has got its end record meanwhile
+        else:
+            lost.setdefault(reason, []).append(trial)
+    _record_lost(one.directory, lost)
+    return [reason for reason in lost if reason.endswith(hint)]
+
+
+def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) -> None:
+    # Slurm forgets within minutes: evidence of a death is kept as a fact.
+    for reason, trials in lost.items():
+        try:
+            directory.append(Lost(trials=tuple(trials), reason=reason))
+        except StoreError:
+            return  # a reader without the right to write, or a full disk: it only shows it
