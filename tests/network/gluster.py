@@ -132,12 +132,15 @@ def mounted(folder: Path, seconds: int, names: Sequence[str]) -> Iterator[list[N
 
 
 def _inner_pids(root: int) -> Iterator[tuple[int, int]]:
-    """Pids below a process, here and as they are in their own namespace."""
-    children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
+    """Pids of a process and of all below it, here and as they are in their own namespace."""
+    try:
+        children = Path(f"/proc/{root}/task/{root}/children").read_text().split()
+        status = Path(f"/proc/{root}/status").read_text()
+    except OSError:  # it has ended: GlusterFS mounts by a child
+        return
+    (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
+    yield root, int(line.split()[-1])
     for pid in map(int, children):
-        status = Path(f"/proc/{pid}/status").read_text()
-        (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
-        yield pid, int(line.split()[-1])
         yield from _inner_pids(pid)
 
 

@@ -115,10 +115,12 @@ def test_an_error_ends_training_at_the_next_report(
 
     class Failing(Slow):
         def write(self) -> None:
+            super().write()
             raise OSError("disk full")
 
         def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
             if batch_idx == 9:
+                self.allowed.set()
                 wait(begun)
                 assert not any((managed.experiment.store.path / "checkpoints").iterdir())
             return super().train_batch(batch, epoch_idx, batch_idx)

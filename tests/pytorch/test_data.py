@@ -23,6 +23,9 @@ from detslurm._env import PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
 from detslurm.pytorch._data import DataLoader, data_length, to_device
 
+# What torch says of two workers where a test may use one CPU.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
 
 class Counted(data.Dataset):  # type: ignore[misc]
     """Numbers, and how often each was asked for, in any process."""

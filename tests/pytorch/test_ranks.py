@@ -158,9 +158,9 @@ IN_A_STEP = """\
 def own_step(rank: int, count: int, root: Path) -> dict[str, str]:
     """What srun gives a process in a batch script of the user's own, on one node."""
     numbers = {
-        "SLURM_JOB_ID": 7, "SLURM_STEP_ID": 0, "SLURM_NTASKS": count, "SLURM_NODEID": 0,
-        "SLURM_PROCID": rank, "SLURM_LOCALID": rank, "SLURM_TASKS_PER_NODE": count,
-        "SLURM_NNODES": 1,
+        "SLURM_STEP_ID": 0, "SLURM_NTASKS": count, "SLURM_NODEID": 0, "SLURM_PROCID": rank,
+        "SLURM_LOCALID": rank, "SLURM_TASKS_PER_NODE": count, "SLURM_NNODES": 1,
+        "SLURM_JOB_ID": os.getpid(),  # ranks of one job meet: another suite may run beside this one
     }  # fmt: skip
     nodes = dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_STEP_NODELIST"), "localhost")
     ours = {"DETSLURM_ROOT": str(root), "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}

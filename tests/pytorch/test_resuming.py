@@ -24,6 +24,9 @@ from tests.pytorch.fitting import fit
 from tests.pytorch.managed import Managed
 from tests.pytorch.trials import Regression, network, numbers
 
+# What torch says of two workers where a test may use one CPU.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
 LENGTH = 20
 MODES = list(pytorch.LRScheduler.StepMode)
 

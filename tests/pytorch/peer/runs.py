@@ -164,7 +164,7 @@ def train(kind=Trial, aggregation=1, **arguments):
 def run(arguments):
     """Everything that happened."""
     events.clear()
-    signal.alarm(60)  # Determined never ends where data runs out
+    signal.alarm(300)  # Determined never ends where data runs out; the first run imports for long
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
