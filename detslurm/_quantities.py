@@ -26,7 +26,8 @@ def brief(number: float) -> str:
 
 def amount(number: float, digits: int = 4) -> str:
     """What something costs, in so many digits or as a whole number: 0.2667, 23,040."""
-    return f"{number:,.0f}" if number >= 1000 else f"{number:.{digits}g}"
+    rounded = float(f"{number:.{digits}g}")
+    return f"{number:,.0f}" if rounded >= 1000 else f"{round(rounded, 4):g}"
 
 
 def human_size(size: float) -> str:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from detslurm._quantities import counted
+from detslurm._quantities import amount, counted
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,13 @@ from detslurm._quantities import counted
 def test_a_number_and_its_noun_agree(count: float, text: str) -> None:
     """Also where the plural is not one with an "s"."""
     assert counted(count, "process", "processes") == text
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "text"),
+    [(999.6, 3, "1,000"), (999.6, 4, "999.6"), (23040, 4, "23,040"), (0.2667, 3, "0.267"),
+     (0.00003, 4, "0"), (0, 4, "0")],
+)  # fmt: skip
+def test_an_amount_has_no_exponent(number: float, digits: int, text: str) -> None:
+    """Whatever its rounding makes of it."""
+    assert amount(number, digits) == text

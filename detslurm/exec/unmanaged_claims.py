@@ -23,7 +23,7 @@ from detslurm._states import ERROR, FINISHED, PREEMPTED, TERMINAL
 from detslurm.slurm import Allocation, SlurmError, detect_cluster, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.interface import split_ref
-from detslurm.store import ExperimentDir, NotFound, Store, TrialDir, fold_trial
+from detslurm.store import CorruptRecord, ExperimentDir, NotFound, Store, TrialDir, fold_trial
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory, names_in
 from detslurm.store.job_claims import claims_folder, first_job
@@ -110,18 +110,26 @@ class JobClaim:
 
 @dataclass(frozen=True)
 class EarlierWork:
-    """What a command of the job has worked for: its claim, and the last run of its trial."""
+    """What a command of the job has worked for: its claim, and the runs of its trial."""
 
     claimed: JobClaim
     trial: int
-    last: Run
+    runs: Sequence[Run]  # none where the job ended just after the claim
     is_same: bool  # whether it is the command of the step that asks
 
     @property
     def outcome(self) -> str | None:
         """How its trial is over; None while it goes on."""
-        outcome = (self.last.end or {}).get("outcome")
+        outcome = ((self.runs[-1].end if self.runs else None) or {}).get("outcome")
         return outcome if outcome in TERMINAL else None
+
+    def is_at_work(self, allocation: Allocation) -> bool:
+        """Whether this very start of the job has worked for it."""
+        return bool(self.runs) and is_of(self.runs[-1], allocation)
+
+    def was_cut_short(self, allocation: Allocation) -> bool:
+        """Whether it goes on, and an earlier start has begun it: not what this one does anew."""
+        return bool(self.runs) and self.outcome is None and not is_of(self.runs[0], allocation)
 
 
 def regular_array(env: Mapping[str, str]) -> range | None:
@@ -162,18 +170,22 @@ def claim(store: Store, step: JobStep, cluster: str) -> TrialDir:
     folder = claims_folder(store)
     ensure_directory(folder)
     job = first_job(store, cluster, step.job)
+    is_first = _is_first_start(step, job)
     for again in range(1000):
         path = folder / f"{step.key(cluster, job)}-{again}.json"
-        claimed = _claimed(store, path)
-        if claimed is None:
-            claimed = _of_another_step(store, path, step, cluster, job)
-        if claimed is None:
-            claimed = _make(store, path, step, cluster)
-        trial = claimed.trial(step)
-        if _is_anothers(trial.runs(), step) or _is_over(trial, step):
-            continue
-        if _is_first_start(step, job) or _take(store, claimed, step, cluster):
-            return trial
+        with suppress(NotFound):  # its user has deleted it
+            claimed = (
+                _claimed(store, path)
+                or _of_another_step(store, path, step, cluster, job)
+                or _make(store, path, step, cluster)
+            )
+            trial = _open_trial(claimed, step)
+            if trial is None:
+                continue
+            if not is_first and not trial.runs():  # an array has made it, perhaps for others alone
+                refuse_done(store, step, cluster)
+            if is_first or _take(store, claimed, step, cluster):
+                return trial
     raise AssertionError("a job that ended a thousand times")
 
 
@@ -181,15 +193,15 @@ def find(store: Store, step: JobStep, cluster: str) -> TrialDir | None:
     """The trial that the chief of this step claimed, once it did."""
     folder = claims_folder(store)
     job = first_job(store, cluster, step.job)
+    is_first = _is_first_start(step, job)
     for again in range(1000):
-        claimed = _claimed(store, folder / f"{step.key(cluster, job)}-{again}.json")
-        if claimed is None:
-            return None
-        trial = claimed.trial(step)
-        if _is_anothers(trial.runs(), step) or _is_over(trial, step):
-            continue
-        if _is_first_start(step, job) or _taker(store, claimed, step, cluster) == step.name:
-            return trial
+        with suppress(NotFound):  # as in `claim`
+            claimed = _claimed(store, folder / f"{step.key(cluster, job)}-{again}.json")
+            if claimed is None:
+                return None
+            trial = _open_trial(claimed, step)
+            if trial and (is_first or _taker(store, claimed, step, cluster) == step.name):
+                return trial
     return None
 
 
@@ -205,12 +217,12 @@ def refuse_done(store: Store, step: JobStep, cluster: str) -> None:
     work = list(_earlier_work(store, step, cluster, job))
     same = [one for one in work if one.is_same]
     # In the same start a script may well train twice, and what has failed is tried again.
-    if not same or any(is_of(one.last, step.allocation) for one in same):
+    if not same or any(one.is_at_work(step.allocation) for one in same):
         return
     outcomes = {one.outcome for one in same}
     if None in outcomes or outcomes == {ERROR}:
         return
-    if any(one.outcome is None for one in work):
+    if any(one.was_cut_short(step.allocation) for one in work):
         raise SpuriousRequeue(same[-1].trial, "its job was started again for its other trials")
 
 
@@ -225,7 +237,7 @@ def _of_another_step(
     if step.command is None or _is_first_start(step, job):
         return None
     for one in _earlier_work(store, step, cluster, job):
-        goes_on = one.outcome is None and not is_of(one.last, step.allocation)
+        goes_on = one.outcome is None and not one.is_at_work(step.allocation)
         if one.is_same and goes_on and _take(store, one.claimed, step, cluster):
             put_record(path, {"experiment": one.claimed.experiment.id, "elements": []})
             return _claimed(store, path)
@@ -238,16 +250,25 @@ def _earlier_work(store: Store, step: JobStep, cluster: str, job: str) -> Iterat
     folder, claim = claims_folder(store), re.compile(re.escape(f"{cluster}-{job}") + tail)
     seen: set[int] = set()
     for match in filter(None, map(claim.fullmatch, sorted(names_in(folder)))):
-        with suppress(NotFound):  # its user has deleted it
+        with suppress(NotFound, CorruptRecord):  # its user has deleted it; or it is nobody's
             claimed = _claimed(store, folder / match[0])
             if claimed is None or claimed.experiment.id in seen or not claimed.has(step):
                 continue
             seen.add(claimed.experiment.id)
             trial = claimed.trial(step)
             is_same = match[2] == step.command if step.command else match[1] == step.name
-            if runs := trial.runs():
+            runs = trial.runs()
+            if runs or step.command:  # an element's may be there for the others alone
                 is_same = is_same and not _is_anothers(runs, step)
-                yield EarlierWork(claimed, trial.id, runs[-1], is_same)
+                yield EarlierWork(claimed, trial.id, runs, is_same)
+
+
+def _open_trial(claimed: JobClaim, step: JobStep) -> TrialDir | None:
+    """The trial that a claim of this name has for this step; None if it can't go on with it."""
+    if not claimed.has(step):  # made by a job of fewer elements, as `activate` submits
+        return None
+    trial = claimed.trial(step)
+    return None if _is_anothers(trial.runs(), step) or _is_over(trial, step) else trial
 
 
 def _is_anothers(runs: Sequence[Run], step: JobStep) -> bool:
@@ -305,6 +326,8 @@ def _claimed(store: Store, path: Path) -> JobClaim | None:
     record = read_record(path, expected=True)
     if record is None:
         return None
+    if record.get("type") == "corrupt":
+        raise CorruptRecord(f"{path}: {record['problem']}")
     return JobClaim(store.experiment(record["experiment"]), record["elements"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from detslurm._quantities import counted
 from detslurm.sdk import settings
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase
@@ -270,27 +271,37 @@ class Settings(ExperimentBase):
 
     def _throttle(self, at_once: int | None) -> None:
         """Deal what may run at once to its arrays in the queue, each of which has a throttle of its
-        own; one that waits for another to end takes its turn."""
+        own. One that waits for another to end takes its turn: whose is not known here, so it has
+        the smallest share. Jobs of one trial take one each."""
         from detslurm.slurm.arrays import dealt
         from detslurm.slurm.reasons import reason_of
 
         counts: dict[JobRef, int] = {}
         at_work: dict[JobRef, None] = {}  # in the order of the jobs
+        single = 0
         for element, job in self._queued().items():
+            array = JobRef(element.cluster, element.job_id)
+            in_turn = job.waiting and reason_of(job.reason).category == "dependency"
             if "_" in element.ref:
-                array = JobRef(element.cluster, element.job_id)
                 counts[array] = counts.get(array, 0) + 1
-                if not (job.waiting and reason_of(job.reason).category == "dependency"):
+                if not in_turn:
                     at_work[array] = None
+            elif not in_turn:
+                single += 1
         first = list(at_work or counts)
-        shares = [0] * len(first) if at_once is None else dealt(at_once, [counts[a] for a in first])
-        if at_once is not None and at_once < len(first):
-            self._queues.warn(
-                f"{len(first)} arrays are in the queue, and Slurm lets each run one trial at least:"
-                f" {len(first)} may run at once, not {at_once}"
-            )
-        for number, array in enumerate([*first, *(a for a in counts if a not in first)]):
-            self._queues.change([array], ArrayTaskThrottle=shares[number % len(first)])
+        if at_once is None:
+            shares = [0] * len(first)
+        else:
+            shares = dealt(at_once - single, [counts[array] for array in first])
+            if first and at_once < (least := single + len(first)):
+                others = f" and {counted(single, 'job')} of one trial" if single else ""
+                self._queues.warn(
+                    f"{counted(len(first), 'array')}{others} are in the queue, and Slurm lets each"
+                    f" run one trial at least: {least} may run at once, not {at_once}"
+                )
+        each = dict(zip(first, shares, strict=True))
+        for array in counts:
+            self._queues.change([array], ArrayTaskThrottle=each.get(array, min(shares)))
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
         def changed(facts: ExperimentFacts) -> list[str]:

@@ -113,7 +113,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
     Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
     """
     from detslurm.slurm import detect_cluster, user_script
-    from detslurm.store.job_claims import inherit_claims, successors
+    from detslurm.store.job_claims import first_job, inherit_claims, successors
 
     script = _script(experiment)
     if "unknown" in script:
@@ -123,7 +123,9 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
         )
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
     cluster = detect_cluster("slurm")
-    others = [] if elements else successors(experiment.store, script["cluster"], script["job"])
+    # The experiment may have begun in a job that went on with an earlier one's.
+    first = first_job(experiment.store, script["cluster"], script["job"])
+    others = [] if elements else successors(experiment.store, script["cluster"], first)
     known = cluster.query(others) if others else {}
     # It does all that the script does: a second one would take each trial from it.
     job = next((ref for ref, found in known.items() if not found.final), None)
@@ -131,7 +133,7 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
         # Held until the store records whose trials the new job continues.
         path = experiment.jobs / user_script.SCRIPT
         job = user_script.submit_again(path, script, elements)
-        inherit_claims(experiment.store, script["cluster"], job, script["job"])
+        inherit_claims(experiment.store, script["cluster"], job, first)
     refs = [f"{job}_{element}" for element in elements] or [job]
     experiment.append(user_script.submitted_fact(refs, indices, script))
     cluster.release([job])

@@ -13,7 +13,7 @@ import pytest
 from detslurm.exec import unmanaged_claims
 from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
-from detslurm.store import Store, TrialDir
+from detslurm.store import Store, StoreError, TrialDir
 from detslurm.store.job_claims import claims_folder, inherit_claims
 from detslurm.store.views import RunView
 from tests.cluster.waiting import wait_for
@@ -261,3 +261,73 @@ def test_a_deleted_experiment_is_in_nobodys_way(store: Store) -> None:
     cut = worked(store, start(1, "b"), "preempted")
     shutil.rmtree(gone.experiment_path)
     assert worked(store, start(4, "b", 1)).id == cut.id
+    shutil.rmtree(cut.experiment_path)
+    assert worked(store, start(4, "b", 2)).id not in (gone.id, cut.id)
+
+
+def test_what_a_start_does_anew_keeps_nothing_else_from_it(store: Store) -> None:
+    """Started by hand when all is done: commands at once, one of them a little ahead."""
+    done = {worked(store, start(n, command), "completed").id for n, command in enumerate("ab")}
+    anew = {worked(store, start(n, command, 1)).id for n, command in enumerate("ab")}
+    assert not done & anew
+    unmanaged_claims.refuse_done(store, start(1, "b", 1), "c")  # another rank of it
+
+
+def test_a_claim_without_a_run_is_gone_on_with(store: Store) -> None:
+    """The first start died in between. A later one that left it aside would be left aside itself,
+    with all that it has trained, when the step has its first number again."""
+    claimed = unmanaged_claims.claim(store, start(0, "a"), "c")
+    worked(store, start(1, "b"), "preempted")
+    assert worked(store, start(1, "a", 1), "preempted").id == claimed.id
+    assert worked(store, start(0, "a", 2)).id == claimed.id
+
+
+def test_a_claim_that_can_not_be_read_stops_no_other_step(store: Store) -> None:
+    """Its own step is told: the script trains on, unrecorded."""
+    torn, cut = worked(store, start(0, "a")), worked(store, start(1, "b"), "preempted")
+    (path,) = claims_folder(store).glob("c-7-0-*.json")
+    path.chmod(0o600)
+    path.write_text("{")
+    assert worked(store, start(4, "b", 1)).id == cut.id != torn.id
+    with pytest.raises(StoreError):
+        unmanaged_claims.claim(store, start(0, "a", 1), "c")
+
+
+def batch(
+    program: str, index: int, elements: range, restart: int = 0, job: str = "100"
+) -> unmanaged_claims.JobStep:
+    """A program that an array's script starts without srun."""
+    allocation = Allocation(
+        cluster="slurm",
+        job_id=f"{job}{index}",
+        nodes=("n1",),
+        restart_count=restart,
+        array_job_id=job,
+        array_task_id=index,
+    )
+    return unmanaged_claims.JobStep(allocation, "batch", [program], elements)
+
+
+def test_an_array_of_fewer_elements_is_in_nobodys_way(store: Store) -> None:
+    """`activate` submits those that were lost: the others find what these have made meanwhile."""
+    every, lost = range(3), range(1)
+    worked(store, batch("train.py", 0, every))
+    worked(store, batch("train.py", 1, every), "completed")
+    inherit_claims(store, "c", "200", "100")
+    worked(store, batch("train.py", 0, lost, job="200"), "completed")
+    first = worked(store, batch("test.py", 0, lost, job="200"), "completed")
+    second = worked(store, batch("test.py", 1, every), "completed")
+    assert second.experiment_id != first.experiment_id
+
+
+def test_an_element_takes_nothing_that_is_there_for_the_others(store: Store) -> None:
+    """One has come to the third program: its requeued neighbour does not begin anew in there."""
+    both = range(2)
+    for program in ("prepare.py", "train.py", "test.py"):
+        worked(store, batch(program, 0, both), "completed")
+    worked(store, batch("prepare.py", 1, both), "completed")
+    cut = worked(store, batch("train.py", 1, both), "preempted")
+    with pytest.raises(unmanaged_claims.SpuriousRequeue):
+        unmanaged_claims.claim(store, batch("prepare.py", 1, both, 1), "c")
+    assert worked(store, batch("train.py", 1, both, 1), "completed").id == cut.id
+    assert worked(store, batch("test.py", 1, both, 1), "completed").experiment_id == 3
