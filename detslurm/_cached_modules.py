@@ -27,6 +27,8 @@ WITHOUT = ("org", "typing_extensions")
 
 # Modules that others import and hardly ever use: they take a tenth of a runner's time to start.
 LAZY = ("detslurm.store.log_lines", "ipaddress", "locale", "msgspec.inspect", "textwrap")
+# What imports, and searches through all modules, ask for: it is there before a module runs.
+_OF_EVERY_MODULE = ("__file__", "__loader__", "__name__", "__path__", "__spec__")
 
 # Whose modules a user's commands have in one file, with the standard library's: not numpy or h5py,
 # which are large, and mostly not in Python.
@@ -104,17 +106,24 @@ class _LazyLoader(_CachedLoader):
         with self._lock:
             if not self._has_begun:
                 self._has_begun = True
-                super().exec_module(module)
+                try:
+                    super().exec_module(module)
+                except BaseException:
+                    self._has_begun = False  # as an import that has failed is tried again
+                    raise
                 module.__class__ = ModuleType
 
 
 class _LazyModule(ModuleType):
-    """A module that has not run, or is running."""
+    """A module that has not run, or is running: also what it has by then may need the rest."""
 
-    def __getattr__(self, name: str) -> object:
-        assert isinstance(self.__loader__, _LazyLoader)
-        self.__loader__.run(self)
-        return ModuleType.__getattribute__(self, name)
+    def __getattribute__(self, name: str) -> object:
+        found = ModuleType.__getattribute__  # it will be no _LazyModule
+        if name not in _OF_EVERY_MODULE:
+            loader = found(self, "__loader__")
+            assert isinstance(loader, _LazyLoader)
+            loader.run(self)
+        return found(self, name)
 
 
 class CachedModules:

@@ -75,6 +75,7 @@ def main(module: str, experiment: str, *words: str) -> None:
         file, finder, index = found
         names: dict[str, Any] = {"__name__": "detslurm._cached_modules"}
         exec(marshal.loads(finder), names)
+        # Of an older version, after an upgrade: what `run` takes must stay as it is.
         names["run"](file, index, module)
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, experiment, *words])
 

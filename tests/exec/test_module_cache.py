@@ -87,11 +87,13 @@ def test_a_source_that_was_changed_is_not_taken_from_the_cache(site: Site) -> No
 
 LAZY = """
 import sys, time
+def dedent(text):
+    return result + text
 sys.runs += 1
 sys.begun.set()
 assert sys.asked.wait(100)
 time.sleep(0.1)
-dedent = "dedented"
+result = "dedented "
 """
 ASKS = """
 import sys, textwrap, threading
@@ -99,24 +101,61 @@ sys.runs, sys.begun, sys.asked = 0, threading.Event(), threading.Event()
 def main(words):
     assert sys.runs == 0
     found = []
-    first = threading.Thread(target=lambda: found.append(textwrap.dedent))
+    first = threading.Thread(target=lambda: found.append(textwrap.dedent("text")))
     first.start()
     assert sys.begun.wait(100)
     sys.asked.set()
-    found.append(textwrap.dedent)
+    found.append(textwrap.dedent("text"))
     first.join()
-    assert sys.runs == 1 and found == 2 * ["dedented"], (sys.runs, found)
+    assert sys.runs == 1 and found == 2 * ["dedented text"], (sys.runs, found)
     assert type(textwrap) is type(sys), type(textwrap)
     print("asked", *words)
 """
 
 
 def test_what_is_hardly_ever_used_runs_when_it_is_asked_for(site: Site) -> None:
-    """By one thread; another that asks meanwhile waits, and does not find half a module."""
+    """By one thread; another that asks meanwhile waits, and does not find half a module: not what
+    is there by then, either, which may need the rest."""
     site.source.write_text(ASKS)
     (site.installed / "textwrap.py").write_text(LAZY)
     site.write(sys.version, "hello", "textwrap")
     assert site.start() == "asked"
+
+
+BROKEN_OFF = """
+import sys
+sys.runs += 1
+if sys.runs == 1:
+    raise KeyboardInterrupt
+def dedent(text):
+    return text
+"""
+ASKS_AGAIN = """
+import sys, textwrap
+sys.runs = 0
+def main(words):
+    try:
+        textwrap.dedent
+    except KeyboardInterrupt:
+        print(textwrap.dedent("again"), *words)
+"""
+
+
+def test_a_module_that_was_broken_off_runs_again(site: Site) -> None:
+    """As it would be imported again."""
+    site.source.write_text(ASKS_AGAIN)
+    (site.installed / "textwrap.py").write_text(BROKEN_OFF)
+    site.write(sys.version, "hello", "textwrap")
+    assert site.start() == "again"
+
+
+def test_what_a_module_has_is_listed_before_it_has_run(site: Site) -> None:
+    site.source.write_text(
+        "import textwrap\ndef main(words):\n    print('dedent' in dir(textwrap), *words)\n"
+    )
+    (site.installed / "textwrap.py").write_text("def dedent(text):\n    return text\n")
+    site.write(sys.version, "hello", "textwrap")
+    assert site.start() == "True"
 
 
 def test_installed_files_are_not_looked_at_one_by_one() -> None:
