@@ -159,10 +159,9 @@ class CachedModules:
                 kind = _LazyLoader if name in LAZY else _CachedLoader
                 loader = kind(name, origin, self._cache.code(*place))
         except OSError:
+            # The file is torn, or was replaced and its server has forgotten the old one.
             self.is_stale = True
-            return (
-                None  # the file is torn, or was replaced and its server has forgotten the old one
-            )
+            return None
         spec = ModuleSpec(name, loader, origin=origin)
         spec.submodule_search_locations = locations
         spec.has_location = True

@@ -41,7 +41,7 @@ def opened(path: str) -> "tuple[int, bytes, Index] | None":
             if version == sys.version:
                 return file, finder, index
         # Else it is code, and somebody else may have written it.
-    except (OSError, ValueError, EOFError, TypeError):
+    except (OSError, ValueError, EOFError, TypeError, MemoryError):  # of what a torn head says
         pass
     os.close(file)
     return None

@@ -169,6 +169,7 @@ UNFIT: dict[str, Callable[[Site], object]] = {
     "missing": lambda site: site.cache.rename(site.root / "elsewhere"),
     "torn": lambda site: site.cache.write_bytes(site.cache.read_bytes()[:-9]),
     "empty": lambda site: site.cache.write_bytes(b""),
+    "a head of no length": lambda site: site.cache.write_bytes(b"9" * 16),
     "another Python": lambda site: site.write("3.11.0 (another one)"),
     "an upgrade": lambda site: os.utime(site.source, ns=(1, 1)),
     "the group may write": lambda site: site.cache.chmod(0o660),
