@@ -212,17 +212,19 @@ def refuse_done(store: Store, step: JobStep, cluster: str) -> None:
     an earlier one has finished.
     """
     job = first_job(store, cluster, step.job)
-    if _is_first_start(step, job):
-        return
-    work = list(_earlier_work(store, step, cluster, job))
+    if not _is_first_start(step, job):
+        _refuse_done(list(_earlier_work(store, step, cluster, job)), step.allocation)
+
+
+def _refuse_done(work: Sequence[EarlierWork], allocation: Allocation) -> None:
     same = [one for one in work if one.is_same]
     # In the same start a script may well train twice, and what has failed is tried again.
-    if not same or any(one.is_at_work(step.allocation) for one in same):
+    if not same or any(one.is_at_work(allocation) for one in same):
         return
     outcomes = {one.outcome for one in same}
     if None in outcomes or outcomes == {ERROR}:
         return
-    if any(one.was_cut_short(step.allocation) for one in work):
+    if any(one.was_cut_short(allocation) for one in work):
         raise SpuriousRequeue(same[-1].trial, "its job was started again for its other trials")
 
 
@@ -233,10 +235,13 @@ def _of_another_step(
 
     From now on it has the name of this step, too, by which its other ranks look for it.
     """
-    refuse_done(store, step, cluster)
-    if step.command is None or _is_first_start(step, job):
+    if _is_first_start(step, job):
         return None
-    for one in _earlier_work(store, step, cluster, job):
+    work = list(_earlier_work(store, step, cluster, job))
+    _refuse_done(work, step.allocation)
+    if step.command is None:
+        return None
+    for one in work:
         goes_on = one.outcome is None and not one.is_at_work(step.allocation)
         if one.is_same and goes_on and _take(store, one.claimed, step, cluster):
             put_record(path, {"experiment": one.claimed.experiment.id, "elements": []})

@@ -52,7 +52,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         if one.never_queued:
             continue
         if _is_live_search(one):
-            assess_search(one, one.without_foreign_jobs(queue), queues)
+            _assess_search(one, one.without_foreign_jobs(queue), queues)
         else:
             _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
 
@@ -92,7 +92,7 @@ def _wanted(one: ExperimentSnapshot) -> dict[int, JobRef]:
     return {trial: known[trial] for trial in one.unfinished if trial in known}
 
 
-def assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues) -> None:
+def _assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues) -> None:
     """Judge the trials at work by their workers, and the search by whether any worker is left."""
     one.job_statuses = {
         t: status_of(p, queue) for t, p in one.job_refs.items() if t in one.unfinished

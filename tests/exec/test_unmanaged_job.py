@@ -145,7 +145,6 @@ def test_ranks_do_not_join_a_run_that_is_over(
 ) -> None:
     """A script starts its ranks again in the same job: the run before, whose chief was killed or
     left in good order, would have them begin from another checkpoint than the next chief."""
-    monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 0.5)
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
     monkeypatch.setenv("SLURM_PROCID", "1")
     for name, value in {"JOB_ID": "7", "STEP_ID": "0", "JOB_NODELIST": "n1"}.items():
@@ -155,7 +154,8 @@ def test_ranks_do_not_join_a_run_that_is_over(
     step = JobStep(allocation, "0", ["train.py"])
     trial = unmanaged_claims.claim(Store.open(tmp_path / "store"), step, "slurm")
 
-    def joined() -> int:
+    def joined(patience: float = 0.1) -> int:
+        monkeypatch.setattr(unmanaged_job, "_TIMEOUT", patience)
         found = join(["train.py"])
         assert found is not None
         found.flag.close()
@@ -170,7 +170,7 @@ def test_ranks_do_not_join_a_run_that_is_over(
         joined()
     chief = unmanaged_job._open(trial, step, {}, launcher=False)
     chief.flag.close()
-    assert joined() == 2
+    assert joined(patience=120) == 2
     trial.write_end(2, {"outcome": "preempted", "reason": "", "exit_code": 0, "time": 1.0})
     with pytest.raises(RuntimeError, match="opened no run"):
         joined()
