@@ -55,6 +55,11 @@ is_root || notes+=("several users: only root can act as them; tests that need th
     notes+=("the locale de_DE.UTF-8: it could not be made; users who ask for it get C")
 scripts/bootstrap.sh test
 
+# Processes of the suite, and no others in this environment, import less of torch: see tests/startup.
+site_packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+ln -sfn "$PWD/tests/startup" "$site_packages/detslurm_suite"
+echo 'import os; "DETSLURM_SUITE" in os.environ and __import__("detslurm_suite")' >"$site_packages/detslurm_suite.pth"
+
 # Else every process compiles what it imports: where Python is told to keep no bytecode, where its
 # user may not write any beside the sources, and of DeepSpeed, whose installation leaves none.
 .venv/bin/python -m compileall -qq detslurm sdk launchers tests .venv/lib/python3*/site-packages/deepspeed || true

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
-from tests.cluster.spec import ONE_THREAD
+from tests.cluster.spec import LIGHT_STARTS, ONE_THREAD
 from tests.horovod import build_horovod, horovod, put_last, pytest_unconfigure
 from tests.scheduling import (
     pytest_configure_node,
@@ -35,7 +35,7 @@ settings.register_profile("suite", settings.get_profile("explore"), derandomize=
 settings.load_profile("suite")
 
 # Before torch is there, and for all that tests start.
-os.environ.update(ONE_THREAD)
+os.environ.update(ONE_THREAD | LIGHT_STARTS)
 
 # A worker's heap is large, and what tests import stays.
 gc.set_threshold(50_000)
@@ -93,7 +93,7 @@ def slurm_strange() -> Iterator[Cluster]:
             debian_hosts=True,
             umask=0o027,
             shared_tmp=True,
-            variables={"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"},
+            variables=LIGHT_STARTS | {"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"},
         )
     )
 

@@ -15,6 +15,8 @@ SOCKET_PATH_LIMIT = 107
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Where more threads than cores are at work, torch's wait for one another by spinning: a small
 training takes up to ten times the CPU."""
+LIGHT_STARTS = {"DETSLURM_SUITE": "1"}
+"""Each Python of the suite's environment runs `tests.startup` first."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class ClusterSpec:
     umask: int = 0o022
     shared_tmp: bool = False
     """Users keep TMPDIR in their home directories, which all nodes share."""
-    variables: Mapping[str, str] = field(default_factory=lambda: dict(ONE_THREAD))
+    variables: Mapping[str, str] = field(default_factory=lambda: ONE_THREAD | LIGHT_STARTS)
     """What the users' shells export besides, and sbatch hands on to their jobs."""
     extra: tuple[str, ...] = ()
 
