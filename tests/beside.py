@@ -23,8 +23,8 @@ KERAS = ("keras==3.15.1", "absl-py==2.5.1", "ml-dtypes==0.6.0", "namex==0.1.0", 
 LIGHTNING = ("lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0")
 
 # What is not there for them. PyPI's torchvision can't be imported beside a CPU build of torch; the
-# others are a third of what Lightning and Keras import, and nothing here plots or needs a table. For
-# some a package is there where there is a module, for others where there is a distribution.
+# others are a third of what Lightning and Keras import, and nothing here plots or needs a table.
+# For some a package is there where there is a module, for others where there is a distribution.
 HIDDEN = """\
 import importlib.metadata
 import sys
