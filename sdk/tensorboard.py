@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Sequence
@@ -78,7 +79,12 @@ def _written(experiment: Experiment, trials: Iterable[Trial], below: str) -> lis
     folders = [tensorboard_path(directory, storage) for storage in storages]
     paths = dict.fromkeys(folder / below for folder in folders if folder is not None)
     # TensorBoard parts its argument at commas.
-    return [path for path in paths if path.is_dir() and "," not in str(path)]
+    return [path for path in paths if _is_open(path) and "," not in str(path)]
+
+
+def _is_open(path: Path) -> bool:
+    """Whether it is a directory that may be read: another user's may be closed."""
+    return os.path.isdir(path) and os.access(path, os.R_OK | os.X_OK)  # noqa: PTH112 (never raises)
 
 
 def specification(found: Iterable[EventFiles]) -> str:

@@ -104,10 +104,10 @@ class Search:
 
     @property
     def concurrency(self) -> int:
-        """How many trials run side by side at first: that many workers have work."""
+        """How many trials run side by side at first: that many workers have work, and may run."""
         first = len(self.initial().waiting())
         limit = int(self.searcher.get("max_concurrent_trials", 16) or first)
-        return min(limit, first) if self.name == "pbt" else first
+        return min(limit, first)
 
     @property
     def judges_reports(self) -> bool:

@@ -19,16 +19,19 @@ from detslurm.storage.names import selected
 logger = logging.getLogger("detslurm.storage")
 
 
-def list_resources(root: Path, *, follow: bool = False) -> Resources:
+def list_resources(root: Path, *, follow: bool = False, without_closed: bool = False) -> Resources:
     """Every file with its size and every directory (name ends in `/`, size 0), by relative path.
 
     With `follow` a link counts as what it leads to, as far as there is such a thing. Pipes, sockets
-    and devices, whose content nobody could copy, are left out.
+    and devices, whose content nobody could copy, are left out; so is, `without_closed`, a link to a
+    directory that is closed to this user, as another one's frozen code is.
     Raises OSError for a directory that can't be listed.
     """
     found: Resources = {}
     for directory, subdirs, files in os.walk(root, onerror=raise_unless_gone, followlinks=follow):
         here = Path(directory)
+        if without_closed:
+            subdirs[:] = [name for name in subdirs if not _leads_to_closed(here / name)]
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
         for name in files:
@@ -62,13 +65,25 @@ def _leads_up(path: Path, root: Path) -> bool:
     return any(parent.resolve().is_relative_to(path.resolve()) for parent in above)
 
 
+def _leads_to_closed(path: Path) -> bool:
+    if path.is_symlink():
+        try:
+            os.scandir(path).close()
+        except PermissionError:
+            return True
+        except OSError:  # what it leads to has gone, or is told when it is listed
+            return False
+    return False
+
+
 def copy_selected(source: Path, target: Path, selector: Selector | None) -> None:
     """Copy a tree, or what the selector takes of it; a selected file brings its directories.
 
     A file has its name once it is whole: others may read it, and ranks of other nodes copy it to
     the same directory.
     """
-    names = selected(list_resources(source, follow=True), selector)
+    found = list_resources(source, follow=True, without_closed=True)
+    names = selected(found, selector)
     copy_names(source, target, names, copy=_copy_whole)
 
 

@@ -126,7 +126,7 @@ class SharedFS:
         return self.path(storage_id).is_dir()
 
     def resources(self, storage_id: str) -> Resources:
-        return list_resources(self.path(storage_id), follow=True)
+        return list_resources(self.path(storage_id), follow=True, without_closed=True)
 
     def metadata(self, storage_id: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads((self.path(storage_id) / METADATA).read_bytes())

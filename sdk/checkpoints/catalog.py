@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from detslurm._quantities import counted
@@ -105,7 +106,7 @@ def keep_links_right(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
         now = known.pop() if known else of_snapshot(read(directory))
         return chosen(now.rows, now.metric, smaller_is_better=now.smaller_is_better)
 
-    with directory.as_owner():
+    with suppress(OSError), directory.as_owner():  # a failure costs the links only
         keep_right(directory, Path(saved.base), links)
 
 

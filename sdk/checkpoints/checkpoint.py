@@ -174,7 +174,8 @@ class Checkpoint:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Copy it to a directory, with the code of its Trial class.
+        """Copy it to a directory, with the code of its Trial class if that may be read: in a shared
+        store the code is its owner's alone.
 
         The directory appears when everything is in it and was checked; a download that was
         interrupted is continued by the next one. Where all of it is there already nothing is

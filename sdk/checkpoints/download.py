@@ -19,7 +19,7 @@ from detslurm.sdk.checkpoints.verification import as_recorded, loss_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.storage import METADATA, Storage, list_resources
 from detslurm.storage.files import rename, sync
-from detslurm.store import CheckpointView, ExperimentDir, StoreFault
+from detslurm.store import CheckpointView, ExperimentDir, NoHardLinks, StoreFault
 from detslurm.store.checkpoint_facts import CheckpointGone, held
 from detslurm.store.experiment import user_name
 from detslurm.store.root_access import owner
@@ -93,7 +93,7 @@ def _held(experiment: ExperimentDir, uuid: str) -> Iterator[None]:
             stack.enter_context(held(experiment, [uuid], by=f"a download by {user_name()}"))
         except CheckpointGone as error:
             raise LifecycleError(f"checkpoint {uuid} was deleted") from error
-        except StoreFault:
+        except (StoreFault, NoHardLinks):
             pass  # another user's experiment, a store that is mounted to be read, a full disk
         yield
 
@@ -265,15 +265,24 @@ def add_code(target: Path, frozen: Path) -> None:
         shutil.rmtree(left)
     if (target / "load_data.json").exists() and frozen.is_dir() and not (target / "code").exists():
         growing = target / f".code.{os.urandom(8).hex()}.tmp"
-        shutil.copytree(frozen, growing, ignore=shutil.ignore_patterns("__pycache__"))
+        try:
+            shutil.copytree(frozen, growing, ignore=shutil.ignore_patterns("__pycache__"))
+        except PermissionError:  # another user's: nothing was copied
+            return
         rename(growing, target / "code")
 
 
-def how_to_load(target: Path) -> str:
-    """How the files of a downloaded checkpoint become a model again, for people."""
-    if (target / "load_data.json").exists():
-        return (
-            "Load it in Python with: from detslurm import pytorch;"
-            f" trial = pytorch.load_trial_from_checkpoint_path({str(target)!r})"
-        )
-    return "Its files are as the code saved them: load them as that code does."
+def how_to_load(target: Path, foreign: str | None) -> str:
+    """How the files of a downloaded checkpoint become a model again, for people.
+
+    `foreign` is the name of the user whose it is, where that is somebody else.
+    """
+    if not (target / "load_data.json").exists():
+        return "Its files are as the code saved them: load them as that code does."
+    lacks = foreign is not None and not (target / "code").is_dir()
+    without = f"It is without its code, which is {foreign}'s alone. " if lacks else ""
+    more = ", trial_class=..." if lacks else ""
+    return (
+        f"{without}Load it in Python with: from detslurm import pytorch;"
+        f" trial = pytorch.load_trial_from_checkpoint_path({str(target)!r}{more})"
+    )

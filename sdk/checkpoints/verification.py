@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.enums import CheckpointState
 from detslurm.storage import METADATA, SharedFS, Storage, list_resources
 from detslurm.storage.names import without_files
-from detslurm.store import CheckpointView, ExperimentDir, fold_facts, fold_trial
+from detslurm.store import CheckpointView, ExperimentDir, StoreFault, fold_facts, fold_trial
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.records import CheckpointVerified
 
@@ -27,7 +28,11 @@ _CHECKSUMS = "with wrong checksums"
 
 
 def verify(
-    directory: ExperimentDir, checkpoints: Sequence[Checkpoint], *, deep: bool = False
+    directory: ExperimentDir,
+    checkpoints: Sequence[Checkpoint],
+    *,
+    deep: bool = False,
+    warn: Callable[[str], None] = warnings.warn,
 ) -> dict[str, str | None]:
     """What is wrong with each of an experiment's checkpoints; its owner's findings are recorded.
 
@@ -55,7 +60,10 @@ def verify(
     known = facts.checkpoints.problems
     news = {uuid: text for uuid, text in found.items() if text != known.get(uuid)}
     if news and directory.foreign_owner() is None:
-        directory.append(CheckpointVerified(problems=news))
+        try:
+            directory.append(CheckpointVerified(problems=news))
+        except StoreFault as fault:
+            warn(f"what was found of experiment {directory.id} is not recorded: {fault}")
     found |= {**unseen, **dict.fromkeys(gone, "it was deleted: there is nothing to verify")}
     for one in checkpoints:
         one.problem = found[one.uuid]
@@ -73,13 +81,15 @@ def verify_again(checkpoint: Checkpoint) -> None:
         verify(checkpoint._directory, [checkpoint], deep=deep)
 
 
-def verify_each(checkpoints: Sequence[Checkpoint], *, deep: bool = False) -> Iterator[Checkpoint]:
+def verify_each(
+    checkpoints: Sequence[Checkpoint], *, deep: bool, warn: Callable[[str], None]
+) -> Iterator[Checkpoint]:
     """Verify checkpoints of any experiments; gives each one as soon as it was looked at."""
     groups: dict[int, list[Checkpoint]] = defaultdict(list)
     for one in checkpoints:
         groups[one.experiment_id].append(one)
     for group in groups.values():
-        verify(group[0]._directory, group, deep=deep)
+        verify(group[0]._directory, group, deep=deep, warn=warn)
         yield from group
 
 

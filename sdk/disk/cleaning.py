@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -34,6 +35,7 @@ from detslurm.store import (
     NotFound,
     Store,
     StoreError,
+    StoreFault,
     fold_facts,
     fs,
 )
@@ -120,7 +122,7 @@ class Cleaning:
     def _list_storages(self, ids: Iterable[int], known: Mapping[int, SettledExperiment]) -> None:
         """Before any record is read: what is there has been recorded by then."""
         for base in {row.base for row in known.values() if row.base is not None}:
-            self._names[Path(base)] = set(fs.names_in(base))
+            self._list(Path(base))
         for number in ids:
             if number in known:
                 continue
@@ -130,7 +132,13 @@ class Cleaning:
                 continue  # the reason is told when it is its turn
             storage = storages.of(None) if storages and storages.reachable(None) else None
             if isinstance(storage, SharedFS) and storage.base not in self._names:
-                self._names[storage.base] = set(fs.names_in(storage.base))
+                self._list(storage.base)
+
+    def _list(self, base: Path) -> None:
+        try:
+            self._names[base] = set(fs.names_in(base))
+        except StoreFault as fault:  # somebody else's, and closed since: all else is looked at
+            self._warn(f"what lies in {base} is not looked at: {os.strerror(fault.errno or 0)}")
 
     @property
     def _left(self) -> int:
@@ -221,11 +229,12 @@ class Cleaning:
 
     def _leave(self, leftovers: Iterable[Leftover]) -> None:
         for one in leftovers:
-            self._leftovers.append(one)
-            if not self._dry_run:
-                self._remove(one)
+            if self._dry_run or self._removed(one):
+                self._leftovers.append(one)
+            else:
+                self._stay += 1
 
-    def _remove(self, one: Leftover) -> None:
+    def _removed(self, one: Leftover) -> bool:
         path = Path(one.path)
         try:
             if one.kind in ("temporary file", "unused environment") and not path.is_dir():
@@ -236,6 +245,8 @@ class Cleaning:
                 SharedFS(path.parent).discard(path.name.removesuffix(".partial"))
         except OSError as error:
             self._warn(f"{path} can't be removed: {error.strerror}")
+            return False
+        return not os.path.lexists(path)
 
 
 def _never_was(directory: ExperimentDir) -> bool:

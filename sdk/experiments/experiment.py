@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -391,15 +392,19 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             The path of the file.
 
         Raises:
-            LifecycleError: If the submission was interrupted before the code was copied.
+            LifecycleError: If the submission was interrupted before the code was copied, or the
+                experiment is another user's, whose alone the code is.
         """
         import tarfile
 
-        code = self._snapshot.directory.code
+        directory = self._snapshot.directory
+        code, owner = directory.code, directory.foreign_owner()
         if not code.is_dir():
             raise LifecycleError(
                 f"experiment {self.id} has no code: its submission was interrupted"
             )
+        if owner is not None and not os.access(code, os.R_OK | os.X_OK):
+            raise LifecycleError(f"the code of experiment {self.id} is {owner}'s alone")
         target = Path(output_dir) / f"experiment_{self.id}_model_def.tgz"
         target.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(target, "w:gz") as archive:

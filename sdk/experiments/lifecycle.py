@@ -10,7 +10,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store import StoreFull, fold_facts
+from detslurm.store import StoreFault, fold_facts
 
 
 class Lifecycle(ExperimentBase):
@@ -82,7 +82,7 @@ class Lifecycle(ExperimentBase):
             False if it had already ended.
 
         Raises:
-            StoreFull: If that can't be recorded: its jobs have been ended all the same.
+            StoreFault: If that can't be recorded: its jobs have been ended all the same.
         """
         return self._stop("kill", self._kill)
 
@@ -158,9 +158,13 @@ class Lifecycle(ExperimentBase):
             return False
         try:
             self._intent(intent)
-        except StoreFull:
-            if intent == "kill":  # jobs that write on are what fills it
+        except StoreFault:
+            if intent == "kill":  # jobs that write on are what fills a full disk
                 act(self._unfinished_jobs())
+                self._queues.warn(
+                    f"experiment {self.id} can't be recorded as killed: only the jobs that its"
+                    " queue shows are ended"
+                )
             raise
         act(self._unfinished_jobs())
         return True

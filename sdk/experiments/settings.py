@@ -156,6 +156,7 @@ class Settings(ExperimentBase):
         from detslurm.sdk.costs import budget
 
         if slot_hours is not None:
+            self._refuse_others()
             budget.check(self._snapshot, slot_hours)
             budget.open_account(self._snapshot)
         self._set("budget", slot_hours)

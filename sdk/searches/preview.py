@@ -7,8 +7,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
+from msgspec import structs
+
+from detslurm.sdk.submission.planning import trials_and_jobs
+from detslurm.searcher import Search
 from detslurm.searcher.curves import Curves, Recorded, Synthetic
 from detslurm.searcher.preview import Preview, preview
 from detslurm.searcher.simulation import Simulation, simulate
@@ -25,8 +29,11 @@ class PreviewError(ValueError):
 
 
 def preview_search(config: Mapping[str, Any]) -> Preview:
-    """How many trials of a resolved configuration train how far, if none of them fails."""
-    return preview(config)
+    """How many trials of a resolved configuration train how far, if none of them fails.
+
+    Raises `PreviewError` where none could start.
+    """
+    return structs.replace(preview(config), concurrency=worker_count(config, None))
 
 
 def simulate_search(
@@ -60,7 +67,8 @@ def worker_count(config: Mapping[str, Any], slots: int | None) -> int:
     resources = config.get("resources") or {}
     each = resources.get("slots_per_trial") or 1
     bounds = [bound for bound in (slots, resources.get("max_slots")) if bound is not None]
-    most = preview(config).concurrency
+    _, elements = trials_and_jobs(config, submit_from_jobs=True)
+    most = min(preview(config).concurrency, elements)
     if not bounds:
         return most
     if min(bounds) < each:
@@ -78,7 +86,7 @@ def read_curves(path: Path) -> RecordedCurves:
             return _from_json(json.loads(path.read_text()))
         with path.open(newline="") as file:
             return _from_table(csv.DictReader(file))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, csv.Error) as error:
         raise PreviewError(f"{path}: {error}") from None
 
 
@@ -99,22 +107,40 @@ def _from_table(rows: csv.DictReader[str]) -> RecordedCurves:
     return _checked(list(curves.values()))
 
 
-def recorded_curves(experiment: Experiment) -> RecordedCurves:
-    """The validation curves of an experiment's trials, by the searcher's metric."""
-    searcher = experiment.config["searcher"]
-    metric, time_metric = searcher["metric"], searcher.get("time_metric")
+def recorded_curves(experiment: Experiment, config: Mapping[str, Any]) -> RecordedCurves:
+    """The validation curves of an experiment's trials, as the search of `config` sees them: by its
+    metric, at its units.
+
+    Raises `PreviewError` where the validations lack one of them.
+    """
+    search = Search.from_config(config)
+    metric, unit = search.metric, search.time_metric or search.unit
     curves: list[list[tuple[int, float]]] = []
+    lacking = False
     for trial in experiment.trials():
         points = []
         for row in trial.metric_rows("validation") if trial.row.run_count else ():
-            at, value = row.metrics.get(time_metric, row.steps), row.metrics.get(metric)
-            if isinstance(value, int | float) and isinstance(at, int | float):
+            value = row.metrics.get(metric)
+            at = row.metrics.get(unit) if unit is not None else row.steps
+            if at is None and unit == "batches":
+                at = row.steps
+            if isinstance(value, int | float) and _is_place(at):
                 points.append((int(at), float(value)))
+            lacking |= value is not None and at is None
         if points:
             curves.append(points)
+    if not curves and lacking:
+        raise PreviewError(
+            f"the validations of experiment {experiment.id} don't report {unit!r}: give the search"
+            " a length in batches, or its learning curves with --curves"
+        )
     if not curves:
         raise PreviewError(f"experiment {experiment.id} has no validations with {metric!r}")
     return curves
+
+
+def _is_place(at: Any) -> TypeGuard[int | float]:
+    return isinstance(at, int | float) and math.isfinite(at)
 
 
 def _point(units: Any, metric: Any) -> tuple[int, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,11 @@ _STARTUP_HOOK = "startup-hook.sh"
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
 call detslurm.searcher.LocalSearchRunner there (docs/custom-search.md)"""
+_SERIAL = (
+    "searcher.name: workers of pbt that wait for the end of a round leave, and jobs must not queue"
+    " others here (submit_from_jobs: false): after the first round, members train one after the"
+    " other"
+)
 _NOT_CUSTOM = "searcher.name: a search runner needs `custom`, not {!r}: its own method decides"
 
 
@@ -125,7 +130,7 @@ def make_plan(
     notes = (
         *found.warnings,
         *staging,
-        *_search_notes(plain),
+        *_search_notes(plain, submit_from_jobs),
         *context.notes,
         *source_notes(plain, store, source),
         *jobs.notes,
@@ -218,7 +223,7 @@ def _counted(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int, 
         return 0, 0, [f"searcher.name: {err}"]
 
 
-def trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
+def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
     """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`.
 
     The jobs of a search are workers: as many as trials may run at once, and where jobs must not
@@ -228,22 +233,25 @@ def trials_and_jobs(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int
     if searcher["name"] in RUNNABLE:
         trials = trial_count(searcher, config["hyperparameters"])
         return trials, -(-trials // each)
+    from detslurm.searcher.preview import preview
     from detslurm.searcher.search import Search
     from detslurm.store.search_records import BLOCK
 
     first = Search.from_config(config).initial().created
-    trials = max(searcher.get("max_trials") or 0, first) or BLOCK
-    at_once = first if submit_from_jobs or not first else trials
+    trials = preview(config).trials or BLOCK
+    most = max(searcher.get("max_trials") or 0, first) or BLOCK
+    at_once = first if submit_from_jobs and first else most
     return trials, -(-at_once // each)
 
 
-def _search_notes(config: dict[str, Any]) -> list[str]:
+def _search_notes(config: dict[str, Any], submit_from_jobs: bool) -> list[str]:
     if config["searcher"]["name"] in RUNNABLE:
         return []
     from detslurm.searcher.preview import preview, shortfall
 
     note = shortfall(preview(config))
-    return [] if note is None else [note]
+    serial = config["searcher"]["name"] == "pbt" and not submit_from_jobs
+    return [*([] if note is None else [note]), *([_SERIAL] if serial else [])]
 
 
 def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:

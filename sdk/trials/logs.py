@@ -84,7 +84,10 @@ def job_output(trial: Trial, most: int = 10) -> list[str]:
     places = trial.experiment.view.jobs
     for job in reversed(places):
         path = directory / f"slurm-{job.job_id}.out"
-        text = [_cut(line) for line in islice(_backward(path), most)]
+        try:
+            text = [_cut(line) for line in islice(_backward(path), most)]
+        except PermissionError:
+            return [f"What its job printed is for its owner alone ({path})."]
         if text:
             return [f"The job's output ({path}) ends with:", *text[::-1]]
     return []

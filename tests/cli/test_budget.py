@@ -8,6 +8,7 @@ import pytest
 
 from detslurm.sdk.costs.budget import open_account
 from detslurm.sdk.experiments.snapshot import read
+from detslurm.store import ExperimentDir
 from detslurm.store.records import Intent
 from detslurm.store.spending import Spending
 from tests.cli.conftest import Detslurm
@@ -117,3 +118,15 @@ def test_a_budget_is_a_positive_number(
     result = detslurm("experiment", "set", "budget", 1, "--", value)
     assert result.status != 0 and message in result.err
     assert detslurm("experiment", "describe", 1, "--json").data["budget"] is None
+
+
+def test_nothing_is_written_to_anothers_experiment(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused before what was used so far is recorded."""
+    experiment = scene.experiment()
+    scene.run(experiment, losses=[0.5], end="completed")
+    monkeypatch.setattr(ExperimentDir, "foreign_owner", lambda _: "alice")
+    refused = detslurm("experiment", "set", "budget", 1, "2")
+    assert refused.status == 1 and "belongs to alice" in refused.err
+    assert not (experiment.path / "spending").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from detslurm.store.checkpoint_facts import keep, release
 from detslurm.store.records import SearchEnded
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
-from tests.store.faults import refusing
+from tests.store.faults import failing, refusing
 
 GOOD = "aaaa1111-0000-4000-8000-000000000001"
 BAD = "aaaa2222-0000-4000-8000-000000000002"
@@ -310,6 +311,16 @@ def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
     row = detslurm("c", "list", "--json").data[1]
     assert (row["state"], row["problem"]) == ("DELETED", "all its files are missing")
     assert detslurm("c", "verify", BAD).status == 1
+
+
+def test_what_was_found_is_said_in_a_read_only_store(saved: Scene, detslurm: Detslurm) -> None:
+    """And that it is not recorded."""
+    (saved.root / "checkpoints" / GOOD / "weights").unlink()
+    with failing("link", errno.EROFS, times=99):
+        result = detslurm("c", "verify", "-e", 1, "--json")
+    assert [(row["uuid"], row["problem"]) for row in result.data] == [(GOOD, "missing: weights")]
+    assert result.status == 1 and "2 checkpoints checked, 1 with problems" in result.err
+    assert "what was found of experiment 1 is not recorded" in result.err
 
 
 def test_what_was_deleted_can_not_be_verified(saved: Scene, detslurm: Detslurm) -> None:

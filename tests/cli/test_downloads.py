@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ from tests.cli.conftest import Detslurm
 from tests.cli.test_checkpoints import BAD, GOOD, saved, uuids
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
+from tests.store.faults import failing
 
 __all__ = ["saved"]
 
@@ -56,6 +58,16 @@ def test_the_best_of_an_experiment_are_downloaded(
     by[1] = "nothing"
     assert "no checkpoint with a validation of nothing" in detslurm("e", "download", 1, *by).err
     assert uuids(*detslurm("e", "lc", 1, "--best", 1, "--json").data) == [GOOD]
+
+
+def test_a_store_without_hard_links_can_be_copied_from(
+    saved: Scene, detslurm: Detslurm, tmp_path: Path
+) -> None:
+    """As a copy of one on a USB disk: nothing can be held there, and nobody deletes."""
+    with failing("link", errno.EPERM, times=99):
+        done = detslurm("c", "download", GOOD, "-o", tmp_path / "out")
+    assert done.status == 0, done.err
+    assert (tmp_path / "out" / "weights").read_text() == "12345"
 
 
 def test_a_download_is_no_code(

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 
 from detslurm.cli.output.printing import human_time
+from detslurm.config import load_experiment
+from detslurm.sdk.submission.planning import trials_and_jobs
+from detslurm.slurm.plan import plan_job
+from detslurm.store import RunLog
 from tests.cli.conftest import CommandResult, Detslurm
 from tests.sdk.scenes import Scene
 
@@ -151,6 +155,33 @@ def test_slots_are_shared_out_by_trials(ask: Any) -> None:
     assert "less than one trial needs (2)" in result.err
 
 
+@pytest.mark.parametrize(
+    ("searcher", "more", "expected"),
+    [
+        (f"name: adaptive_asha, max_trials: 10, max_concurrent_trials: 1, {HALVING}", "", 1),
+        (f"name: adaptive_asha, max_trials: 10, {HALVING}", "slurm: {trials_per_job: 4}\n", 3),
+        ("name: random, max_trials: 10, max_length: 4", "slurm: {trials_per_job: 4}\n", 3),
+        (
+            "name: random, max_trials: 10, max_length: 4",
+            "resources: {slots_per_trial: 2, max_slots: 6}\n",
+            3,
+        ),
+    ],
+)
+def test_no_more_at_once_than_runs(
+    ask: Any, tmp_path: Path, searcher: str, more: str, expected: int
+) -> None:
+    """A preview and a simulation promise what the arrays let run."""
+    said = ask("preview-search", searcher, more=more).out
+    assert f"; {expected} at once" in said
+    assert ask("preview-search", searcher, "--json", more=more).data["concurrency"] == expected
+    assert ask("simulate", searcher, "--json", more=more).data["workers"] == expected
+    config = load_experiment(tmp_path / "experiment.yaml").config
+    _, elements = trials_and_jobs(config.to_dict(), submit_from_jobs=True)
+    arrays = plan_job(config, None, None, elements).arrays
+    assert sum(min(array.throttle or array.count, array.count) for array in arrays) == expected
+
+
 def test_time_is_counted_in_units_and_starts(ask: Any) -> None:
     """Each of two trials costs one start more, and three times the time is three times as long."""
     searcher = "name: random, max_trials: 2, max_length: {batches: 60}"
@@ -202,6 +233,8 @@ def test_the_curves_of_an_experiment_decide(ask: Any, scene: Scene) -> None:
         ("c.csv", "trial,units,metric\n", "no curve in it"),
         ("c.csv", "trial,units,metric\n1,x,2\n", "could not convert"),
         ("c.csv", "trial,units,metric\n1,-1,2\n", "a number from 0"),
+        ("c.csv", "trial,units,metric\n1,2," + "9" * 200_000, "field larger than"),
+        ("c.json", f"[[[1, {'9' * 400}]]]", "too large"),
         ("c.json", "{", "Expecting"),
         ("c.json", "[1]", "a list of curves"),
         ("c.json", "[[[1]]]", "argument"),
@@ -226,6 +259,44 @@ def test_seconds_are_finite(ask: Any, option: str, value: str) -> None:
     result = ask("simulate", "name: random, max_trials: 2, max_length: 4", option, value)
     assert result.status == 2
     assert option in result.err and "Traceback" not in result.err
+
+
+RUNGS = "name: async_halving, num_rungs: 3, max_trials: 3, divisor: 3"
+
+
+def validated(scene: Scene, index: int, metrics: list[dict[str, float]]) -> None:
+    """A run of a trial that reported these after 100, 200, ... batches."""
+    experiment = scene.store.experiment(1)
+    trial = experiment.trial(experiment.created().first_trial + index)
+    number = trial.open_run({"hparams": {}, "time": 1.0})["run"]
+    with RunLog.open(trial.records_path(number)) as log:
+        for at, values in enumerate(metrics, 1):
+            log.append({"t": "metrics", "group": "validation", "steps": 100 * at,
+                        "metrics": values})  # fmt: skip
+    trial.write_end(number, {"outcome": "completed", "time": 2.0})
+
+
+def test_a_simulation_counts_in_its_own_units_by_its_own_metric(ask: Any, scene: Scene) -> None:
+    """Whatever the recorded experiment went by: here it was random search by the loss."""
+    scene.experiment(3)
+    for index, (loss, accuracy) in enumerate([(0.1, 0.2), (0.5, 0.9), (0.3, 0.5)]):
+        validated(scene, index, [
+            {"epochs": n, "loss": loss / n, "accuracy": accuracy * n / 9} for n in range(1, 10)
+        ])  # fmt: skip
+    words = ("searcher.metric=accuracy", "searcher.smaller_is_better=false")
+    by_accuracy = [part for word in words for part in ("--config", word)]
+    for unit, whole in (("epochs", 9), ("batches", 900)):
+        more = f"{RUNGS}, max_length: {{{unit}: {whole}}}"
+        args = ("--experiment", 1, *by_accuracy, "--slots", 1, "--json")
+        best = ask("simulate", more, *args).data["best"]
+        assert best["trial"] == 2, unit
+        assert best["metric"] == pytest.approx(0.9 * best["units"] / whole)
+    for length, unit in (("max_length: {records: 9}", "records"),
+                         ("time_metric: tokens, max_time: 9", "tokens")):  # fmt: skip
+        lacking = ask("simulate", f"{RUNGS}, {length}", "--experiment", 1)
+        assert lacking.status == 2, lacking.out
+        assert f"the validations of experiment 1 don't report {unit!r}" in lacking.err
+        assert "batches" in lacking.err and "--curves" in lacking.err
 
 
 def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene) -> None:

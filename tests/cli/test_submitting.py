@@ -110,6 +110,26 @@ def test_a_dry_run_says_what_the_jobs_are(
     assert f"arrays: {jobs} at once" in detslurm("submit", config, "--dry-run").out
 
 
+PBT = YAML.replace(
+    "{name: grid, metric: loss, max_length: 10}",
+    "{name: pbt, metric: loss, population_size: 10, num_rounds: 3, length_per_round: 5}",
+)
+
+
+@pytest.mark.parametrize("may_submit", [True, False])
+def test_a_dry_run_counts_the_copies_of_a_population(
+    config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch, may_submit: bool
+) -> None:
+    """As the preview does; where no job may queue others, it is said that rounds have one worker
+    after the first."""
+    (profile := config.parent / "site.yaml").write_text(f"submit_from_jobs: {may_submit}\n".lower())
+    monkeypatch.setenv("DETSLURM_SITE", str(profile))
+    config.write_text(PBT)
+    done = detslurm("submit", config, "--dry-run", "--json")
+    assert done.data["trials"] == detslurm("preview-search", config, "--json").data["trials"] == 14
+    assert ("members train one after the other" in done.err) == (not may_submit)
+
+
 def test_who_asks_again_for_far_more_than_was_used_is_told(
     scene: Scene, config: Path, detslurm: Detslurm
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -19,7 +21,7 @@ from detslurm.store.records import CheckpointDeleted, Intent, Lost, Submitted
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import on_disk, run
-from tests.store.faults import BEFORE, killed_at
+from tests.store.faults import BEFORE, killed_at, refusing
 
 
 @pytest.fixture
@@ -307,6 +309,37 @@ def test_a_storage_that_is_not_visible_is_left_alone(
         scene.storage.rename(tmp_path / "elsewhere")
         scene.storage.mkdir()
     assert len(scene.client.gc().checkpoints) == (0 if unmounted else 1)
+
+
+def test_a_storage_that_was_closed_ends_no_pass(scene: Scene, tmp_path: Path) -> None:
+    """Its experiments are over and known: what crashes have left elsewhere goes all the same."""
+    scene.storage = tmp_path / "hers"
+    made = collecting.experiment(scene)
+    run(scene, made, 0, [("a", 1, None)])
+    scene.storage = None
+    mine = collecting.experiment(scene)
+    assert scene.client.gc().leftovers == ()
+    begins(scene, mine, 0, "broken", end="restart")
+    with refusing(tmp_path / "hers"):
+        done = scene.client.gc()
+    assert kinds(done) == {"broken.partial": "unfinished upload"}
+    assert on_disk(scene) == set()
+    assert [text for text in scene.warnings if "Permission denied" in text] == [
+        f"what lies in {tmp_path / 'hers'} is not looked at: Permission denied"
+    ]
+
+
+def test_what_can_not_be_removed_frees_nothing(scene: Scene) -> None:
+    """It is said, and not counted; the next pass tries again."""
+    begins(scene, collecting.experiment(scene), 0, "broken", end="restart")
+    refused = OSError(errno.EROFS, "Read-only file system")
+    with mock.patch.object(SharedFS, "discard", side_effect=refused):
+        done = scene.client.gc()
+    assert on_disk(scene) == {"broken.partial"}
+    assert (done.leftovers, done.freed) == ((), 0)
+    assert any("broken.partial can't be removed: Read-only" in text for text in scene.warnings)
+    assert kinds(scene.client.gc()) == {"broken.partial": "unfinished upload"}
+    assert on_disk(scene) == set()
 
 
 def test_finished_experiments_are_read_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

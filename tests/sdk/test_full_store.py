@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk.submission.context import collect, freeze
-from detslurm.store import StoreFull
+from detslurm.store import StoreFault, StoreFull
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
+from tests.store.faults import failing
 
 CACHE = "module-cache-cpython-311-0-1"
 
@@ -56,6 +58,19 @@ def test_without_any_room_jobs_are_ended_all_the_same(full: Scene) -> None:
     with pytest.raises(StoreFull):
         full.client.experiment(2).kill()
     assert full.queue.jobs["7"].state == "CANCELLED"
+
+
+def test_jobs_are_ended_where_nothing_can_be_recorded(tmp_path: Path) -> None:
+    """The store is mounted to be read, say: they end, and the error says what was not done."""
+    scene = Scene(tmp_path / "store")
+    scene.run(scene.experiment(job="7"))
+    scene.queue.put("7", "RUNNING")
+    experiment = scene.client.experiment(1)
+    with failing("link", errno.EROFS, times=9), pytest.raises(StoreFault, match="Read-only"):
+        experiment.kill()
+    assert scene.queue.jobs["7"].state == "CANCELLED"
+    [warning] = scene.warnings
+    assert warning.startswith("experiment 1 can't be recorded as killed: only the jobs that")
 
 
 def test_code_that_does_not_fit_is_not_blamed(full: Scene, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from detslurm import _access
 from detslurm.sdk.disk.cleaning import Cleaning
 from detslurm.store import StoreError
+from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 
@@ -40,6 +42,52 @@ def give(folder: Path, uid: int) -> None:
     """Let all of it be somebody else's."""
     for path in (folder, *folder.rglob("*")):
         os.chown(path, uid, uid, follow_symlinks=False)
+
+
+def carols(shared: Scene, code: str, *args: str) -> subprocess.CompletedProcess[str]:
+    """Python code that another of the group runs, in an empty directory of her own."""
+    (home := shared.root.parent / "carol").mkdir(exist_ok=True)
+    os.chown(home, CAROL, CAROL)
+    return subprocess.run(
+        [sys.executable, "-c", code, *args], cwd=home, env=os.environ | {
+            "DETSLURM_ROOT": str(shared.root), "HOME": str(home), "DETSLURM_SITE": "",
+        }, user=CAROL, group=CAROL, extra_groups=[BOB], capture_output=True, text=True,
+    )  # fmt: skip
+
+
+COMMAND = "import sys; from detslurm.cli import main; sys.exit(main(sys.argv[1:]))"
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_download_of_anothers_checkpoint_is_without_its_code(shared: Scene, linked: bool) -> None:
+    """The frozen code is its owner's alone: all else comes, and it is said how to load it."""
+    made = collecting.experiment(shared)
+    collecting.run(shared, made, 0, [("hers", 1, 0.1)])
+    files = collecting.storage(shared).path("hers")
+    (files / "load_data.json").write_text("{}")
+    if linked:
+        (files / "code").symlink_to(made.code)
+    done = carols(shared, COMMAND, "checkpoint", "download", "hers", "-o", "copy")
+    assert (done.returncode, done.stdout) == (0, "copy\n"), done.stderr
+    assert "without its code, which is root's alone" in done.stderr
+    assert "trial_class=" in done.stderr
+    home = shared.root.parent / "carol"
+    assert {path.name for path in (home / "copy").iterdir()} == {"weights", "load_data.json"}
+    assert [path.name for path in home.iterdir() if "copy" in path.name] == ["copy"]
+    assert shared.client.checkpoint("hers").download(home / "own").joinpath("code").is_dir()
+
+
+def test_what_anothers_job_printed_is_for_its_owner(shared: Scene) -> None:
+    """Of a trial that failed before its first run: its state and the reason are everybody's."""
+    made = shared.experiment(job="7")
+    (made.jobs / "slurm-7.out").write_text("module: no such module cuda\n")
+    made.append(Lost(trials=(1,), reason="its job 7 failed before its run began"))
+    for words in (["describe", "1"], ["describe", "1", "--json"]):
+        done = carols(shared, COMMAND, "experiment", *words)
+        assert done.returncode == 0, done.stderr
+        assert "ERROR" in done.stdout and "failed before its run began" in done.stdout
+        assert f"for its owner alone ({made.jobs / 'slurm-7.out'})" in done.stdout
+        assert "no such module" not in done.stdout
 
 
 def test_what_others_made_under_my_name_is_left_aside(shared: Scene) -> None:
@@ -116,6 +164,49 @@ def test_root_deletes_for_the_owner(shared: Scene, how: str) -> None:
         Cleaning(shared.store, lambda _: None, dry_run=False).run(None, with_unrecorded=False)
     assert collecting.on_disk(shared) - {"tensorboard"} == {"carols"}
     assert os.geteuid() == os.getegid() == 0
+
+
+def test_anothers_code_is_no_archive(shared: Scene) -> None:
+    """It is its owner's alone, and no broken file is left."""
+    shared.experiment()
+    done = carols(shared, COMMAND, "experiment", "download-model-def", "1", "-o", "new")
+    assert done.returncode == 1 and "the code of experiment 1 is root's alone" in done.stderr
+    assert not (shared.root.parent / "carol" / "new").exists()
+
+
+FILES_SEEN = """
+from detslurm.sdk import Client
+from detslurm.sdk.tensorboard import event_files
+client = Client()
+found = event_files([client.stored(1)], [client.stored_trial(1)])
+print([one.path is not None for one in found])
+"""
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_event_files_that_are_closed_count_as_missing(shared: Scene, mode: int) -> None:
+    """A board of the metrics is shown in their place, not an empty one."""
+    collecting.run(shared, collecting.experiment(shared), 0, [("hers", 1, 0.1)])
+    folder = shared.checkpoints / "tensorboard" / "experiment" / "1"
+    (folder / "trial" / "1").mkdir(parents=True)
+    folder.chmod(mode)
+    done = carols(shared, FILES_SEEN)
+    assert done.stdout == f"{[mode == 0o755] * 2}\n", done.stderr
+
+
+def test_links_cost_a_list_nothing(shared: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A root that may not act for others, as in many containers, lists their checkpoints."""
+    made = collecting.experiment(shared)
+    collecting.run(shared, made, 0, [("his", 1, 0.1)])
+    give(made.path, BOB)
+
+    def refuse(groups: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "setgroups", refuse)
+    assert [one.uuid for one in shared.client.stored(made.id).checkpoints()] == ["his"]
+    assert [one.uuid for one in shared.client.checkpoints()] == ["his"]
+    assert os.geteuid() == os.getegid() == 0 and shared.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,19 @@ def test_what_can_not_be_listed_is_no_empty_directory(source: Path, store: Stora
         store.flush("one")
 
 
+def test_a_link_to_what_is_closed_is_left_out_of_a_copy(source: Path, tmp_path: Path) -> None:
+    """Such as that to the code of another user's experiment: whoever reads gets all else."""
+    store = SharedFS(tmp_path / "ckpts")
+    save(store, source)
+    (source.parent / "code").mkdir()
+    (link := store.path("one") / "code").symlink_to(source.parent / "code")
+    assert "code/" in store.resources("one")
+    with refusing(link):
+        assert set(store.resources("one")) == {*ALL, "metadata.json"}
+        store.get("one", tmp_path / "copy")
+    assert set(storage.list_resources(tmp_path / "copy")) == {*ALL, "metadata.json"}
+
+
 def test_the_round_trip(store: Storage, source: Path, tmp_path: Path) -> None:
     """What was put comes back, empty directories too; metadata and resources agree."""
     store.begin("one")

@@ -173,6 +173,7 @@ def refusing(*paths: os.PathLike[str]) -> Iterator[None]:
     with (
         mock.patch.object(os, "open", wrap(os.open)),
         mock.patch.object(os, "scandir", wrap(os.scandir)),
+        mock.patch.object(os, "listdir", wrap(os.listdir)),
     ):
         yield
 

@@ -150,6 +150,6 @@ def _copied(
         with transfer(one.uuid[:8], quiet=quiet) as progress:
             paths.append(one.download(target(one), progress=progress))
     if paths and not quiet:
-        note(how_to_load(paths[0]))
+        note(how_to_load(paths[0], found[0]._directory.foreign_owner()))
     rows = [{"uuid": c.uuid, "path": str(path)} for c, path in zip(found, paths, strict=True)]
     return Document(lambda: "\n".join(map(str, paths)), lambda: rows)

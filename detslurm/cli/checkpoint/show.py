@@ -14,7 +14,16 @@ from detslurm._quantities import counted
 from detslurm.cli.arguments.ids import client, experiments_of, trial_of
 from detslurm.cli.checkpoint import listing
 from detslurm.cli.checkpoint.arguments import Quantity, any_uuids, one_uuid
-from detslurm.cli.output.printing import Document, Table, describes, local_time, note, shows, size
+from detslurm.cli.output.printing import (
+    Document,
+    Table,
+    describes,
+    local_time,
+    note,
+    shows,
+    size,
+    warn,
+)
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -267,7 +276,7 @@ def _checked(found: list[Checkpoint], *, deep: bool) -> bool:
     from detslurm.sdk.checkpoints.verification import verify_each
 
     with one_by_one("Checking", len(found)) as step:
-        for _ in verify_each(found, deep=deep):
+        for _ in verify_each(found, deep=deep, warn=warn):
             step()
     return bool(found)
 

@@ -40,7 +40,7 @@ def preview_search(config_file: str, overrides: tuple[str, ...], template: str |
     from detslurm.sdk.searches import preview as search_preview
 
     loaded = _loaded(config_file, overrides, template)
-    preview = search_preview.preview_search(loaded.config.to_dict())
+    preview = _explained(lambda: search_preview.preview_search(loaded.config.to_dict()))
     cost = _cost(loaded)
 
     def text() -> str:
@@ -119,7 +119,7 @@ def simulate(
         raise click.UsageError("--curves can't be combined with --experiment")
     loaded = _loaded(config_file, overrides, template)
     config = loaded.config.to_dict()
-    curves = _explained(lambda: _curves(curves_file, source))
+    curves = _explained(lambda: _curves(curves_file, source, config))
     cost = _cost(loaded)
     unit = cost.unit_seconds if unit_seconds is None else Figure(unit_seconds, "--unit-seconds")
     settings["unit_seconds"] = unit.value or 1.0
@@ -165,7 +165,7 @@ def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) 
     return load_experiment(config_file, overrides=overrides, template=template, site=load_site())
 
 
-def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
+def _curves(path: Path | None, source: str | None, config: dict[str, Any]) -> RecordedCurves | None:
     from detslurm.sdk.searches import preview as search_preview
 
     if path is not None:
@@ -174,7 +174,7 @@ def _curves(path: Path | None, source: str | None) -> RecordedCurves | None:
         return None
     from detslurm.cli.arguments.ids import client, experiment_of
 
-    return search_preview.recorded_curves(client().experiment(experiment_of(source)))
+    return search_preview.recorded_curves(client().experiment(experiment_of(source)), config)
 
 
 def _explained(action: Callable[[], Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from detslurm.store.errors import FULL, explained
 _PROBE = 1 << 20
 
 
-def is_full(error: BaseException) -> bool:
-    """Whether space, inodes or a quota ran out; they may come back."""
-    return isinstance(error, OSError) and error.errno in FULL
+def may_pass(error: BaseException) -> bool:
+    """Whether space, inodes or a quota ran out, which may come back, or a disk is read-only, as a
+    file server's is while it recovers."""
+    return isinstance(error, OSError) and error.errno in (*FULL, errno.EROFS)
 
 
 @contextmanager
@@ -27,7 +29,7 @@ def explaining_full_disk(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as err:
-        if is_full(err):
+        if may_pass(err):
             # Of two names the second is the one that was written to.
             raise explained(err, err.filename2 or err.filename or str(file)) from err
         if isinstance(err, shutil.Error):
