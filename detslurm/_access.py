@@ -88,6 +88,16 @@ def _groups_of(state: os.stat_result) -> list[int]:
         return [state.st_gid]
 
 
+def user_name() -> str:
+    """Who acts: by the process's user id, which nobody can fake through the environment."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
 def file_mode(folder: str) -> int:
     """The mode of a new file in `folder`; secrets have `PRIVATE_FILE` anywhere."""
     return 0o640 if shared(folder) else PRIVATE_FILE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, StrEnum, auto
+from typing import Self
 
 
 class _Name(StrEnum):
@@ -13,7 +14,15 @@ class _Name(StrEnum):
         return name
 
 
-class ExperimentState(_Name):
+class _State(_Name):
+    """States, of which one is UNKNOWN."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:
+        return cls["UNKNOWN"]
+
+
+class ExperimentState(_State):
     """An experiment's state; it equals its name as text.
 
     Those that need a master are known, so that scripts may name them, and never occur.
@@ -56,12 +65,8 @@ class ExperimentState(_Name):
     RUNNING = auto()
     UNKNOWN = auto()
 
-    @classmethod
-    def _missing_(cls, value: object) -> ExperimentState:
-        return cls.UNKNOWN
 
-
-class TrialState(_Name):
+class TrialState(_State):
     """A trial's state; it equals its name as text.
 
     Those that need a master are known, so that scripts may name them, and never occur.
@@ -98,12 +103,8 @@ class TrialState(_Name):
     RUNNING = auto()
     UNKNOWN = auto()
 
-    @classmethod
-    def _missing_(cls, value: object) -> TrialState:
-        return cls.UNKNOWN
 
-
-class CheckpointState(_Name):
+class CheckpointState(_State):
     """A checkpoint's state; it equals its name as text.
 
     Attributes:
@@ -122,10 +123,6 @@ class CheckpointState(_Name):
     DELETED = auto()
     PARTIALLY_DELETED = auto()
     UNKNOWN = auto()
-
-    @classmethod
-    def _missing_(cls, value: object) -> CheckpointState:
-        return cls.UNKNOWN
 
 
 class DownloadMode(_Name):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +15,7 @@ _METRIC_KEYS = ("trial", "steps")
 
 def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFrame:
     """A line for each trial."""
+    from detslurm.sdk.trials.metrics import moment
     from detslurm.store.curve import flat
 
     lines = [
@@ -27,8 +27,8 @@ def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFra
             "restarts": row.restarts,
             f"best {metric}": row.best_validation.value if row.best_validation else None,
             f"latest {metric}": row.last_validation.value if row.last_validation else None,
-            "started": _moment(row.started),
-            "ended": _moment(row.ended),
+            "started": moment(row.started),
+            "ended": moment(row.ended),
         }
         for row in rows
     ]
@@ -51,10 +51,6 @@ def metrics_frame(
             columns = {column_name(name, _METRIC_KEYS): metrics[name] for name in metrics}
             frames.append(pd.DataFrame({"trial": trial.id, "steps": steps, **columns}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_METRIC_KEYS)
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _pandas() -> Any:

@@ -25,9 +25,13 @@ def merge(high: YamlNode, low: YamlNode, path: Path = ()) -> YamlNode:
 def _generic(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     if not (high.is_mapping and low.is_mapping):
         return high
+    return _by_key(high, low, path, merge)
+
+
+def _by_key(high: YamlNode, low: YamlNode, path: Path, rule: Rule) -> YamlNode:
     merged = dict(high.value)
     for key, value in low.value.items():
-        merged[key] = merge(merged[key], value, (*path, key)) if key in merged else value
+        merged[key] = rule(merged[key], value, (*path, key)) if key in merged else value
     return high._replace(value=merged)
 
 
@@ -39,19 +43,13 @@ def _anywhere(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     # Below the user's own keys no rule applies, whatever the keys are called.
     if not (high.is_mapping and low.is_mapping):
         return high
-    merged = dict(high.value)
-    for key, value in low.value.items():
-        merged[key] = _anywhere(merged[key], value, path) if key in merged else value
-    return high._replace(value=merged)
+    return _by_key(high, low, path, _anywhere)
 
 
 def _hyperparameters(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     if not (_nested(high) and _nested(low)):
         return high
-    merged = dict(high.value)
-    for key, value in low.value.items():
-        merged[key] = _hyperparameters(merged[key], value, path) if key in merged else value
-    return high._replace(value=merged)
+    return _by_key(high, low, path, _hyperparameters)
 
 
 def _nested(node: YamlNode) -> bool:

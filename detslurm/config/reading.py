@@ -184,7 +184,8 @@ class _Composer:
     ) -> dict[str, YamlNode]:
         for source in sources:
             if not source.is_mapping:
-                self._problem_at(source.at, "<< takes a mapping, or a list of mappings")
+                message = "<< takes a mapping, or a list of mappings"
+                self.problems.append(ConfigProblem.at(source.at, "", message))
                 continue
             entries = {**source.value, **entries}
         return entries
@@ -228,9 +229,6 @@ class _Composer:
 
     def _problem(self, event: Any, message: str, path: str = "") -> None:
         self.problems.append(ConfigProblem.at(self._at(event), path, message))
-
-    def _problem_at(self, at: Position, message: str) -> None:
-        self.problems.append(ConfigProblem.at(at, "", message))
 
     def _fatal(self, event: Any, message: str) -> None:
         self._problem(event, message)

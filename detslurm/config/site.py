@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,13 @@ if TYPE_CHECKING:
 SYSTEM_PROFILE = Path("/etc/detslurm/site.yaml")
 
 
-def profile_path(environ: Mapping[str, str] = os.environ) -> Path | None:
+def profile_path() -> Path | None:
     """The profile that applies here: $DETSLURM_SITE, the user's own, the system's, or none."""
-    if named := environ.get(_env.SITE):
+    if named := os.environ.get(_env.SITE):
         return Path(named)
     candidates = [SYSTEM_PROFILE]
-    if home := _home(environ):
-        config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    if home := _home():
+        config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
         candidates.insert(0, config / "detslurm" / "site.yaml")
     return next((path for path in candidates if path.exists()), None)
 
@@ -39,14 +38,14 @@ def load_site(path: Path | str | None = None) -> SiteProfile:
     return read_site(found)
 
 
-def store_root(site: SiteProfile | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+def store_root(site: SiteProfile | None = None) -> Path:
     """Where the store is: $DETSLURM_ROOT, else the site profile's root, else ~/detslurm."""
-    named = environ.get(_env.ROOT)
+    named = os.environ.get(_env.ROOT)
     if not named:
         site = load_site() if site is None else site
         named = site.root or "~/detslurm"
     if named == "~" or named.startswith("~/"):
-        home = _home(environ)
+        home = _home()
         if home is None:
             message = f"there is no home directory to keep the store in; set {_env.ROOT}"
             raise ConfigErrors([ConfigProblem(_env.ROOT, None, None, "", message)])
@@ -54,13 +53,13 @@ def store_root(site: SiteProfile | None = None, environ: Mapping[str, str] = os.
     path = os.path.expandvars(named)
     if path.startswith("$"):
         message = f"the store's root {path} names a variable that isn't set"
-        source = site.source if site and not environ.get(_env.ROOT) else _env.ROOT
+        source = site.source if site and not os.environ.get(_env.ROOT) else _env.ROOT
         raise ConfigErrors([ConfigProblem(source, None, None, "root", message)])
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
-def _home(environ: Mapping[str, str]) -> Path | None:
+def _home() -> Path | None:
     try:
-        return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
-    except (RuntimeError, KeyError):
+        return Path.home()
+    except RuntimeError:
         return None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from detslurm import _child_processes as processes
 from detslurm import _env
 from detslurm._flag import PreemptFlag
-from detslurm._node_files import temporary_directory
+from detslurm._node_files import remove, temporary_directory
 from detslurm._process import exit_status
 from detslurm._quantities import counted
 from detslurm.exec import agent_protocol
@@ -40,7 +40,7 @@ from detslurm.exec.orphans import RunMark, end_orphans
 from detslurm.exec.pipe_writer import PipeWriter
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import print_message
-from detslurm.exec.workdir import make_workdir, remove_workdir
+from detslurm.exec.workdir import make_workdir
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, StoreError, StoreFault
 from detslurm.store.retry import SHORT, with_retries
@@ -137,9 +137,9 @@ class Agent:
         try:
             status = self._supervise(workdir)
         finally:
-            remove_workdir(workdir)
+            remove(workdir)
             if self._prefix:
-                remove_workdir(_library_of(workdir))
+                remove(_library_of(workdir))
         return self._finish(status)
 
     def _finish_unprepared(self, why: str) -> int:

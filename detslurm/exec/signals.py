@@ -21,11 +21,11 @@ STRAY: Final = frozenset(signal.valid_signals()) - _OTHERWISE
 """What anybody may send to a step, and whose default action would end a process."""
 
 
-def discard_signals(signals: Iterable[int] = STRAY) -> None:
-    """Receive these signals and do nothing, where their default action would end this process."""
+def discard_signals() -> None:
+    """Receive stray signals and do nothing, where their default action would end this process."""
     # By a handler, not by SIG_IGN: that is inherited through an exec, and a shell can't trap what
     # was ignored when it started. Handlers are reset to the default action by the exec.
-    for sig in signals:
+    for sig in STRAY:
         signal.signal(sig, _nothing)
 
 

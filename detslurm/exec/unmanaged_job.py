@@ -178,7 +178,9 @@ class UnmanagedJob:
                 exit_code=exit_code,
                 cause=cause,
                 acknowledged=self.flag.acknowledged,
-                invalid_hp="declared invalid by the code" if _is_invalid(view) else None,
+                invalid_hp=(
+                    "declared invalid by the code" if view.early_exit == "invalid_hp" else None
+                ),
                 new_checkpoint=any(c.run == self._start["run"] for c in view.checkpoints),
                 max_restarts=0,
             )
@@ -311,10 +313,6 @@ def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
 
 def _own_address(nodes: Sequence[str], rank: int) -> str:
     return own_address(nodes, rank, os.environ.get(_env.INTERFACE))
-
-
-def _is_invalid(view: Any) -> bool:
-    return bool(view.early_exit == "invalid_hp")
 
 
 def _evidence(ref: str) -> JobInfo | None:

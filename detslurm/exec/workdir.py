@@ -33,10 +33,6 @@ def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:
     return path
 
 
-def remove_workdir(path: Path) -> None:
-    remove(path)
-
-
 def _copy_tree(source: str | Path, target: Path) -> None:
     # One call on a shared path for each file: shutil makes four, and needs a dozen modules.
     with os.scandir(source) as entries:

@@ -34,7 +34,6 @@ class CachedQueues(Queues):
 
     Args:
         queues: Where the answers come from.
-        seconds: For how long an answer is used.
         clock: Gives seconds that never go back.
         patience: How long a question waits for a new answer, in seconds.
     """
@@ -42,12 +41,10 @@ class CachedQueues(Queues):
     def __init__(
         self,
         queues: Queues,
-        seconds: float = QUEUE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         patience: float = PATIENCE,
     ) -> None:
         super().__init__(queues.cluster, lambda text: None)
-        self._seconds = seconds
         self._clock = clock
         self._patience = patience
         self._asked_at: float | None = None
@@ -60,7 +57,7 @@ class CachedQueues(Queues):
         """Whether the next question goes to the clusters."""
         if self._is_asking:
             return False
-        return self._asked_at is None or self._clock() - self._asked_at >= self._seconds
+        return self._asked_at is None or self._clock() - self._asked_at >= QUEUE_SECONDS
 
     @property
     def warnings(self) -> list[str]:

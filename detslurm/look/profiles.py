@@ -10,8 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detslurm.store import ProfileRow
-from detslurm.store.columns import is_number
-from detslurm.store.curve import flat
+from detslurm.store.curve import flat, is_number
 from detslurm.store.series import Series
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
-from detslurm.store.columns import is_number
-from detslurm.store.curve import flat
+from detslurm.store.curve import flat, is_number
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment

@@ -24,14 +24,12 @@ class Curves(Protocol):
 class Synthetic:
     """Curves that fall like a power of the units, each to its own floor at its own rate.
 
-    A trial's curve depends on its seed alone; trials also differ in speed, by `spread` at most.
+    A trial's curve depends on its seed alone; trials also differ in speed, by 0.3 at most.
     """
 
-    def __init__(
-        self, smaller_is_better: bool = True, unit_seconds: float = 1.0, spread: float = 0.3
-    ) -> None:
+    def __init__(self, smaller_is_better: bool = True, unit_seconds: float = 1.0) -> None:
         self._sign = 1.0 if smaller_is_better else -1.0
-        self._unit_seconds, self._spread = unit_seconds, spread
+        self._unit_seconds = unit_seconds
         self._shapes: dict[int, tuple[float, float, float]] = {}
 
     def metric(self, plan: TrialPlan, index: int, units: int) -> float:
@@ -45,11 +43,10 @@ class Synthetic:
     def _shape(self, plan: TrialPlan, index: int) -> tuple[float, float, float]:
         if index not in self._shapes:
             stream = _Mixer(plan.seed)
-            spread = self._spread
             self._shapes[index] = (
                 stream.uniform(0.05, 0.6),
                 stream.uniform(0.1, 0.8),
-                stream.uniform(1.0 - spread, 1.0 + spread),
+                stream.uniform(0.7, 1.3),
             )
         return self._shapes[index]
 

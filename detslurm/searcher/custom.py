@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm.searcher.events import Operations, Validated, number
+from detslurm.searcher.events import Operations, Validated
 from detslurm.searcher.method import Method
 from detslurm.searcher.state import CREATED, PROMOTED, Dialogue, SearchTrial, State
 
@@ -67,18 +67,12 @@ class Custom(Method):
         _note(state, "initial_operations")
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
-        trial = state.trials[index]
-        if trial.target_length is None or trial.settled or units < trial.target_length:
+        if not self.arrived(state, index, units, event):
             return
-        trial.reached = trial.target_length
-        trial.metric = number(event.metric)
+        trial = state.trials[index]
         _note(state, "validation_completed", index, metric=event.metric, length=trial.target_length)
         if trial.closing:
             self._finish(state, index)
-
-    def paused(self, state: State, index: int) -> None:
-        if state.trials[index].final:
-            state.finish(index)
 
     def ended(self, state: State, index: int) -> None:
         reason = REASONS.get(state.trials[index].outcome or "", "ERRORED")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.events import Operations, Sampled, Validated, score
+from detslurm.searcher.events import Operations, Sampled, Validated, number, score
 from detslurm.searcher.state import CREATED, SearchTrial, State
 
 INVALID_FACTOR = 10
@@ -32,7 +32,8 @@ class Method:
 
     def paused(self, state: State, index: int) -> None:
         """A trial left after it had reported all it was asked for: it is paused now."""
-        state.finish(index)
+        if state.trials[index].final or not self.raises_targets:
+            state.finish(index)
 
     def ended(self, state: State, index: int) -> None:
         """A trial closed before its target length: in order, in error or canceled."""
@@ -68,6 +69,14 @@ class Method:
     def progress(self, state: State) -> float:
         """The part of the search that is done, 0 to 1."""
         raise NotImplementedError
+
+    def arrived(self, state: State, index: int, units: int, event: Validated) -> bool:
+        """Whether a trial has reported at its target length for the first time: that is noted."""
+        trial = state.trials[index]
+        if trial.target_length is None or trial.settled or units < trial.target_length:
+            return False
+        trial.reached, trial.metric = trial.target_length, number(event.metric)
+        return True
 
     def score(self, metric: Any) -> float:
         """The metric as a number of which smaller is better."""

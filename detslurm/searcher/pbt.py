@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.events import WORST, Validated, number
+from detslurm.searcher.events import WORST, Validated
 from detslurm.searcher.explore import explore
 from detslurm.searcher.hyperparameters import Sample, Space
 from detslurm.searcher.method import Method, length_of, may_replace
@@ -40,11 +40,7 @@ class PBT(Method):
         state.members = [self.new(state, self.length) for _ in range(self.population)]
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
-        trial = state.trials[index]
-        if trial.target_length is None or trial.settled or units < trial.target_length:
-            return
-        trial.reached = trial.target_length
-        trial.metric = number(event.metric)
+        self.arrived(state, index, units, event)
 
     def paused(self, state: State, index: int) -> None:
         self._end_round(state)

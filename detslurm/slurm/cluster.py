@@ -133,7 +133,7 @@ class SlurmCluster:
 
     def submitted(self, request: JobRequest) -> str | None:
         """The job of a request with a mark, if the queue has it."""
-        script = sbatch.marked_path(request.folder, request.mark)
+        script = sbatch.script_path(request.folder, request.mark)
         return sbatch.queued_from(script, ASK_PATIENCE)
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
@@ -264,9 +264,9 @@ class SlurmCluster:
     def _limits(self) -> ClusterLimits:
         query, self._query = self._query, None
         if query is None:
-            from detslurm.slurm.limits import ask_limits
+            from detslurm.slurm.limits import LimitsQuery
 
-            return ask_limits()
+            return LimitsQuery().answer()
         # submitit takes long to import: as long as Slurm takes to answer.
         import_module("detslurm.slurm.batch_script")
         return query.answer()
@@ -310,7 +310,7 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
 def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:
     """A new script under a name of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = sbatch.marked_path(folder, mark)
+    path = sbatch.script_path(folder, mark)
     path.touch(mode=0o600, exist_ok=False)  # what it sets up may hold secrets
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)

@@ -103,16 +103,16 @@ def advice_for(message: str, program: str = "") -> str:
     return next((text for pattern, text in _ADVICE if re.search(pattern, message, re.I)), "")
 
 
-def backoff(patience: float, *, first: float = 0.5, most: float = 30.0) -> Iterator[float]:
+def backoff(patience: float) -> Iterator[float]:
     """Growing waits with jitter that together stay within `patience` seconds."""
-    wait = first
+    wait = 0.5
     # Jitter: a controller that comes back has refused thousands of runners at the same moment.
     while patience > 0:
         # `random` itself costs each runner ten path calls.
         chosen = min(wait * (0.7 + 0.6 * os.urandom(1)[0] / 255), patience)
         patience -= chosen
         yield chosen
-        wait = min(wait * 2, most)
+        wait = min(wait * 2, 30.0)
 
 
 def environment() -> dict[str, str]:

@@ -9,6 +9,7 @@ from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
 from detslurm.slurm.interface import JobInfo, job_ids_of
 from detslurm.slurm.job_record import parse_job_records
+from detslurm.slurm.queue import parse_time
 
 _FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList,WorkDir"
 _PATIENCE = 20.0
@@ -63,7 +64,7 @@ def parse_sacct(text: str) -> dict[str, JobInfo]:
                 state=state.split()[0].rstrip("+") if state else "UNKNOWN",  # "CANCELLED by 1000"
                 partition=partition,
                 nodes=_nodes(nodes),
-                submitted=float(submit) if submit.isdigit() else None,
+                submitted=parse_time(submit),
                 exit_code=_exit(exit_code)[0],
                 signal=_exit(exit_code)[1],
                 folder=folder,
@@ -88,7 +89,7 @@ def parse_scontrol(text: str) -> dict[str, JobInfo]:
                 partition=record.get("Partition", ""),
                 nodes=_nodes(record.get("NodeList", "")),
                 restarts=int(record.get("Restarts") or 0),
-                submitted=_seconds(record.get("SubmitTime")),
+                submitted=parse_time(record.get("SubmitTime")),
                 exit_code=_exit(record.get("ExitCode", ""))[0],
                 signal=_exit(record.get("ExitCode", ""))[1],
                 folder=record.get("WorkDir", ""),
@@ -120,7 +121,3 @@ def _exit(text: str) -> tuple[int | None, int | None]:
         int(code) if code.isdigit() else None,
         int(signal) if signal.isdigit() and signal != "0" else None,
     )
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdigit() else None

@@ -11,6 +11,14 @@ def expand_hostlist(text: str) -> list[str]:
     return [name for part in _split_outside_brackets(text) for name in _expand_brackets(part)]
 
 
+def hosts_in(text: str) -> tuple[str, ...]:
+    """The same, and none where it can't be read."""
+    try:
+        return tuple(expand_hostlist(text))
+    except ValueError:
+        return ()
+
+
 def _split_outside_brackets(text: str) -> list[str]:
     parts: list[str] = []
     depth = start = 0
@@ -79,13 +87,19 @@ def expand_indices(text: str) -> list[int]:
 
 def compress_indices(indices: Iterable[int]) -> str:
     """`0-3,7` of [0, 1, 2, 3, 7]: what sbatch --array takes."""
-    spans: list[list[int]] = []
+    ranges = contiguous_ranges(indices)
+    return ",".join(str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in ranges)
+
+
+def contiguous_ranges(indices: Iterable[int]) -> list[range]:
+    """Indices as ranges without gaps."""
+    found: list[range] = []
     for index in sorted(set(indices)):
-        if spans and index == spans[-1][1] + 1:
-            spans[-1][1] = index
+        if found and index == found[-1].stop:
+            found[-1] = range(found[-1].start, index + 1)
         else:
-            spans.append([index, index])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+            found.append(range(index, index + 1))
+    return found
 
 
 def tasks_of_node(text: str, node: int) -> int:

@@ -133,14 +133,12 @@ class ClusterLimits:
     kill_wait: int = 30
     job_requeue: bool = True
     preempt_mode: str = "OFF"
-    preempt_send_user_signal: bool = False
     accounting: bool = True
     enforces_qos: bool = False
     changes_jobs: bool = False  # by a plugin of the site, as they are submitted
     age_points: float = 0.0  # of Slurm's priority, for an hour of waiting; 0: none, or unknown
     gres_types: tuple[str, ...] = ()
     tres_gpus: bool = False
-    mpi_default: str = "none"
     partitions: Mapping[str, PartitionLimits] = field(default_factory=dict)
 
     @property

@@ -18,11 +18,6 @@ _PARTITIONS = ["scontrol", "--oneliner", "--all", "show", "partition"]
 _SINFO = ["sinfo", "--noheader", "--noconvert", "--all", "--format=%R|%c|%G"]
 
 
-def ask_limits() -> ClusterLimits:
-    """The site's rules."""
-    return LimitsQuery().answer()
-
-
 class LimitsQuery:
     """One call each to the controller's config, partitions and nodes, all at once."""
 
@@ -48,18 +43,16 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
     """The rules in the text of `scontrol show config`, `show partition` and sinfo."""
     values = parse_config(config)
     nodes = _node_kinds(sinfo)
-    parameters = values.get("SlurmctldParameters", "").split(",")
     default_mode = values.get("PreemptMode", "OFF")
     tracked = values.get("AccountingStorageTRES", "").split(",")
     return ClusterLimits(
         cluster=values.get("ClusterName", ""),
         max_array_size=_int(values.get("MaxArraySize"), 1001),
-        max_array_tasks=_scheduler_int(values, "max_array_tasks"),
+        max_array_tasks=_max_array_tasks(values),
         max_job_count=_int(values.get("MaxJobCount"), 10000),
         kill_wait=_int(values.get("KillWait"), 30),
         job_requeue=values.get("JobRequeue", "1") not in ("0", "NO"),
         preempt_mode=default_mode,
-        preempt_send_user_signal="preempt_send_user_signal" in parameters,
         accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
         enforces_qos=not {"limits", "safe"}.isdisjoint(
             values.get("AccountingStorageEnforce", "").split(",")
@@ -70,7 +63,6 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
             t for t in values.get("GresTypes", "").split(",") if t not in ("", "(null)")
         ),
         tres_gpus=any(t.startswith("gres/gpu") for t in tracked),
-        mpi_default=values.get("MpiDefault", "none"),
         partitions={
             p.name: p
             for p in (
@@ -157,6 +149,11 @@ def _hosts(text: str) -> Iterable[str]:
     return [] if text in ("", "(null)") else expand_hostlist(text)
 
 
+def known(text: str | None) -> str:
+    """The value of a field; empty where Slurm has none."""
+    return "" if text in (None, "(null)", "N/A") else text or ""
+
+
 def _minutes(text: str | None) -> int | None:
     if not text or text in ("UNLIMITED", "INFINITE", "NONE"):
         return None
@@ -164,8 +161,8 @@ def _minutes(text: str | None) -> int | None:
     return seconds // 60 if seconds is not None else _int(text, None)
 
 
-def _scheduler_int(values: dict[str, str], name: str) -> int | None:
-    match = re.search(rf"\b{name}=(\d+)", values.get("SchedulerParameters", ""))
+def _max_array_tasks(values: dict[str, str]) -> int | None:
+    match = re.search(r"\bmax_array_tasks=(\d+)", values.get("SchedulerParameters", ""))
     return int(match[1]) if match else None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from detslurm.slurm.hostlist import expand_indices
-from detslurm.slurm.limits import gpu_counts, parse_record
+from detslurm.slurm.limits import gpu_counts, known, parse_record
 from detslurm.slurm.node_info import NodeInfo
+from detslurm.slurm.queue import parse_number
 
 # --details: which GPUs are in use is there for sites, too, that do not count GPUs per job.
 NODES_COMMAND = ("scontrol", "--oneliner", "--all", "--details", "show", "node")
@@ -21,8 +22,8 @@ def _node(line: str) -> NodeInfo:
     # Free text stands at the end of the line, and may resemble fields.
     facts, *notes = re.split(r"\s(?=(?:Reason|Comment|Extra)=)", line, maxsplit=1)
     record = parse_record(facts)
-    gpus = gpu_counts(_known(record, "Gres"))
-    used = gpu_counts(_known(record, "GresUsed"))
+    gpus = gpu_counts(known(record.get("Gres")))
+    used = gpu_counts(known(record.get("GresUsed")))
     return NodeInfo(
         name=record["NodeName"],
         # A star: the node does not respond. Other signs stand for flags that are named as well.
@@ -30,16 +31,18 @@ def _node(line: str) -> NodeInfo:
             "*", "+NOT_RESPONDING"
         ),
         reason=_reason("".join(notes)),
-        partitions=_names(record, "Partitions"),
-        features=_names(record, "ActiveFeatures"),
-        available_features=_names(record, "AvailableFeatures"),
-        cpus=_int(record.get("CPUEfctv")) or _int(record.get("CPUTot")) or 0,  # less reserved ones
-        cpus_used=_int(record.get("CPUAlloc")) or 0,
+        partitions=_names(record.get("Partitions")),
+        features=_names(record.get("ActiveFeatures")),
+        available_features=_names(record.get("AvailableFeatures")),
+        cpus=parse_number(record.get("CPUEfctv"))
+        or parse_number(record.get("CPUTot"))
+        or 0,  # less reserved ones
+        cpus_used=parse_number(record.get("CPUAlloc")) or 0,
         memory=_memory(record),
-        memory_used=_int(record.get("AllocMem")),
+        memory_used=parse_number(record.get("AllocMem")),
         gpus=sum(gpus.values()),
         gpus_used=sum(used.values()),
-        gpus_in_use=_indices(_known(record, "GresUsed")),
+        gpus_in_use=_indices(known(record.get("GresUsed"))),
         gpu_types=tuple(kind for kind in gpus if kind),
     )
 
@@ -56,21 +59,13 @@ def _indices(gres_used: str) -> tuple[int, ...]:
     return tuple(sorted(index for text in found for index in expand_indices(text)))
 
 
-def _names(record: dict[str, str], key: str) -> tuple[str, ...]:
-    return tuple(filter(None, _known(record, key).split(",")))
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, known(text).split(",")))
 
 
 def _memory(record: dict[str, str]) -> int | None:
     """What is left of it for jobs."""
-    whole = _int(record.get("RealMemory"))
-    return None if whole is None else max(0, whole - (_int(record.get("MemSpecLimit")) or 0))
-
-
-def _known(record: dict[str, str], key: str) -> str:
-    value = record.get(key, "")
-    return "" if value in ("(null)", "N/A") else value
-
-
-def _int(text: str | None) -> int | None:
-    match = re.match(r"\d+", text or "")
-    return int(match[0]) if match else None
+    whole = parse_number(record.get("RealMemory"))
+    return (
+        None if whole is None else max(0, whole - (parse_number(record.get("MemSpecLimit")) or 0))
+    )

@@ -21,7 +21,6 @@ class PendingRecord:
     eligible: float | None = None
     expected_start: float | None = None
     evaluated: float | None = None  # when the scheduler looked at it last
-    planned_nodes: tuple[str, ...] = ()
     wanted_nodes: tuple[str, ...] = ()
     restarts: int | None = None
     options: tuple[str, ...] = ()  # sbatch's, for another job like it; partition and time aside
@@ -67,7 +66,6 @@ class PartitionRules:
     state: str
     max_seconds: int | None = None
     max_nodes: int | None = None
-    min_nodes: int | None = None
     allowed: Mapping[str, str] = field(default_factory=dict)  # "accounts" -> "ml,physics"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from detslurm.slurm.hostlist import expand_hostlist
+from detslurm.slurm.hostlist import hosts_in
 from detslurm.slurm.job_record import memory_option, parse_job_records
-from detslurm.slurm.limits import parse_record
+from detslurm.slurm.limits import known, parse_record
 from detslurm.slurm.pending_details import (
     License,
     PartitionRules,
@@ -15,7 +15,7 @@ from detslurm.slurm.pending_details import (
     Priority,
     ReservedNodes,
 )
-from detslurm.slurm.queue import parse_duration
+from detslurm.slurm.queue import parse_duration, parse_number, parse_time
 
 _FACTORS = ("age", "association", "fair share", "job size", "partition", "QOS", "site", "TRES")
 PRIORITY_FORMAT = "%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N"
@@ -32,12 +32,11 @@ def parse_pending_record(text: str, ref: str) -> PendingRecord | None:
         ref=ref,
         state=job["JobState"],
         reason=job.get("Reason", ""),
-        eligible=_seconds(job.get("EligibleTime")),
-        expected_start=_seconds(job.get("StartTime")),
-        evaluated=_seconds(job.get("LastSchedEval")),
-        planned_nodes=_hosts(job.get("SchedNodeList")),
-        wanted_nodes=_hosts(job.get("ReqNodeList")),
-        restarts=_int(job.get("Restarts")),
+        eligible=parse_time(job.get("EligibleTime")),
+        expected_start=parse_time(job.get("StartTime")),
+        evaluated=parse_time(job.get("LastSchedEval")),
+        wanted_nodes=hosts_in(known(job.get("ReqNodeList"))),
+        restarts=parse_number(job.get("Restarts")),
         options=tuple(_options(job)),
     )
 
@@ -90,21 +89,25 @@ def parse_priorities(text: str) -> tuple[Priority, ...]:
         total, *parts = figures
         factors = {name: _points(value) for name, value in zip(_FACTORS, parts, strict=False)}
         counting = {name: value for name, value in factors.items() if value}
-        found.append(Priority(job, int(total), counting, _int(parts[-1]) or 0))
+        found.append(Priority(job, int(total), counting, parse_number(parts[-1]) or 0))
     return tuple(found)
 
 
 def _points(text: str) -> int:
     """Of a figure, or of several such as `cpu=1000,mem=250` together."""
     several = re.findall(r"=(-?\d+)", text)
-    return sum(map(int, several)) if several else _int(text) or 0
+    return sum(map(int, several)) if several else parse_number(text) or 0
 
 
 def parse_licenses(text: str) -> tuple[License, ...]:
     """The licenses that `scontrol --oneliner show licenses` prints."""
     records = (parse_record(line) for line in text.splitlines() if line.startswith("LicenseName="))
     return tuple(
-        License(one["LicenseName"], _int(one.get("Total")) or 0, _int(one.get("Used")) or 0)
+        License(
+            one["LicenseName"],
+            parse_number(one.get("Total")) or 0,
+            parse_number(one.get("Used")) or 0,
+        )
         for one in records
     )
 
@@ -118,11 +121,11 @@ def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
 def _reservation(record: Mapping[str, str]) -> ReservedNodes:
     return ReservedNodes(
         record["ReservationName"],
-        _seconds(record.get("StartTime")),
-        _seconds(record.get("EndTime")),
-        _hosts(record.get("Nodes")),
-        _known(record.get("Users")),
-        _known(record.get("Accounts")),
+        parse_time(record.get("StartTime")),
+        parse_time(record.get("EndTime")),
+        hosts_in(known(record.get("Nodes"))),
+        known(record.get("Users")),
+        known(record.get("Accounts")),
         "MAINT" in record.get("Flags", "").split(","),
     )
 
@@ -138,8 +141,7 @@ def parse_partition(text: str) -> PartitionRules | None:
         record["PartitionName"],
         record.get("State", ""),
         parse_duration(record.get("MaxTime", "")),
-        _int(record.get("MaxNodes")),
-        _int(record.get("MinNodes")),
+        parse_number(record.get("MaxNodes")),
         {what: record[key] for what, key in lists.items() if record.get(key, "ALL") != "ALL"},
     )
 
@@ -147,23 +149,3 @@ def parse_partition(text: str) -> PartitionRules | None:
 def dependency_ids(text: str) -> list[str]:
     """The jobs in `afterok:12(failed),afterany:13_*(unfulfilled)`."""
     return list(dict.fromkeys(re.findall(r"(?<=:)\d+(?=[_+():,?]|$)", text)))
-
-
-def _known(text: str | None) -> str:
-    return "" if text in (None, "(null)", "N/A") else text or ""
-
-
-def _hosts(text: str | None) -> tuple[str, ...]:
-    try:
-        return tuple(expand_hostlist(_known(text)))
-    except ValueError:
-        return ()
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text and text.isdigit() else None
-
-
-def _int(text: str | None) -> int | None:
-    match = re.match(r"-?\d+", text or "")
-    return int(match[0]) if match else None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from detslurm.slurm.hostlist import expand_hostlist, expand_indices
+from detslurm.slurm.hostlist import expand_indices, hosts_in
 from detslurm.slurm.interface import JobInfo, job_ids_of, split_ref
 from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES
 
@@ -43,10 +43,10 @@ def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
                 state=state,
                 reason="" if reason == "None" else reason,
                 partition=partition,
-                nodes=_nodes(nodes),
+                nodes=hosts_in(nodes),
                 time_left=None if state in FINAL_STATES else parse_duration(left),
                 priority=int(priority) if priority.isdigit() else None,
-                submitted=float(submitted) if submitted.isdigit() else None,
+                submitted=parse_time(submitted),
                 expected_start=_expected(state, start),
                 folder=f"/{folder}" if folder else "",
             ),
@@ -54,14 +54,7 @@ def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
 
 
 def _expected(state: str, start: str) -> float | None:
-    return float(start) if state in WAITING_STATES and start.isdigit() else None
-
-
-def _nodes(text: str) -> tuple[str, ...]:
-    try:
-        return tuple(expand_hostlist(text))
-    except ValueError:
-        return ()
+    return parse_time(start) if state in WAITING_STATES else None
 
 
 def parse_duration(text: str) -> int | None:
@@ -71,6 +64,17 @@ def parse_duration(text: str) -> int | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def parse_time(text: str | None) -> float | None:
+    """The unix seconds that Slurm prints with SLURM_TIME_FORMAT=%s; None for N/A and the like."""
+    return float(text) if text and text.isdigit() else None
+
+
+def parse_number(text: str | None) -> int | None:
+    """The whole number at the start of a text: sizes may have letters after them."""
+    match = re.match(r"-?\d+", text or "")
+    return int(match[0]) if match else None
 
 
 def wanted(refs: Collection[str], found: dict[str, JobInfo]) -> dict[str, JobInfo]:

@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 
-from detslurm.slurm.hostlist import expand_hostlist, expand_indices
+from detslurm.slurm.hostlist import expand_indices, hosts_in
 from detslurm.slurm.interface import PartitionLimits
 from detslurm.slurm.limits import gpu_counts
-from detslurm.slurm.queue import parse_duration
+from detslurm.slurm.queue import parse_duration, parse_number, parse_time
 from detslurm.slurm.queued_job import QueuedJob
 
 FIELDS = (
@@ -96,13 +96,13 @@ def _value(text: str) -> str:
 
 def _job(row: dict[str, str]) -> QueuedJob:
     waits = QueuedJob(job_id="", state=row["State"]).waiting
-    start = _seconds(row["StartTime"])
+    start = parse_time(row["StartTime"])
     indices, _, throttle = row["ArrayTaskID"].partition("%")
     total = _tres(row["tres-alloc"])
     return QueuedJob(
         job_id=row["ArrayJobID"],
         indices=tuple(_indices(indices)),
-        throttle=_int(throttle),
+        throttle=parse_number(throttle),
         state=row["State"],
         reason=row["Reason"],
         name=row["Name"],
@@ -110,16 +110,16 @@ def _job(row: dict[str, str]) -> QueuedJob:
         account=row["Account"],
         qos=row["QOS"],
         partitions=tuple(filter(None, row["Partition"].split(","))),
-        priority=_int(row["PriorityLong"]),
-        nice=_int(row["Nice"]),
-        submitted=_seconds(row["SubmitTime"]),
+        priority=parse_number(row["PriorityLong"]),
+        nice=parse_number(row["Nice"]),
+        submitted=parse_time(row["SubmitTime"]),
         started=None if waits else start,
         expected_start=start if waits else None,
         time_limit=parse_duration(row["TimeLimit"]),
         time_left=parse_duration(row["TimeLeft"]),
-        node_count=_int(row["NumNodes"]),
-        nodes=_nodes(row["NodeList"]),
-        cpus=_int(row["NumCPUs"]) or 0,
+        node_count=parse_number(row["NumNodes"]),
+        nodes=hosts_in(row["NodeList"]),
+        cpus=parse_number(row["NumCPUs"]) or 0,
         gpus=_gpus(row, total),
         memory=_mebibytes(total.get("mem", "")),
         dependency=row["Dependency"],
@@ -134,12 +134,14 @@ def _job(row: dict[str, str]) -> QueuedJob:
 def _gpus(row: dict[str, str], total: dict[str, str]) -> int:
     """GPUs of all its nodes: as counted by a site that counts them, else as asked for."""
     if "gres/gpu" in total:
-        return _int(total["gres/gpu"]) or 0
-    typed = [_int(count) or 0 for name, count in total.items() if name.startswith("gres/gpu:")]
+        return parse_number(total["gres/gpu"]) or 0
+    typed = [
+        parse_number(count) or 0 for name, count in total.items() if name.startswith("gres/gpu:")
+    ]
     if typed:
         return sum(typed)
-    asked = (("tres-per-job", 1), ("tres-per-node", _int(row["NumNodes"]) or 1))
-    for field, times in (*asked, ("tres-per-task", _int(row["NumTasks"]) or 1)):
+    asked = (("tres-per-job", 1), ("tres-per-node", parse_number(row["NumNodes"]) or 1))
+    for field, times in (*asked, ("tres-per-task", parse_number(row["NumTasks"]) or 1)):
         if counts := gpu_counts(_GRES.sub("", row[field]).replace("=", ":")):
             return times * sum(counts.values())
     return 0
@@ -166,21 +168,3 @@ def _indices(text: str) -> list[int]:
         return expand_indices(text)
     except ValueError:
         return []
-
-
-def _nodes(text: str) -> tuple[str, ...]:
-    try:
-        return tuple(expand_hostlist(text))
-    except ValueError:
-        return ()
-
-
-def _int(text: str) -> int | None:
-    if text.isdecimal():
-        return int(text)
-    match = re.match(r"-?\d+", text)  # sizes may have letters after them
-    return int(match[0]) if match else None
-
-
-def _seconds(text: str) -> float | None:
-    return float(text) if text.isdigit() else None

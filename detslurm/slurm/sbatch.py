@@ -15,12 +15,7 @@ SUBMIT_PATIENCE = 120.0
 _LAST_PATIENCE = 10.0
 
 
-def unique_path(folder: Path) -> Path:
-    """A name that no other job's script has."""
-    return marked_path(folder, None)
-
-
-def marked_path(folder: Path, mark: str | None) -> Path:
+def script_path(folder: Path, mark: str | None = None) -> Path:
     """A name that no other job's script has: with the mark of its request, or drawn."""
     return folder / f"batch-{mark or uuid.uuid4().hex[:12]}.sh"
 
@@ -32,7 +27,7 @@ def submit(
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
 ) -> str:
-    """Queue a script that has a `unique_path` and return the job id; a refused one is removed."""
+    """Queue a script that has a `script_path` and return the job id; a refused one is removed."""
     try:
         output = command.run(
             ["sbatch", "--parsable", *options, str(script), *arguments],

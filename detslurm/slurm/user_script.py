@@ -138,7 +138,7 @@ def _copied(script: Path) -> Iterator[Path]:
 
     Slurm keeps what it was given: afterwards the copy is not needed.
     """
-    path = sbatch.unique_path(script.parent)
+    path = sbatch.script_path(script.parent)
     try:
         shutil.copy(script, path)
         yield path

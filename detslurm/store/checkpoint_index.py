@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from detslurm.store import rebuildable
-from detslurm.store.curve import as_float
+from detslurm.store.curve import as_float, is_number
 from detslurm.store.index import STALE_AFTER
 from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.views import CheckpointView
@@ -80,7 +80,7 @@ class _Content(msgspec.Struct):
 
 def row_of(view: CheckpointView) -> CheckpointRow:
     """The line of a table for a checkpoint."""
-    numbers = {k: as_float(v) for k, v in view.metrics.items() if _is_number(v)}
+    numbers = {k: as_float(v) for k, v in view.metrics.items() if is_number(v)}
     return CheckpointRow(
         uuid=view.uuid,
         trial=view.trial,
@@ -94,10 +94,6 @@ def row_of(view: CheckpointView) -> CheckpointRow:
         problem=view.problem,
         storage=view.storage,
     )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class CheckpointIndex:

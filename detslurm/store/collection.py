@@ -128,12 +128,7 @@ class Removed(msgspec.Struct, kw_only=True):
     @property
     def freed(self) -> int:
         """The bytes of what was deleted."""
-        return sum(map(size_of, self.deleted))
-
-
-def size_of(checkpoint: CheckpointView) -> int:
-    """Bytes in its files, as they were recorded."""
-    return sum(checkpoint.resources.values())
+        return sum(one.size for one in self.deleted)
 
 
 class Files(Protocol):

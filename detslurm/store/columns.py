@@ -10,7 +10,15 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from detslurm.store import fs
-from detslurm.store.curve import MetricRow, Span, as_float, ascending, flat, last_valid_steps
+from detslurm.store.curve import (
+    MetricRow,
+    Span,
+    as_float,
+    ascending,
+    flat,
+    is_number,
+    last_valid_steps,
+)
 from detslurm.store.reading import counted_bytes, logged_metrics, rows_by_line
 from detslurm.store.trial import TrialDir, with_history
 from detslurm.store.trial_fold import resumed_steps
@@ -146,8 +154,3 @@ def plain_columns(rows: Sequence[MetricRow]) -> dict[str, list[float]] | None:
 def column_name(metric: str, keys: Collection[str]) -> str:
     """What a metric is called in a table that has columns of its own called `keys`."""
     return f"metrics.{metric}" if metric in keys else metric
-
-
-def is_number(value: Any) -> bool:
-    """Whether a plot can show it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -18,9 +18,8 @@ import h5py
 import numpy as np
 
 from detslurm.store import fs
-from detslurm.store.columns import is_number
 from detslurm.store.compacted import FORMAT, VERSION
-from detslurm.store.curve import MetricRow, as_float
+from detslurm.store.curve import MetricRow, as_float, is_number
 from detslurm.store.errors import StoreError, explained
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.frame import encode_json

@@ -109,7 +109,7 @@ def summaries(rows: Iterable[MetricRow]) -> dict[str, dict[str, dict[str, Any]]]
 def _add(summary: dict[str, Any], value: Any) -> None:
     summary["count"] += 1
     summary["last"] = value
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if not is_number(value):
         return
     count = summary["numbers"] = summary.get("numbers", 0) + 1
     summary["min"] = _least(summary.get("min", value), value)
@@ -132,6 +132,11 @@ def flat(metrics: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, An
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value
+
+
+def is_number(value: Any) -> bool:
+    """Whether a plot can show it."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def as_float(value: float) -> float:

@@ -90,16 +90,16 @@ class EventLog(Generic[S]):
 
     def catch_up(self) -> S:
         """Fold what others have added."""
-        self._read_on(from_cache=True)
+        self._read_on()
         if not self._is_cached() and not self._is_saved():
             self._save()
         return self.state
 
-    def _read_on(self, *, from_cache: bool = False, until: str = "", sure: bool = True) -> None:
+    def _read_on(self, *, until: str = "", sure: bool = True) -> None:
         """Fold all that the file server has, or up to the fact with the mark `until`.
 
-        `from_cache` skips what the cache has by then. Who is not `sure` takes this node's word for
-        what there is not: a link finds out.
+        What the cache has by then is skipped. Who is not `sure` takes this node's word for what
+        there is not: a link finds out.
         """
         read = 0
         while until not in self._marks and (facts := self._next(sure=sure)):
@@ -107,8 +107,7 @@ class EventLog(Generic[S]):
                 self._take(fact)
             read += len(facts)
             # Not past that mark: the cache may know no more that it was there.
-            enough = read >= snapshot_interval(self.position) and until not in self._marks
-            if from_cache and enough:
+            if read >= snapshot_interval(self.position) and until not in self._marks:
                 read = 0
                 self._load_cache()
 
@@ -157,7 +156,7 @@ class EventLog(Generic[S]):
                     if taken:
                         self._read_number()
                         taken = False
-                    self._read_on(from_cache=True, until=own.mark, sure=False)
+                    self._read_on(until=own.mark, sure=False)
                     if leads and self._is_open(own):
                         taken = not self._link(own, [*filter(self._counts, others.requests())])
                     leaders = min(2 * leaders, _ANY_NUMBER)
@@ -227,9 +226,9 @@ class EventLog(Generic[S]):
         fact = self._log.read(self.position + 1, expected=sure)
         return [] if fact is None else [fact]
 
-    def _pack(self, number: int, record: dict[str, Any]) -> None:
+    def _pack(self, number: int, own: dict[str, Any]) -> None:
         """Write the pack that ends with a fact of our own, before anything else: others wait."""
-        known = {fact["n"]: fact for fact in self._tail} | {number: {**record, "n": number}}
+        known = {fact["n"]: fact for fact in self._tail} | {number: own}
         wanted = range(number - PACK_OF + 1, number + 1)
         facts = [known.get(n) or self._log.read(n, expected=True) for n in wanted]
         if None not in facts:

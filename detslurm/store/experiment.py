@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+user_name = _access.user_name
+
 BUCKETS: Final = 100
 
 _MASKED: Final = "config.masked.json"
@@ -240,16 +242,6 @@ def _stamped(record: Record | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(found := typed(plain), Corrupt):
         raise ValueError(f"{plain}: {found.problem}")
     return {"time": time.time(), "by": user_name(), **plain}
-
-
-def user_name() -> str:
-    """Who acts: by the process's user id, which nobody can fake through the environment."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 # A store can be moved, copied and mounted elsewhere: what its configurations say of checkpoints in

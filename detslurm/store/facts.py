@@ -40,7 +40,10 @@ class FactLog:
 
     def read(self, number: int, *, expected: bool = False) -> dict[str, Any] | None:
         """Fact `number` with its number as "n"; None where it does not exist (yet)."""
-        return read_fact(self.path_text(number), number, expected=expected)
+        record = read_record(self.path_text(number), expected=expected)
+        if record is not None:
+            record["n"] = number
+        return record
 
     def facts(self, after: int = 0, *, skip_refused: bool = False) -> Iterator[dict[str, Any]]:
         """All facts past number `after`, in order, up to the last one that the file server has:
@@ -113,12 +116,4 @@ def read_record(path: fs.AnyPath, *, expected: bool = False) -> dict[str, Any] |
             raise CorruptRecord(f"written by a newer detslurm (schema {record['v']})")
     except CorruptRecord as error:
         return {"type": "corrupt", "problem": str(error), "path": os.fspath(path)}
-    return record
-
-
-def read_fact(path: fs.AnyPath, number: int, *, expected: bool = False) -> dict[str, Any] | None:
-    """As `read_record`, with the fact's number as "n"."""
-    record = read_record(path, expected=expected)
-    if record is not None:
-        record["n"] = number
     return record

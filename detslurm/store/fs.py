@@ -29,9 +29,7 @@ AnyPath = str | os.PathLike[str]
 _counter = itertools.count()
 
 
-def put_if_absent(
-    path: AnyPath, data: bytes, *, sync_names: bool = True, secret: bool = False
-) -> bool:
+def put_if_absent(path: AnyPath, data: bytes, *, secret: bool = False) -> bool:
     """Make `path` exist with exactly `data`, whole at once; False where it existed already.
 
     A `secret` is its owner's alone, in a shared store too.
@@ -43,7 +41,7 @@ def put_if_absent(
         won = _link(temporary, target)
     finally:
         discard(temporary)
-    if won and sync_names:
+    if won:
         sync_directory(os.path.dirname(target))
     return won
 
@@ -83,17 +81,20 @@ def link_new(source: str, target: str) -> bool:
 
 
 def _link_count(path: str) -> int:
+    found = _fresh_stat(path)
+    return found.st_nlink if found else 0
+
+
+def _fresh_stat(path: AnyPath) -> os.stat_result | None:
     # Opening asks the server again, where a plain stat could be answered from the cache.
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.fstat(handle)
+        finally:
+            close_quietly(handle)
     except OSError:
-        return 0
-    try:
-        return os.fstat(handle).st_nlink
-    except OSError:
-        return 0
-    finally:
-        close_quietly(handle)
+        return None
 
 
 def temporary_name(target: str) -> str:
@@ -176,17 +177,17 @@ def replace_file(path: AnyPath, data: bytes, *, sync: bool = True, secret: bool 
         raise explained(error, target) from error
 
 
-def read_file(path: AnyPath, *, start: int = 0, expected: bool = False) -> bytes | None:
-    """The content of `path` from byte `start`, opened by its exact name; None where there is none.
+def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
+    """The content of `path`, opened by its exact name; None where there is none.
 
     With `expected` the caller knows that the name exists, or wants the freshest answer: a "no"
     that this node remembers is not believed before the file server was asked again.
     """
     name = os.fspath(path)
-    data = _read_by_name(name, start)
+    data = _read_by_name(name)
     if data is None and expected:
         forget_missing(name)
-        data = _read_by_name(name, start)
+        data = _read_by_name(name)
     return data
 
 
@@ -209,10 +210,10 @@ def read_pieces(path: AnyPath, *, start: int = 0) -> Iterator[bytes]:
             _before_reopening(name, error, attempt)
 
 
-def _read_by_name(name: str, start: int) -> bytes | None:
+def _read_by_name(name: str) -> bytes | None:
     for attempt in range(REOPENS):
         try:
-            return _read_once(name, start)
+            return _read_once(name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -226,17 +227,16 @@ def _before_reopening(name: str, error: OSError, attempt: int) -> None:
     refresh(os.path.dirname(name))
 
 
-def _read_once(name: str, start: int) -> bytes:
-    with _opened(name, start) as handle:
-        rest = os.fstat(handle).st_size - start
-        chunks = [os.read(handle, max(rest, 0) + 1)]
+def _read_once(name: str) -> bytes:
+    with _opened(name) as handle:
+        chunks = [os.read(handle, os.fstat(handle).st_size + 1)]
         while chunks[-1]:
             chunks.append(os.read(handle, 1 << 20))
         return chunks[0] if len(chunks) <= 2 else b"".join(chunks)
 
 
 @contextmanager
-def _opened(name: str, start: int) -> Iterator[int]:
+def _opened(name: str, start: int = 0) -> Iterator[int]:
     # Without O_NONBLOCK a pipe of that name would keep its reader waiting for somebody to write.
     handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -330,16 +330,8 @@ def modified(path: AnyPath) -> float | None:
 
     Comparable with `time_there` alone, never with this node's clock.
     """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return os.fstat(handle).st_mtime
-    except OSError:
-        return None
-    finally:
-        close_quietly(handle)
+    found = _fresh_stat(path)
+    return found.st_mtime if found else None
 
 
 def owner_of(path: AnyPath, *, follow: bool = True) -> int | None:

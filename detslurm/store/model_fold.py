@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from detslurm import _access
 from detslurm.store.errors import CorruptRecord, NotFound, Refused, StoreError
 from detslurm.store.facts import REFUSED
 from detslurm.store.model_records import (
@@ -22,8 +23,6 @@ from detslurm.store.model_records import (
 from detslurm.store.records import Corrupt, Record, plain_of
 
 _ROOT = 0
-NOBODY: Final = 65534
-"""What a file server calls owners that it can't name."""
 
 
 class VersionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -154,7 +153,7 @@ class RegistryState(msgspec.Struct, kw_only=True):
     def _own(self, number: int, author: int | None) -> ModelRow:
         model = self.model(number)
         # Some file servers call all users nobody: then who may write there at all may write this.
-        if author not in (model.owner, _ROOT) and model.owner != NOBODY:
+        if author not in (model.owner, _ROOT) and model.owner != _access.NOBODY:
             raise Refused(f"model {model.name!r} belongs to {model.user}, who alone may change it")
         return model
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from detslurm.store.columns import is_number, plain_columns
-from detslurm.store.curve import MetricRow, Span, as_float, flat, last_valid_steps
+from detslurm.store.columns import plain_columns
+from detslurm.store.curve import MetricRow, Span, as_float, flat, is_number, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import MOST_STEPS, line_rows
 from detslurm.store.reading import counted_bytes

@@ -8,7 +8,7 @@ import msgspec
 
 from detslurm.sdk.checkpoints.catalog import storages_of, unreachable_problems
 from detslurm.store import CheckpointView, ExperimentDir, ExperimentFacts
-from detslurm.store.collection import Collector, size_of
+from detslurm.store.collection import Collector
 from detslurm.store.gc_policy import GCPolicy
 
 
@@ -40,7 +40,7 @@ class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
             trial=checkpoint.trial,
             steps=checkpoint.steps,
             metric=collector.values.get(checkpoint.uuid),
-            size=size_of(checkpoint),
+            size=checkpoint.size,
         )
 
 
@@ -96,7 +96,7 @@ def preview(collector: Collector, policy: GCPolicy | None = None) -> GCPreview:
     return GCPreview(
         policy=policy or collector.policy(),
         checkpoints=tuple(DoomedCheckpoint.of(collector, one) for one in chosen),
-        freed=sum(map(size_of, chosen)),
+        freed=sum(one.size for one in chosen),
         stay=len(collector.values) - len(chosen),
         kept_by={uuid: fact.kept_by for fact in kept for uuid in fact.uuids},
         unranked=all(value is None for value in collector.values.values()),

@@ -27,8 +27,8 @@ from detslurm.store import (
     StoreError,
     TrialView,
     fs,
+    rebuildable,
 )
-from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.ledger import LedgerState
 from detslurm.store.reading import fold_facts, fold_trial, started_ids
 from detslurm.store.trial import Run, TrialDir
@@ -83,9 +83,9 @@ class ExperimentUsage(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
-def usage_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> Usage:
+def usage_of(directory: ExperimentDir) -> Usage:
     """What an experiment takes now."""
-    facts = facts or fold_facts(directory)
+    facts = fold_facts(directory)
     found = Usage(
         metrics=_sizes([directory.metrics_path]) + tree_size(directory.search),
         logs=_sizes(_job_outputs(directory, facts)),
@@ -110,9 +110,7 @@ def _event_files(trial: TrialDir, folders: Iterable[Path | None]) -> Usage:
 def _trial(trial: TrialDir, view: TrialView) -> Usage:
     runs = trial.runs()
     return Usage(
-        checkpoints=sum(
-            sum(c.resources.values()) for c in view.checkpoints if c.state != "DELETED"
-        ),
+        checkpoints=sum(c.size for c in view.checkpoints if c.state != "DELETED"),
         logs=_sizes(trial.log_path(run.number) for run in runs),
         metrics=_sizes(path for run in runs for path in _record_paths(trial, run)),
     )
@@ -173,7 +171,7 @@ def usage_of_store(store: Store, rows: Iterable[ExperimentRow]) -> Iterator[Expe
             id=row.id, name=row.name, owner=row.owner, state=row.state, usage=usage
         )
     if len(cache.rows) > known:
-        _save(store, cache)
+        rebuildable.save(_path(store), cache, sync=False)
 
 
 def _path(store: Store) -> Path:
@@ -182,21 +180,9 @@ def _path(store: Store) -> Path:
 
 def _load(store: Store) -> _Cache:
     """The rows that still hold: whoever changes a finished experiment adds to the ledger."""
-    try:
-        data = fs.read_file(_path(store))
-        cache = msgspec.convert(decode_json(data or b"{}"), _Cache, str_keys=True, strict=False)
-    except (StoreError, ValueError):
-        cache = _Cache()
+    cache = rebuildable.load(_path(store), _Cache) or _Cache()
     state = LedgerState(position=cache.position)
     for experiment in store.ledger.catch_up(state):
         cache.rows.pop(experiment, None)
     cache.position = state.position
     return cache
-
-
-def _save(store: Store, cache: _Cache) -> None:
-    try:
-        plain = msgspec.to_builtins(cache, str_keys=True)
-        fs.replace_file(_path(store), encode_json(plain), sync=False)
-    except StoreError:
-        pass  # the next one works a little more

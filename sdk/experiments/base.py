@@ -168,16 +168,16 @@ class ExperimentBase:
         known, trials = one.job_refs, (*one.unfinished, *lost_trials(one))
         return [known[trial] for trial in trials if trial in known]
 
-    def _unfinished_jobs(self, *, pending: bool = False) -> list[JobRef]:
-        """Its jobs in the queue; `pending`: those that wait there."""
-        return self._own(self._jobs_to_end, pending=pending)
+    def _unfinished_jobs(self) -> list[JobRef]:
+        """Its jobs in the queue."""
+        return self._own(self._jobs_to_end)
 
-    def _own(self, job_refs: Sequence[JobRef], *, pending: bool = False) -> list[JobRef]:
+    def _own(self, job_refs: Sequence[JobRef]) -> list[JobRef]:
         """Those of these jobs that the queue has; not others that were given the same ids."""
         queue = self._queue_of(job_refs)
         for name in sorted(queue.unreachable):
             self._queues.warn(f"{name}'s queue is as it was; runners read the store every minute")
-        return [ref for ref, job in queue.jobs.items() if job.waiting or not pending]
+        return list(queue.jobs)
 
     def _queue_of(self, job_refs: Sequence[JobRef]) -> QueueSnapshot:
         """What the queue knows of these jobs, of those that are not over."""

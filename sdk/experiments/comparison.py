@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from detslurm.store import TrialRow
 
 _LARGEST_DIFF = 1 << 20  # bytes of a file of which lines are compared
-_MASK = "********"
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,7 @@ class _Secret:
     """A value that may be compared and not shown."""
 
     value: Any
-    shown: str = _MASK
+    shown: str
 
 
 def _config(one: Experiment) -> Iterator[tuple[str, Any]]:

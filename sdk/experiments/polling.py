@@ -98,11 +98,10 @@ def first_trial(
     experiment: Experiment,
     *,
     interval: float = 0.1,
-    clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> Trial:
     """Wait for the first trial that a search makes. Raises `LifecycleError` if it ends without."""
-    poller, cost = ExperimentPoller(experiment, clock=clock), 0.0
+    poller, cost = ExperimentPoller(experiment), 0.0
     while True:
         try:
             return experiment.first_trial()
@@ -110,9 +109,9 @@ def first_trial(
             if experiment.view.finished:
                 raise
         sleep(max(interval, 20 * cost))
-        began = clock()
+        began = time.monotonic()
         poller.poll()
-        cost = clock() - began
+        cost = time.monotonic() - began
 
 
 def _is_at_rest(experiment: Experiment) -> bool:
@@ -185,10 +184,9 @@ def follow_logs(
     *,
     tail_count: int | None = None,
     report: Callable[[str], None] = lambda text: None,
-    interval: float = 1.0,
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
 ) -> Iterator[LogLine]:
     """The trial's lines as they come until the trial is over; reports why none come."""
-    follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(interval))
+    follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(1.0))
     return follow(trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count)

@@ -10,6 +10,7 @@ from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import Cluster
 from detslurm.slurm.arrays import JobArray, plan_arrays, turns
 from detslurm.slurm.deferred import send, settle, submit_as_many
+from detslurm.slurm.hostlist import contiguous_ranges
 from detslurm.slurm.resubmit import (
     COMMAND_PATIENCE,
     submitted_fact,
@@ -24,20 +25,6 @@ _SUBMITTING = (
 )
 
 
-def contiguous_ranges(indices: Iterable[int]) -> Iterator[range]:
-    """Trial indices as ranges without gaps: one array each."""
-    start: int | None = None
-    last = 0
-    for index in sorted(set(indices)):
-        if start is not None and index != last + 1:
-            yield range(start, last + 1)
-            start = None
-        start = index if start is None else start
-        last = index
-    if start is not None:
-        yield range(start, last + 1)
-
-
 def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> list[str]:
     """Queue new jobs for these trials, which together run no more at once than is allowed; returns
     the job ids. Raises SlurmError, NeverSubmitted."""
@@ -45,7 +32,7 @@ def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster
     folded = ExperimentFacts().fold(facts)
     origin = folded.origin  # a replacement is run by the job of what it replaces
     share = next((job.each for job in folded.jobs), 1)
-    parts = [
+    parts = [  # one array each
         part
         for trials in contiguous_ranges(origin.get(index, index) for index in indices)
         for piece, each in _pieces(trials, share)

@@ -9,8 +9,7 @@ from typing import Any
 
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.store import MetricRow, TrialDir, TrialRow, trial_metrics
-from detslurm.store.columns import is_number
-from detslurm.store.curve import as_float
+from detslurm.store.curve import as_float, flat, is_number
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class TrialContent:
     @cached_property
     def hparams(self) -> dict[str, Any]:
         """The hyperparameters, nested ones with dotted names."""
-        return dict(dotted(self.row.hparams or {}))
+        return dict(flat(self.row.hparams or {}))
 
     def read(self) -> list[MetricRow]:
         """Its clean curve, read now: the rows of all groups by step."""
@@ -82,15 +81,6 @@ def content_of(experiment: Experiment) -> ExperimentContent:
         config=experiment.config,
         trials=trials,
     )
-
-
-def dotted(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of nested mappings by their dotted names."""
-    for name, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield from dotted(item, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", item
 
 
 def scalars(row: MetricRow) -> Iterator[tuple[str, float]]:

@@ -12,11 +12,11 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.export.content import (
     ExperimentContent,
     TrialContent,
-    dotted,
     reported_at,
     scalars,
 )
 from detslurm.sdk.export.journal import RunChange
+from detslurm.store.curve import flat
 
 _EXPERIMENT: Final = "detslurm.experiment"
 _RUN: Final = "detslurm.run_id"
@@ -82,7 +82,7 @@ class MlflowWriter:
         tags = {_RUN: trial.run_id, "detslurm.trial": str(trial.id)}
         run = self._client.create_run(home, start_time=_milliseconds(trial.row.started), tags=tags)
         run_id = str(run.info.run_id)
-        named = [*trial.hparams.items(), *dotted(experiment.config, "config.")]
+        named = [*trial.hparams.items(), *flat(experiment.config, "config.")]
         keys = _keys(name for name, _ in named)
         params = [Param(key, _value(v)) for key, (_, v) in zip(keys, named, strict=True)]
         for some in _batches(params, _PARAMS):

@@ -7,13 +7,14 @@ import csv
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm.sdk.export.content import ExperimentContent, TrialContent
+from detslurm.sdk.trials.metrics import moment
 from detslurm.store import fs
 from detslurm.store.columns import column_name
 from detslurm.store.curve import flat
@@ -48,8 +49,8 @@ def _trial_row(experiment: ExperimentContent, trial: TrialContent) -> Row:
         "run_id": trial.run_id,
         "state": row.state,
         "reason": row.end_reason,
-        "started": _moment(row.started),
-        "ended": _moment(row.ended),
+        "started": moment(row.started),
+        "ended": moment(row.ended),
         "runs": row.run_count,
         "restarts": row.restarts,
         "steps": row.steps,
@@ -64,15 +65,11 @@ def metric_rows(experiment: ExperimentContent) -> Iterator[Row]:
     """A row for each group and step of each trial, on the clean curve."""
     for trial in experiment.trials:
         for row in trial.read():
-            keys = (experiment.id, trial.id, row.run, row.group, row.steps, _moment(row.time))
+            keys = (experiment.id, trial.id, row.run, row.group, row.steps, moment(row.time))
             found = dict(zip(_METRIC_KEYS, keys, strict=True))
             for name, value in flat(row.metrics):
                 found[column_name(name, _METRIC_KEYS)] = value
             yield found
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 class _Tables:

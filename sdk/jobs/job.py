@@ -291,14 +291,13 @@ def jobs_of(
     cluster: str,
     rows: Sequence[QueuedJob],
     owners: JobOwners,
-    first: int = 0,
     *,
     explain: Callable[..., Explanation],
 ) -> list[Job]:
     """The jobs that these rows of the queue stand for, in their order."""
     return [
         Job(cluster, parts, owners.experiment_id(parts[0]), place, owners, explain)
-        for place, parts in enumerate(grouped(rows), first)
+        for place, parts in enumerate(grouped(rows))
     ]
 
 

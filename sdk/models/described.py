@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
 from detslurm.sdk import settings
+from detslurm.sdk.trials.metrics import moment
 
 
 class DescribedRow(Protocol):
@@ -69,12 +70,12 @@ class Described(ABC):
     @property
     def creation_time(self) -> datetime | None:
         """When it was made, in UTC; None if that was not recorded."""
-        return _moment(self.row.created)
+        return moment(self.row.created)
 
     @property
     def last_updated_time(self) -> datetime | None:
         """When it was changed last, in UTC; None if that was not recorded."""
-        return _moment(self.row.updated)
+        return moment(self.row.updated)
 
     def set_notes(self, notes: str) -> None:
         """Replace its notes.
@@ -148,7 +149,3 @@ class Described(ABC):
         self._change(
             lambda row: {"metadata": {k: v for k, v in row.metadata.items() if k not in gone}}
         )
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

@@ -145,8 +145,7 @@ def submit(
             raise SubmitError(f"the cluster refused the job: {err}{_size(plan, err)}") from err
         raise
     ids = tuple(job_ids)
-    done = Submission(experiment.id, first_trial, plan.trials, ids, cluster.name, paused, deferred)
-    return done
+    return Submission(experiment.id, first_trial, plan.trials, ids, cluster.name, paused, deferred)
 
 
 def _queue_arrays(

@@ -10,6 +10,11 @@ from detslurm.sdk.deprecation import deprecated
 from detslurm.store import MetricRow
 
 
+def moment(seconds: float | None) -> datetime | None:
+    """A time in UTC; None if it is unknown."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
 @dataclass(frozen=True)
 class TrialMetrics:
     """Metrics that a trial reported in one group at one step.
@@ -40,7 +45,7 @@ class TrialMetrics:
             trial_id: The trial that reported it.
             row: The row.
         """
-        when = None if row.time is None else datetime.fromtimestamp(row.time, UTC)
+        when = moment(row.time)
         return cls(trial_id, row.run, row.steps, when, row.metrics, row.group, row.batch)
 
     @property

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from detslurm.store import MetricRow
-from detslurm.store.columns import is_number
-from detslurm.store.curve import as_float, flat
+from detslurm.store.curve import as_float, flat, is_number
 
 _NAMES = {"training": "avg_metrics", "validation": "validation_metrics"}
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from detslurm._quantities import counted
 from detslurm.sdk.waiting.explain import estimate
 from detslurm.sdk.waiting.explanation import Variant
+from detslurm.sdk.waiting.resources import free_slots
 from detslurm.sdk.waiting.spans import span
 from detslurm.slurm import SlurmError
 from detslurm.slurm.reasons import reason_of
@@ -17,7 +19,6 @@ from detslurm.slurm.reasons import reason_of
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
     from detslurm.slurm import Cluster
-    from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.queued_job import QueuedJob
 
 MOST: Final = 3
@@ -66,9 +67,8 @@ def _fewer_gpus(row: QueuedJob, same: Sequence[str]) -> Iterator[Trial]:
         half = int(match[2]) // 2
         options = [*same]
         options[place] = f"{match[1]}{half}"
-        unit = "GPU" if half == 1 else "GPUs"
-        where = " a node" if option.startswith("--gres") else ""
-        yield Trial(f"{half} {unit}{where}", (*options, *_pool(row.partitions), *_time(row)))
+        change = counted(half, "GPU") + (" a node" if option.startswith("--gres") else "")
+        yield Trial(change, (*options, *_pool(row.partitions), *_time(row)))
 
 
 def _elsewhere(evidence: JobEvidence, same: Sequence[str]) -> Iterator[Trial]:
@@ -77,18 +77,12 @@ def _elsewhere(evidence: JobEvidence, same: Sequence[str]) -> Iterator[Trial]:
     free: dict[str, int] = {}
     for node in evidence.nodes:
         for name in set(node.partitions) - set(row.partitions):
-            free[name] = free.get(name, 0) + _free(node, row)
+            free[name] = free.get(name, 0) + free_slots(node, row)
     if not free:
         return
     name = max(sorted(free), key=lambda name: free[name])
     command = f"detslurm job update {row.job_id} --resource-pool {name}"
     yield Trial(f"partition {name}", (*same, f"--partition={name}", *_time(row)), command)
-
-
-def _free(node: NodeInfo, row: QueuedJob) -> int:
-    if not node.available:
-        return 0
-    return node.gpus - node.gpus_used if row.gpus else node.cpus - node.cpus_used
 
 
 def _pool(names: Sequence[str]) -> list[str]:

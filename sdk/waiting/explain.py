@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from detslurm._quantities import counted
 from detslurm.sdk.waiting.explanation import Explanation, StartEstimate, Variant
 from detslurm.sdk.waiting.findings import finding
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
@@ -92,7 +93,7 @@ def estimate_text(found: Explanation, now: float) -> str:
 
 def accuracy_text(known: Accuracy) -> str:
     """How good the estimates have been: `such estimates were off by ...`."""
-    jobs = "1 job" if known.jobs == 1 else f"{known.jobs} jobs"
+    jobs = counted(known.jobs, "job")
     late = f", {known.late} of them later" if known.late and known.jobs > 1 else ""
     return (
         f"here such estimates were off by a median of {span(known.median_error)} over {jobs}{late}"

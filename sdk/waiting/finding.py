@@ -43,7 +43,3 @@ def held_by(holders: Iterable[QueuedJob]) -> Iterator[str]:
     if named:
         more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
         yield f"in use by {', '.join(named)}{more}"
-
-
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.waiting.finding import SHOWN, WaitFinding, counted
+from detslurm._quantities import counted
+from detslurm.sdk.waiting.finding import SHOWN, WaitFinding
 from detslurm.sdk.waiting.limits import limited
 from detslurm.sdk.waiting.resources import resources
 from detslurm.sdk.waiting.spans import clock_and_span, span

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.waiting.finding import SHOWN, WaitFinding, counted, held_by
+from detslurm._quantities import counted
+from detslurm.sdk.waiting.finding import SHOWN, WaitFinding, held_by
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def _free(evidence: JobEvidence) -> Iterator[str]:
     if not nodes:
         return
     unit = "GPU" if row.gpus else "CPU"
-    free = sum(_free_slots(node, row) for node in nodes)
+    free = sum(free_slots(node, row) for node in nodes)
     total = sum(node.gpus if row.gpus else node.cpus for node in nodes)
     text = f"{free} of {counted(total, unit)} in {_pools(row)} {'is' if free == 1 else 'are'} free"
     yield f"{text}; it needs {_needs(evidence)}"
@@ -143,7 +144,7 @@ def _fits(node: NodeInfo, evidence: JobEvidence) -> bool:
     row = evidence.row
     if evidence.exclusive and node.cpus_used:
         return False
-    return _free_slots(node, row) >= _each(row) and _has_memory(node, row)
+    return free_slots(node, row) >= _each(row) and _has_memory(node, row)
 
 
 def _out_of_service(evidence: JobEvidence) -> Iterator[str]:
@@ -256,7 +257,8 @@ def _own_nodes(evidence: JobEvidence) -> list[NodeInfo]:
     return [node for node in evidence.nodes if not pools.isdisjoint(node.partitions)]
 
 
-def _free_slots(node: NodeInfo, row: QueuedJob) -> int:
+def free_slots(node: NodeInfo, row: QueuedJob) -> int:
+    """What of a node such a job could use now."""
     if not node.available:
         return 0
     return node.gpus - node.gpus_used if row.gpus else node.cpus - node.cpus_used

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.resubmission import contiguous_ranges
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
+from detslurm.slurm.hostlist import contiguous_ranges
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, StoreFault, TrialDir, fold_facts
 from detslurm.store.records import Intent
@@ -487,4 +487,4 @@ def test_the_code_comes_back_as_it_was_frozen(scene: Scene, tmp_path: Path) -> N
 def test_contiguous_ranges_have_no_gaps() -> None:
     """Every index is in exactly one range, whatever the order."""
     assert [list(r) for r in contiguous_ranges([5, 1, 2, 9, 3, 1])] == [[1, 2, 3], [5], [9]]
-    assert list(contiguous_ranges([])) == []
+    assert contiguous_ranges([]) == []

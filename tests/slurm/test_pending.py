@@ -52,7 +52,7 @@ def test_a_pending_record() -> None:
     assert found is not None
     assert (found.eligible, found.expected_start) == (1795416116.0, 1795419462.0)
     assert (found.evaluated, found.restarts) == (1795417005.0, 2)
-    assert (found.planned_nodes, found.wanted_nodes) == (("n1", "n2"), ("n2", "n3"))
+    assert found.wanted_nodes == ("n2", "n3")
     assert set(found.options) == {
         *("--account=ml", "--qos=normal", "--licenses=matlab:2", "--nodes=2-2", "--ntasks=2"),
         *("--cpus-per-task=2", "--mem-per-cpu=100M", "--gres=gpu:a100:4", "--exclusive"),

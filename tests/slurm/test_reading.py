@@ -199,7 +199,7 @@ def test_limits_of_a_site() -> None:
     """Times in minutes, the partition's preemption, the largest node of each."""
     limits = parse_limits(
         "ClusterName = big\nMaxArraySize            = 501\nKillWait = 30 sec\nJobRequeue = 0\n"
-        "PreemptMode = REQUEUE\nSlurmctldParameters = a,preempt_send_user_signal\n"
+        "PreemptMode = REQUEUE\n"
         "SchedulerParameters = bf_interval=2,max_array_tasks=400\nGresTypes = gpu\n"
         "PriorityMaxAge          = 7-00:00:00\nPriorityWeightAge       = 16800\n"
         "AccountingStorageType = accounting_storage/none\nAccountingStorageTRES = cpu,gres/gpu\n",
@@ -214,7 +214,6 @@ def test_limits_of_a_site() -> None:
     assert b is not None
     assert (limits.max_array_size, limits.max_array_tasks, limits.kill_wait) == (501, 400, 30)
     assert (limits.job_requeue, limits.accounting, limits.tres_gpus) == (False, False, True)
-    assert limits.preempt_send_user_signal
     assert limits.age_points == 100
     assert parse_limits("PriorityType = priority/basic\n", "", "").age_points == 0
     assert (a.max_time, a.default_time, a.max_nodes) == (2880, 30, 4)

@@ -186,14 +186,21 @@ def trial_option(text: str) -> Callable[[Command], Command]:
         "--trial",
         "trial_id",
         metavar="TRIAL_ID",
-        callback=_one_or_none,
+        callback=_one(trial_of),
         help=text,
         shell_complete=completed_by("trials"),
     )
 
 
-def _one_or_none(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    return None if ctx.resilient_parsing or value is None else trial_of(value)
+def together(*parameters: Callable[..., Any]) -> Callable[[Command], Command]:
+    """Several arguments and options as one decorator, in the order of the help."""
+
+    def decorate(command: Command) -> Command:
+        for parameter in reversed(parameters):
+            command = parameter(command)
+        return command
+
+    return decorate
 
 
 def for_each(

@@ -28,7 +28,7 @@ from detslurm.sdk.client import Client
 class PathScreen(ModalScreen[str | None]):
     """Asks for a directory; None where the user changes their mind."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [("escape", "leave", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss", "Cancel")]
 
     def __init__(self, question: str, default: str) -> None:
         super().__init__()
@@ -43,10 +43,6 @@ class PathScreen(ModalScreen[str | None]):
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Enter was pressed."""
         self.dismiss(event.value.strip() or None)
-
-    def action_leave(self) -> None:
-        """Escape was pressed."""
-        self.dismiss(None)
 
 
 class CheckpointBrowser(App[None]):

@@ -14,6 +14,7 @@ from detslurm.cli.checkpoint.arguments import one_uuid, several_uuids
 from detslurm.cli.output.printing import (
     Document,
     UserData,
+    confirm_deletion,
     describes,
     json_option,
     note,
@@ -95,7 +96,7 @@ def remove_files(uuids: list[str], globs: tuple[str, ...], yes: bool, as_json: b
     """
     found = _found(uuids)
     if globs:
-        _confirm(f"Delete {', '.join(globs)} of {_named(found)}?", yes)
+        confirm_deletion(f"Delete {', '.join(globs)} of {_named(found)}?", yes)
     done = []
     for one in found:
         names = one.remove_files(globs)
@@ -129,7 +130,7 @@ def delete(uuids: list[str], yes: bool, as_json: bool) -> None:
     found = _found(uuids)
     before = [one for one in found if one.state == "DELETED"]
     freed = sum(one.size for one in found if one not in before)
-    _confirm(f"Delete {_named(found)} permanently ({size(freed)})?", yes)
+    confirm_deletion(f"Delete {_named(found)} permanently ({size(freed)})?", yes)
     groups: dict[int, list[Checkpoint]] = defaultdict(list)
     for one in found:
         groups[one.experiment_id].append(one)
@@ -163,9 +164,3 @@ def _found(uuids: Sequence[str]) -> list[Checkpoint]:
 
 def _named(found: Sequence[Checkpoint]) -> str:
     return f"checkpoint {found[0].uuid}" if len(found) == 1 else counted(len(found), "checkpoint")
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if not yes and not click.confirm(question, err=True):
-        note("Nothing was deleted.")
-        raise click.exceptions.Exit(1)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from detslurm.cli.arguments.ids import client, experiment_id, trial_option
+from detslurm.cli.arguments.ids import client, experiment_id, together, trial_option
 from detslurm.cli.output.printing import json_option
 from detslurm.cli.submission import config_options
 from detslurm.cli.submission.submit import follow as _follow
@@ -31,14 +31,9 @@ _context = click.option(
     metavar="DIR",
     help="Take the code from DIR, instead of that which the experiment ran.",
 )
-
-
-def _common(command: Command) -> Command:
-    """What all three take."""
-    options = (experiment_id, config_options.overrides, _config_file, _paused, _follow, json_option)
-    for option in reversed(options):
-        command = option(command)
-    return command
+_common = together(
+    experiment_id, config_options.overrides, _config_file, _paused, _follow, json_option
+)
 
 
 @click.command("continue")

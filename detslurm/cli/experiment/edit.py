@@ -23,6 +23,12 @@ def _change(number: int, act: Callable[[Experiment], None], message: str, as_jso
     for_each([number], one, as_json=as_json)
 
 
+def _set(
+    number: int, name: str, act: Callable[[Experiment], None], shown: str, as_json: bool
+) -> None:
+    _change(number, act, f"Set `{name}` of experiment {number} to {shown}", as_json)
+
+
 @click.group("set")
 def set_group() -> None:
     """Change a setting of an experiment.
@@ -43,8 +49,7 @@ def set_group() -> None:
 @json_option
 def name(experiment_id: int, name: str, as_json: bool) -> None:
     """Rename an experiment."""
-    message = f"Set `name` of experiment {experiment_id} to {name!r}"
-    _change(experiment_id, lambda experiment: experiment.set_name(name), message, as_json)
+    _set(experiment_id, "name", lambda one: one.set_name(name), repr(name), as_json)
 
 
 @set_group.command()
@@ -53,10 +58,8 @@ def name(experiment_id: int, name: str, as_json: bool) -> None:
 @json_option
 def description(experiment_id: int, description: str, as_json: bool) -> None:
     """Replace the description of an experiment."""
-    message = f"Set `description` of experiment {experiment_id} to {description!r}"
-    _change(
-        experiment_id, lambda experiment: experiment.set_description(description), message, as_json
-    )
+    shown = repr(description)
+    _set(experiment_id, "description", lambda one: one.set_description(description), shown, as_json)
 
 
 @set_group.command()
@@ -65,8 +68,8 @@ def description(experiment_id: int, description: str, as_json: bool) -> None:
 @json_option
 def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
     """Replace all labels of an experiment; without LABELS, remove them."""
-    message = f"Set `labels` of experiment {experiment_id} to {', '.join(labels) or 'none'}"
-    _change(experiment_id, lambda experiment: experiment.set_labels(labels), message, as_json)
+    shown = ", ".join(labels) or "none"
+    _set(experiment_id, "labels", lambda one: one.set_labels(labels), shown, as_json)
 
 
 @set_group.command()
@@ -76,7 +79,7 @@ def labels(experiment_id: int, labels: tuple[str, ...], as_json: bool) -> None:
 def notes(experiment_id: int, notes: str, as_json: bool) -> None:
     """Replace the notes of an experiment."""
     message = f"Set `notes` of experiment {experiment_id}"
-    _change(experiment_id, lambda experiment: experiment.set_notes(notes), message, as_json)
+    _change(experiment_id, lambda one: one.set_notes(notes), message, as_json)
 
 
 @set_group.command("max-slots")
@@ -86,8 +89,7 @@ def notes(experiment_id: int, notes: str, as_json: bool) -> None:
 def max_slots(experiment_id: int, value: str, as_json: bool) -> None:
     """Limit how many slots the trials of an experiment use at once; none removes the limit."""
     slots = None if value.lower() in ("none", "null") else _whole(value)
-    message = f"Set `max-slots` of experiment {experiment_id} to {value.lower()}"
-    _change(experiment_id, lambda experiment: experiment.set_max_slots(slots), message, as_json)
+    _set(experiment_id, "max-slots", lambda one: one.set_max_slots(slots), value.lower(), as_json)
 
 
 @set_group.command()
@@ -100,8 +102,7 @@ def budget(experiment_id: int, value: str, as_json: bool) -> None:
     Once they are used, the experiment is paused. After raising the budget, `activate` it.
     """
     hours = None if value.lower() in ("none", "null") else _number(value)
-    message = f"Set `budget` of experiment {experiment_id} to {value.lower()}"
-    _change(experiment_id, lambda experiment: experiment.set_budget(hours), message, as_json)
+    _set(experiment_id, "budget", lambda one: one.set_budget(hours), value.lower(), as_json)
 
 
 @set_group.command()
@@ -113,8 +114,7 @@ def priority(experiment_id: int, value: int, as_json: bool) -> None:
 
     It becomes the nice value of the jobs in Slurm, and replaces a weight.
     """
-    message = f"Set `priority` of experiment {experiment_id} to {value}"
-    _change(experiment_id, lambda experiment: experiment.set_priority(value), message, as_json)
+    _set(experiment_id, "priority", lambda one: one.set_priority(value), str(value), as_json)
 
 
 @set_group.command("resource-pool")
@@ -123,8 +123,7 @@ def priority(experiment_id: int, value: int, as_json: bool) -> None:
 @json_option
 def resource_pool(experiment_id: int, value: str, as_json: bool) -> None:
     """Move what waits, and what is submitted later, to another partition."""
-    message = f"Set `resource_pool` of experiment {experiment_id} to {value}"
-    _change(experiment_id, lambda experiment: experiment.set_resource_pool(value), message, as_json)
+    _set(experiment_id, "resource_pool", lambda one: one.set_resource_pool(value), value, as_json)
 
 
 @set_group.command()
@@ -133,8 +132,7 @@ def resource_pool(experiment_id: int, value: str, as_json: bool) -> None:
 @json_option
 def qos(experiment_id: int, value: str, as_json: bool) -> None:
     """Give what waits, and what is submitted later, another quality of service."""
-    message = f"Set `qos` of experiment {experiment_id} to {value}"
-    _change(experiment_id, lambda experiment: experiment.set_qos(value), message, as_json)
+    _set(experiment_id, "qos", lambda one: one.set_qos(value), value, as_json)
 
 
 @set_group.command()
@@ -146,8 +144,7 @@ def weight(experiment_id: int, value: float, as_json: bool) -> None:
 
     The default is 1, which is priority 42. It replaces a priority.
     """
-    message = f"Set `weight` of experiment {experiment_id} to {value:g}"
-    _change(experiment_id, lambda experiment: experiment.set_weight(value), message, as_json)
+    _set(experiment_id, "weight", lambda one: one.set_weight(value), f"{value:g}", as_json)
 
 
 def _whole(value: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,14 @@ from detslurm.cli.output.printing import Document, describes, json_option, note,
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
+
+
+def _each(ids: list[int], do: Callable[[Experiment], object], done: str, as_json: bool) -> None:
+    def act(experiment: Experiment) -> str:
+        do(experiment)
+        return f"{done} experiment {experiment.id}"
+
+    for_each(ids, act, as_json=as_json)
 
 
 @click.command()
@@ -28,12 +37,7 @@ def pause(ids: list[int], as_json: bool) -> None:
       detslurm experiment pause 7
       detslurm experiment pause 7 8,9
     """
-
-    def act(experiment: Experiment) -> str:
-        experiment.pause()
-        return f"Paused experiment {experiment.id}"
-
-    for_each(ids, act, as_json=as_json)
+    _each(ids, lambda one: one.pause(), "Paused", as_json)
 
 
 @click.command()
@@ -48,12 +52,7 @@ def activate(ids: list[int], as_json: bool) -> None:
     Examples:
       detslurm experiment activate 7
     """
-
-    def act(experiment: Experiment) -> str:
-        experiment.activate()
-        return f"Activated experiment {experiment.id}"
-
-    for_each(ids, act, as_json=as_json)
+    _each(ids, lambda one: one.activate(), "Activated", as_json)
 
 
 @click.command()
@@ -104,12 +103,7 @@ def archive(ids: list[int], as_json: bool) -> None:
 @json_option
 def unarchive(ids: list[int], as_json: bool) -> None:
     """Show archived experiments in lists again."""
-
-    def act(experiment: Experiment) -> str:
-        experiment.unarchive()
-        return f"Unarchived experiment {experiment.id}"
-
-    for_each(ids, act, as_json=as_json)
+    _each(ids, lambda one: one.unarchive(), "Unarchived", as_json)
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.arguments.ids import client
+from detslurm.cli.arguments.ids import client, together
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Column, Table, shows, warn
 
@@ -84,7 +84,7 @@ def _several(name: str, *more: str, metavar: str, help: str) -> Callable[..., An
     return click.option(f"--{name}", *more, multiple=True, metavar=metavar, help=help)
 
 
-_OPTIONS: tuple[Callable[..., Any], ...] = (
+list_options = together(
     click.option(
         "-a", "--all", "include_archived", is_flag=True, help="Include archived experiments."
     ),
@@ -139,13 +139,7 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
         help="Skip the N newest experiments, with --sort the first N.",
     ),
 )
-
-
-def list_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose experiments, columns and their order."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""The options that choose experiments, columns and their order."""
 
 
 @click.command("list")

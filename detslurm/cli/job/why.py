@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
-from detslurm.cli.arguments.ids import client, job_or_experiment, trial_of
+from detslurm.cli.arguments.ids import client, job_or_experiment, trial_option
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation, Variant
-
-
-def _trial(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    return None if value is None or ctx.resilient_parsing else trial_of(value)
 
 
 @click.command()
@@ -29,15 +25,7 @@ def _trial(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     callback=job_or_experiment,
     shell_complete=completed_by("jobs"),
 )
-@click.option(
-    "-t",
-    "--trial",
-    "trial_id",
-    metavar="TRIAL_ID",
-    callback=_trial,
-    shell_complete=completed_by("trials"),
-    help="Show it for the job of this trial.",
-)
+@trial_option("Show it for the job of this trial.")
 @click.option(
     "--sooner",
     is_flag=True,

@@ -9,7 +9,7 @@ import click
 
 from detslurm.cli.arguments.ids import client, report_each
 from detslurm.cli.model.arguments import model_name, pairs, several_models
-from detslurm.cli.output.printing import Document, describes, json_option, note
+from detslurm.cli.output.printing import Document, confirm_deletion, describes, json_option
 
 if TYPE_CHECKING:
     from detslurm.sdk.models.model import Model
@@ -80,7 +80,7 @@ def delete_version(name: str, version: int, yes: bool) -> Document:
     model = client().get_model(name)
     found = model.get_version(version)
     assert found is not None
-    _confirm(f"Delete version {version} of model {model.name}?", yes)
+    confirm_deletion(f"Delete version {version} of model {model.name}?", yes)
     found.delete()
     text = f"Deleted version {version} of model {model.name}"
     return Document(lambda: text, lambda: {"model": model.name, "version": version})
@@ -92,7 +92,7 @@ def delete_version(name: str, version: int, yes: bool) -> Document:
 @json_option
 def delete(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete models with all their versions; the checkpoints' files stay."""
-    _confirm(f"Delete {', '.join(names)} with all versions?", yes)
+    confirm_deletion(f"Delete {', '.join(names)} with all versions?", yes)
 
     def act(model: Model) -> str:
         model.delete()
@@ -139,12 +139,6 @@ def unarchive(names: tuple[str, ...], as_json: bool) -> None:
         return f"Unarchived model {model.name}"
 
     _for_each(names, act, as_json)
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if not yes and not click.confirm(question, err=True):
-        note("Nothing was deleted.")
-        raise click.exceptions.Exit(1)
 
 
 def _for_each(names: tuple[str, ...], act: Callable[[Model], str], as_json: bool) -> None:

@@ -43,14 +43,14 @@ def human_time(seconds: float) -> str:
     return humanize.precisedelta(span, minimum_unit=smallest, format="%.0f")
 
 
-def ago(moment: float, now: float | None = None) -> str:
+def ago(moment: float) -> str:
     """How long ago a moment was: 3 hours ago."""
     from datetime import timedelta
 
     import humanize
 
-    passed = (time.time() if now is None else now) - moment
-    return humanize.naturaltime(timedelta(seconds=passed), minimum_unit="seconds")
+    passed = timedelta(seconds=time.time() - moment)
+    return humanize.naturaltime(passed, minimum_unit="seconds")
 
 
 def rfc3339(seconds: float) -> str:

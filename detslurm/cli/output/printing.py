@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import click
 
 from detslurm.cli.output.human import (
-    ago,
     human_time,
     local_time,
     number,
@@ -34,7 +33,7 @@ __all__ = [
     "Document",
     "Table",
     "UserData",
-    "ago",
+    "confirm_deletion",
     "describes",
     "human_time",
     "json_line",
@@ -48,7 +47,6 @@ __all__ = [
     "print_error",
     "print_json",
     "print_json_errors",
-    "print_table",
     "print_yaml",
     "rfc3339",
     "shows",
@@ -187,6 +185,13 @@ def note(text: str) -> None:
     click.echo(text, err=True)
 
 
+def confirm_deletion(question: str, yes: bool) -> None:
+    """Ask before something is deleted, unless the user said `yes` before; a no ends the command."""
+    if not yes and not click.confirm(question, err=True):
+        note("Nothing was deleted.")
+        raise click.exceptions.Exit(1)
+
+
 def warn(text: str) -> None:
     """Print a warning on stderr; the command continues."""
     _complain("warning", text, "yellow")
@@ -302,11 +307,6 @@ def plain(value: Any, key: str = "", *, given: bool = False) -> Any:
         names = value.__struct_fields__
         return {name: plain(getattr(value, name), name) for name in names}
     return value
-
-
-def print_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table whose columns all matter."""
-    page(table(headers, rows))
 
 
 def print_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

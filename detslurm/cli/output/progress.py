@@ -73,10 +73,10 @@ def transfer(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
 
 
 @contextmanager
-def one_by_one(what: str, whole: int, *, quiet: bool = False) -> Iterator[Callable[[], None]]:
+def one_by_one(what: str, whole: int) -> Iterator[Callable[[], None]]:
     """Shows how many of something are done, and the time that is left; called for each."""
     done = itertools.count(1)
-    with steps(what, quiet=quiet or whole < 2) as progress:
+    with steps(what, quiet=whole < 2) as progress:
         yield lambda: progress(next(done), whole)
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from detslurm.cli.arguments.ids import client, trial_id
+from detslurm.cli.arguments.ids import client, together, trial_id
 from detslurm.cli.output.printing import Column, Table, note, shows
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
 
-_OPTIONS: tuple[Callable[..., Any], ...] = (
+_row_options = together(
     click.option(
         "--name",
         "names",
@@ -39,12 +39,6 @@ class Shown(NamedTuple):
     names: Sequence[str]
     head: int | None
     tail: int | None
-
-
-def _row_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.command()

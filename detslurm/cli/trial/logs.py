@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.arguments.ids import client, experiment_id, trial_id
+from detslurm.cli.arguments.ids import client, experiment_id, together, trial_id
 from detslurm.cli.output.human import on_terminal
 from detslurm.cli.output.printing import json_line, note
 from detslurm.cli.output.tables import log_line
@@ -43,7 +43,7 @@ def _absent(name: str, why: str) -> Callable[..., Any]:
     )
 
 
-_OPTIONS: tuple[Callable[..., Any], ...] = (
+_log_options = together(
     click.option(
         "-f",
         "--follow",
@@ -94,12 +94,6 @@ _OPTIONS: tuple[Callable[..., Any], ...] = (
     _absent("--container-id", "lines have no container here: --rank-id chooses a process"),
     _absent("--agent-id", "there are no agents: --rank-id chooses a process"),
 )
-
-
-def _log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 @click.command()

@@ -22,8 +22,8 @@ class TextScreen(ModalScreen[bool]):
 
     CSS = "TextScreen { align: center middle; }"
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("y", "close(True)", "Yes"),
-        ("n,escape,enter,q", "close(False)", "Close"),
+        ("y", "dismiss(True)", "Yes"),
+        ("n,escape,enter,q", "dismiss(False)", "Close"),
     ]
 
     def __init__(self, text: str) -> None:
@@ -34,7 +34,3 @@ class TextScreen(ModalScreen[bool]):
         """The text in a box."""
         with Vertical(classes="box"):
             yield Static(Text(self._text))
-
-    def action_close(self, answer: bool) -> None:
-        """Close it."""
-        self.dismiss(answer)

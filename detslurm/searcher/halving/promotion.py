@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detslurm.searcher.events import WORST, Validated, number
+from detslurm.searcher.events import WORST, Validated
 from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.state import PROMOTED, Bracket, State
 
@@ -13,16 +13,8 @@ class Promotion(Halving):
     raises_targets = True
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
-        trial = state.trials[index]
-        if trial.settled or trial.target_length is None or units < trial.target_length:
-            return
-        trial.reached = trial.target_length
-        trial.metric = number(event.metric)
-        self._judge(state, index, self.score(event.metric))
-
-    def paused(self, state: State, index: int) -> None:
-        if state.trials[index].final:
-            state.finish(index)
+        if self.arrived(state, index, units, event):
+            self._judge(state, index, self.score(event.metric))
 
     def ended(self, state: State, index: int) -> None:
         trial = state.trials[index]

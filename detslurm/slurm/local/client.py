@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
+from detslurm._access import user_name
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import ClusterLimits, JobInfo, PartitionLimits, split_ref
@@ -151,7 +152,7 @@ class LocalCluster:
         if partition not in (None, "local"):
             return []
         jobs, slots = self._journal()
-        return queue(jobs, slots, _user(), time.time())
+        return queue(jobs, slots, user_name(), time.time())
 
     def nodes(self) -> list[NodeInfo]:
         """This machine alone."""
@@ -260,12 +261,3 @@ def _checked(refs: Collection[str]) -> list[str]:
     for ref in refs:
         split_ref(ref)
     return list(refs)
-
-
-def _user() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

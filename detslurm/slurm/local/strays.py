@@ -32,13 +32,13 @@ def strays(tag: str, job: str = "", index: str = "") -> list[int]:
     return found
 
 
-def sweep(tag: str, ref: str = "", *, patience: float = 10.0) -> None:
+def sweep(tag: str, ref: str = "") -> None:
     """Kill what a lost scheduler's jobs, or one lost element, have left behind."""
     job, _, index = ref.partition("_")
     # A process in uninterruptible sleep (a file server that is away) dies when that ends, which may
     # be never: after a while the scheduler goes on without it. Zombies are dead, and not ours to
     # reap.
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + 10.0
     while (left := [pid for pid in strays(tag, job, index) if started(pid)]) and (
         time.monotonic() < deadline
     ):
