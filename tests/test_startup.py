@@ -81,19 +81,40 @@ print(double(torch.ones(1)).item(), len(graphs))
 @pytest.mark.parametrize(
     "use",
     [
-        "import torch._dynamo.utils as found",
-        "from torch._dynamo import utils as found; found.counters",
-        "import torch; found = torch._dynamo.utils; found.counters",
-        "import torch; torch._dynamo.config; found = torch._dynamo.utils",
+        "import torch._dynamo.config as found",
+        "from torch._dynamo import config as found",
+        "import torch; found = torch._dynamo.config",
+        "import torch; torch._dynamo.utils; found = torch._dynamo.config",
+        "import torch._dynamo.utils; found = torch._dynamo.config",
     ],
 )
 def test_its_modules_are_loaded_once(use: str) -> None:
     code = f"""
 {use}
 import sys, torch
-real = sys.modules["torch._dynamo.utils"]
-print(found.counters is real.counters, torch._dynamo.utils is real, real.__spec__.origin)
+used = sys.modules["torch._dynamo.convert_frame"].config
+print(found is used, torch._dynamo.config is used, sys.modules["torch._dynamo.config"] is used)
+print(used.__spec__.origin, torch._dynamo.__spec__.loader.path)
 """
-    words = _printed(code).split()
-    assert words[:2] == ["True", "True"]
-    assert words[2].endswith("torch/_dynamo/utils.py")
+    said, names = _printed(code).splitlines()
+    assert said == "True True True"
+    assert names.split()[0].endswith("torch/_dynamo/config.py")
+    assert names.split()[1].endswith("torch/_dynamo/__init__.py")
+
+
+def test_a_thread_trains_while_another_loads_it() -> None:
+    code = """
+import threading
+stop = threading.Event()
+def load():
+    torch._dynamo.config
+    stop.set()
+steps, thread = 0, threading.Thread(target=load)
+thread.start()
+while not stop.is_set():
+    step()
+    steps += 1
+step()
+print(steps > 0, type(torch._dynamo).__name__)
+"""
+    assert _printed(TRAINING + code) == "True module\n"

@@ -60,7 +60,7 @@ class Recorded:
     ) -> None:
         if not curves or not all(curves):
             raise ValueError("a recorded curve has at least one point")
-        self._curves = [sorted(curve) for curve in curves]
+        self._curves = [sorted(curve, key=lambda point: point[0]) for curve in curves]
         self._unit_seconds = unit_seconds
 
     def metric(self, plan: TrialPlan, index: int, units: int) -> float:

@@ -35,6 +35,8 @@ def list_resources(root: Path, *, follow: bool = False, without_closed: bool = F
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
         for name in files:
+            if without_closed and _leads_to_closed(here / name):
+                continue
             if (size := _size(here / name, follow)) is not None:
                 found[str((here / name).relative_to(root))] = size
         if follow:
@@ -66,9 +68,11 @@ def _leads_up(path: Path, root: Path) -> bool:
 
 
 def _leads_to_closed(path: Path) -> bool:
+    """Whether a link leads to a directory that may not be listed, or below one."""
     if path.is_symlink():
         try:
-            os.scandir(path).close()
+            if stat.S_ISDIR(path.stat().st_mode):
+                os.scandir(path).close()
         except PermissionError:
             return True
         except OSError:  # what it leads to has gone, or is told when it is listed

@@ -16,7 +16,14 @@ from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.enums import CheckpointState
 from detslurm.storage import METADATA, SharedFS, Storage, list_resources
 from detslurm.storage.names import without_files
-from detslurm.store import CheckpointView, ExperimentDir, StoreFault, fold_facts, fold_trial
+from detslurm.store import (
+    CheckpointView,
+    ExperimentDir,
+    NoHardLinks,
+    StoreFault,
+    fold_facts,
+    fold_trial,
+)
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.records import CheckpointVerified
 
@@ -62,7 +69,7 @@ def verify(
     if news and directory.foreign_owner() is None:
         try:
             directory.append(CheckpointVerified(problems=news))
-        except StoreFault as fault:
+        except (StoreFault, NoHardLinks) as fault:
             warn(f"what was found of experiment {directory.id} is not recorded: {fault}")
     found |= {**unseen, **dict.fromkeys(gone, "it was deleted: there is nothing to verify")}
     for one in checkpoints:

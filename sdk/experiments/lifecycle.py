@@ -10,7 +10,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store import StoreFault, fold_facts
+from detslurm.store import NoHardLinks, StoreFault, fold_facts
 
 
 class Lifecycle(ExperimentBase):
@@ -158,7 +158,7 @@ class Lifecycle(ExperimentBase):
             return False
         try:
             self._intent(intent)
-        except StoreFault:
+        except (StoreFault, NoHardLinks):
             if intent == "kill":  # jobs that write on are what fills a full disk
                 act(self._unfinished_jobs())
                 self._queues.warn(

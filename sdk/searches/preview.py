@@ -118,17 +118,17 @@ def recorded_curves(experiment: Experiment, config: Mapping[str, Any]) -> Record
     curves: list[list[tuple[int, float]]] = []
     lacking = False
     for trial in experiment.trials():
-        points = []
+        points: dict[int, float] = {}
         for row in trial.metric_rows("validation") if trial.row.run_count else ():
             value = row.metrics.get(metric)
             at = row.metrics.get(unit) if unit is not None else row.steps
             if at is None and unit == "batches":
                 at = row.steps
             if isinstance(value, int | float) and _is_place(at):
-                points.append((int(at), float(value)))
+                points.setdefault(int(at), float(value))  # what a search sees when it arrives
             lacking |= value is not None and at is None
         if points:
-            curves.append(points)
+            curves.append(list(points.items()))
     if not curves and lacking:
         raise PreviewError(
             f"the validations of experiment {experiment.id} don't report {unit!r}: give the search"

@@ -239,8 +239,7 @@ def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[
 
     first = Search.from_config(config).initial().created
     trials = preview(config).trials or BLOCK
-    most = max(searcher.get("max_trials") or 0, first) or BLOCK
-    at_once = first if submit_from_jobs and first else most
+    at_once = first if submit_from_jobs else max(searcher.get("max_trials") or 0, first)
     return trials, -(-at_once // each)
 
 

@@ -299,6 +299,14 @@ def test_a_simulation_counts_in_its_own_units_by_its_own_metric(ask: Any, scene:
         assert "batches" in lacking.err and "--curves" in lacking.err
 
 
+def test_of_several_validations_in_an_epoch_the_first_counts(ask: Any, scene: Scene) -> None:
+    """A search hears of it when the trial arrives there."""
+    scene.experiment()
+    validated(scene, 0, [{"epochs": 9, "loss": loss} for loss in (0.3, 0.2, 0.4)])
+    searcher = "name: random, max_trials: 1, max_length: {epochs: 9}"
+    assert ask("simulate", searcher, "--experiment", 1, "--json").data["best"]["metric"] == 0.3
+
+
 def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene) -> None:
     """It says so; and only one source of curves can be given."""
     scene.experiment()

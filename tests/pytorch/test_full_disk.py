@@ -110,37 +110,6 @@ def test_training_outlives_it(
     assert f"no space left on the file system of {disk}" in said[0]
 
 
-def remount(disk: Path, how: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{how}", "small", str(disk)], check=True)
-
-
-@pytest.mark.parametrize("for_a_while", [True, False])
-def test_a_disk_that_is_read_only(
-    managed: Managed, disk: Path, caplog: pytest.LogCaptureFixture, for_a_while: bool
-) -> None:
-    """As a file server's is that recovers: training goes on, and saves again when it can. At the
-    end it is an error."""
-
-    class Waits(Large):
-        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-            if batch_idx == 0 or (batch_idx == 8 and for_a_while):
-                remount(disk, "rw" if batch_idx else "ro")
-            return super().train_batch(batch, epoch_idx, batch_idx)
-
-    Large.background, Large.free_at = False, None
-    (disk / "ballast").unlink()
-    if for_a_while:
-        in_job(managed, Waits, checkpoint_period=Batch(PERIOD), checkpoint_policy="none")
-    else:
-        with pytest.raises(OSError, match="Read-only") as caught:
-            in_job(managed, Waits, checkpoint_period=Batch(PERIOD), checkpoint_policy="none")
-        assert caught.value.errno == errno.EROFS
-    assert managed.checkpoints() == ([10, 20] if for_a_while else [])
-    said = [r.getMessage() for r in caplog.records if "no checkpoint is saved" in r.getMessage()]
-    assert len(said) == (2 if for_a_while else 3)
-    assert all("Read-only file system" in text for text in said)
-
-
 def test_leaving_without_a_checkpoint_is_an_error(managed: Managed, disk: Path) -> None:
     """At the end nobody may believe that the trial was saved."""
     Large.background, Large.free_at = False, None

@@ -25,7 +25,7 @@ class Deferred(ModuleType):
     def __init__(self, spec: ModuleSpec, load: Callable[[ModuleType], None]) -> None:
         super().__init__(spec.name)
         self.__path__ = list(spec.submodule_search_locations or ())
-        self._load = load
+        self._load, self.loads = load, False
         self.graph_break = lambda *_, **__: None
         self.disable = self._disabled
         self.utils = _Utilities(self)
@@ -33,19 +33,21 @@ class Deferred(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return getattr(loaded(self), name)
+        if _is_deferred(loaded(self)):
+            raise AttributeError(name)  # of a module that is being loaded, by this thread
+        return getattr(self, name)
 
-    def _disabled(self, function: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(function, FunctionType):
-            return loaded(self).disable(function, *args, **kwargs)
+    def _disabled(self, fn: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(fn, FunctionType):
+            return loaded(self).disable(fn, *args, **kwargs)
         real = None
 
-        @wraps(function)
+        @wraps(fn)
         def call(*arguments: Any, **named: Any) -> Any:
             nonlocal real
             if _is_deferred(self):
-                return function(*arguments, **named)
-            real = real or self.disable(function, *args, **kwargs)
+                return fn(*arguments, **named)
+            real = real or self.disable(fn, *args, **kwargs)
             return real(*arguments, **named)
 
         return call
@@ -70,14 +72,16 @@ def _is_deferred(module: ModuleType) -> bool:
 
 
 def loaded(module: ModuleType) -> ModuleType:
-    """The compiler's module after it has been loaded."""
+    """The compiler's module after it has been loaded: until then other threads have what stands in
+    for it. The thread that loads it gets it as it is."""
     with _LOADING:
-        if isinstance(module, Deferred):
-            load = module._load
+        if isinstance(module, Deferred) and not module.loads:
+            module.loads = True
+            try:
+                module._load(module)
+            finally:
+                module.loads = False
             module.__class__ = ModuleType  # type: ignore[assignment]
-            for name in ("_load", "graph_break", "disable", "utils"):
-                delattr(module, name)
-            load(module)
     return module
 
 
@@ -109,7 +113,7 @@ class _Loaded(Loader):
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
+        vars(module)["__spec__"] = self._spec  # its configuration takes no such attribute
 
 
 def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
@@ -120,8 +124,11 @@ def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         if spec is not None and spec.loader is not None:
             spec.loader = _Deferring(spec.loader)
         return spec
-    if name.startswith(f"{package}.") and isinstance(sys.modules[package], Deferred):
-        loaded(sys.modules[package])
-        if name in sys.modules:
-            return ModuleSpec(name, _Loaded(sys.modules[name]))
+    compiler = sys.modules.get(package)
+    # Another thread that loads it may wait for this module: it must not be waited for here.
+    if name.startswith(f"{package}.") and isinstance(compiler, Deferred) and not compiler.loads:
+        loaded(compiler)
+        # Still there, it would be taken for one that another thread imports, and run once more.
+        if (known := sys.modules.pop(name, None)) is not None:
+            return ModuleSpec(name, _Loaded(known))
     return None

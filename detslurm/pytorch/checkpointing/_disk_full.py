@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,10 +13,9 @@ from detslurm.store.errors import FULL, explained
 _PROBE = 1 << 20
 
 
-def may_pass(error: BaseException) -> bool:
-    """Whether space, inodes or a quota ran out, which may come back, or a disk is read-only, as a
-    file server's is while it recovers."""
-    return isinstance(error, OSError) and error.errno in (*FULL, errno.EROFS)
+def is_full(error: BaseException) -> bool:
+    """Whether space, inodes or a quota ran out; they may come back."""
+    return isinstance(error, OSError) and error.errno in FULL
 
 
 @contextmanager
@@ -29,7 +27,7 @@ def explaining_full_disk(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as err:
-        if may_pass(err):
+        if is_full(err):
             # Of two names the second is the one that was written to.
             raise explained(err, err.filename2 or err.filename or str(file)) from err
         if isinstance(err, shutil.Error):

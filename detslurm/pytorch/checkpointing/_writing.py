@@ -28,7 +28,7 @@ from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing._background import BackgroundSaves, Saving, Submit
 from detslurm.pytorch.checkpointing._code import add_code, frozen_code
-from detslurm.pytorch.checkpointing._disk_full import explaining_full_disk, may_pass
+from detslurm.pytorch.checkpointing._disk_full import explaining_full_disk, is_full
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -167,15 +167,15 @@ class CheckpointWriter:
         return uuid
 
     def kept(self, save: Callable[[], str], *, leaving: bool) -> str | None:
-        """The storage id; None where there is no space left, say, and training can go on."""
+        """The storage id; None where there is no space left and training can go on without."""
         try:
             return save()
         except Exception as err:
             dist = self._context.distributed
             # All ranks failed or none (see `run_collectively`), so all make this call. That the
-            # disk is full, say, may have been seen on one rank alone: they go on together, or raise
+            # disk is full may have been seen on one rank alone: they go on together, or raise
             # together.
-            if leaving or not any(dist.allgather(may_pass(err))):
+            if leaving or not any(dist.allgather(is_full(err))):
                 raise
             if dist.rank == 0:
                 logger.error("no checkpoint is saved, training goes on until the next: %s", err)
