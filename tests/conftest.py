@@ -93,7 +93,7 @@ def slurm_strange() -> Iterator[Cluster]:
             debian_hosts=True,
             umask=0o027,
             shared_tmp=True,
-            variables=LIGHT_STARTS | {"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"},
+            variables={"TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8"},
         )
     )
 

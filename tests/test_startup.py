@@ -105,13 +105,9 @@ print(used.__spec__.origin, torch._dynamo.__spec__.loader.path)
 def test_a_thread_trains_while_another_loads_it() -> None:
     code = """
 import threading
-stop = threading.Event()
-def load():
-    torch._dynamo.config
-    stop.set()
-steps, thread = 0, threading.Thread(target=load)
+steps, thread = 0, threading.Thread(target=lambda: torch._dynamo.config)
 thread.start()
-while not stop.is_set():
+while thread.is_alive():
     step()
     steps += 1
 step()

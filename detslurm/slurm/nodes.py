@@ -24,6 +24,7 @@ def _node(line: str) -> NodeInfo:
     record = parse_record(facts)
     gpus = gpu_counts(known(record.get("Gres")))
     used = gpu_counts(known(record.get("GresUsed")))
+    usable = parse_number(record.get("CPUEfctv"))  # less those that are reserved for the system
     return NodeInfo(
         name=record["NodeName"],
         # A star: the node does not respond. Other signs stand for flags that are named as well.
@@ -34,9 +35,7 @@ def _node(line: str) -> NodeInfo:
         partitions=_names(record.get("Partitions")),
         features=_names(record.get("ActiveFeatures")),
         available_features=_names(record.get("AvailableFeatures")),
-        cpus=parse_number(record.get("CPUEfctv"))
-        or parse_number(record.get("CPUTot"))
-        or 0,  # less reserved ones
+        cpus=usable or parse_number(record.get("CPUTot")) or 0,
         cpus_used=parse_number(record.get("CPUAlloc")) or 0,
         memory=_memory(record),
         memory_used=parse_number(record.get("AllocMem")),
@@ -65,7 +64,5 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def _memory(record: dict[str, str]) -> int | None:
     """What is left of it for jobs."""
-    whole = parse_number(record.get("RealMemory"))
-    return (
-        None if whole is None else max(0, whole - (parse_number(record.get("MemSpecLimit")) or 0))
-    )
+    whole, reserved = (parse_number(record.get(key)) for key in ("RealMemory", "MemSpecLimit"))
+    return None if whole is None else max(0, whole - (reserved or 0))

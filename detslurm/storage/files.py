@@ -24,7 +24,7 @@ def list_resources(root: Path, *, follow: bool = False, without_closed: bool = F
 
     With `follow` a link counts as what it leads to, as far as there is such a thing. Pipes, sockets
     and devices, whose content nobody could copy, are left out; so is, `without_closed`, a link to a
-    directory that is closed to this user, as another one's frozen code is.
+    directory that is closed to this user, as another one's frozen code is, or to what is below it.
     Raises OSError for a directory that can't be listed.
     """
     found: Resources = {}
@@ -35,9 +35,7 @@ def list_resources(root: Path, *, follow: bool = False, without_closed: bool = F
         for name in subdirs:
             found[f"{(here / name).relative_to(root)}/"] = 0
         for name in files:
-            if without_closed and _leads_to_closed(here / name):
-                continue
-            if (size := _size(here / name, follow)) is not None:
+            if (size := _size(here / name, follow, without_closed)) is not None:
                 found[str((here / name).relative_to(root))] = size
         if follow:
             subdirs[:] = [name for name in subdirs if not _leads_up(here / name, root)]
@@ -50,11 +48,14 @@ def raise_unless_gone(error: OSError) -> None:
         raise error
 
 
-def _size(path: Path, follow: bool) -> int | None:
+def _size(path: Path, follow: bool, without_closed: bool) -> int | None:
     found = path.lstat()
     if follow and stat.S_ISLNK(found.st_mode):
-        with contextlib.suppress(OSError):  # it leads to nothing
+        try:
             found = path.stat()
+        except OSError as error:  # else it leads to nothing
+            if without_closed and isinstance(error, PermissionError):
+                return None
     known = stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)
     return found.st_size if known else None
 
@@ -68,15 +69,12 @@ def _leads_up(path: Path, root: Path) -> bool:
 
 
 def _leads_to_closed(path: Path) -> bool:
-    """Whether a link leads to a directory that may not be listed, or below one."""
-    if path.is_symlink():
-        try:
-            if stat.S_ISDIR(path.stat().st_mode):
-                os.scandir(path).close()
-        except PermissionError:
-            return True
-        except OSError:  # what it leads to has gone, or is told when it is listed
-            return False
+    """Whether a link leads to a directory that may not be listed."""
+    try:
+        if path.is_symlink():
+            os.scandir(path).close()
+    except OSError as error:  # another one is told when the directory is listed
+        return isinstance(error, PermissionError)
     return False
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from detslurm import _access
+from detslurm._access import user_name
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, StoreFull, is_refusal
 from detslurm.store.facts import FactLog
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from detslurm.store.store import Store
 
 T = TypeVar("T")
-
-user_name = _access.user_name
 
 BUCKETS: Final = 100
 

@@ -21,6 +21,7 @@ from zlib import crc32
 import msgspec
 from msgspec import structs
 
+from detslurm._access import user_name
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, UUID, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Progress
@@ -37,7 +38,6 @@ from detslurm.store import (
     fs,
 )
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.experiment import user_name
 from detslurm.store.facts import FactLog, put_record
 from detslurm.store.frame import block, decode_json, encode_json, frame, unframe, unframe_all
 from detslurm.store.ledger import LARGEST as MOST_TRIALS

@@ -290,7 +290,8 @@ class Checkpoint:
     def verify(self, *, deep: bool = False) -> str | None:
         """Compare its files with what was recorded of them when it was saved.
 
-        What is found is recorded, too, and shown in lists from then on.
+        What is found is recorded, too, and shown in lists from then on; where that can't be, a
+        warning says so.
 
         Args:
             deep: Whether to read all files that have checksums inside (those of `torch.save` and

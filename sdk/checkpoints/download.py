@@ -13,7 +13,7 @@ from errno import ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import Any, Final
 
-from detslurm._access import NOBODY
+from detslurm._access import NOBODY, user_name
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.verification import as_recorded, loss_of
 from detslurm.sdk.errors import LifecycleError
@@ -21,7 +21,6 @@ from detslurm.storage import METADATA, Storage, list_resources
 from detslurm.storage.files import rename, sync
 from detslurm.store import CheckpointView, ExperimentDir, NoHardLinks, StoreFault
 from detslurm.store.checkpoint_facts import CheckpointGone, held
-from detslurm.store.experiment import user_name
 from detslurm.store.root_access import owner
 
 Progress = Callable[[int, int], None]

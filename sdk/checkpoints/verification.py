@@ -85,7 +85,7 @@ def verify_again(checkpoint: Checkpoint) -> None:
     """Verify a checkpoint of which something was found, as deep as then; another one is left."""
     if checkpoint.problem is not None:
         deep = checkpoint.problem.startswith(_CHECKSUMS)
-        verify(checkpoint._directory, [checkpoint], deep=deep)
+        verify(checkpoint._directory, [checkpoint], deep=deep, warn=lambda _: None)
 
 
 def verify_each(

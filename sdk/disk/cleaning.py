@@ -246,7 +246,10 @@ class Cleaning:
         except OSError as error:
             self._warn(f"{path} can't be removed: {error.strerror}")
             return False
-        return not os.path.lexists(path)
+        if os.path.lexists(path):
+            self._warn(f"{path} can't be removed completely")
+            return False
+        return True
 
 
 def _never_was(directory: ExperimentDir) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from detslurm._access import user_name
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs import order
 from detslurm.sdk.jobs.order import OrderError, Rank
@@ -13,7 +14,6 @@ from detslurm.sdk.jobs.place import competing, place_of, refusal, waiting
 from detslurm.sdk.jobs.queues import compressed
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import DEFAULT, nice_of, priority_of_weight
-from detslurm.store.experiment import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

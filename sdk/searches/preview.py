@@ -131,8 +131,8 @@ def recorded_curves(experiment: Experiment, config: Mapping[str, Any]) -> Record
             curves.append(list(points.items()))
     if not curves and lacking:
         raise PreviewError(
-            f"the validations of experiment {experiment.id} don't report {unit!r}: give the search"
-            " a length in batches, or its learning curves with --curves"
+            f"the validations of experiment {experiment.id} don't report {unit!r}: let the search"
+            " count what they report (batches always are), or give it learning curves with --curves"
         )
     if not curves:
         raise PreviewError(f"experiment {experiment.id} has no validations with {metric!r}")

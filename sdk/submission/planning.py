@@ -249,7 +249,7 @@ def _search_notes(config: dict[str, Any], submit_from_jobs: bool) -> list[str]:
     from detslurm.searcher.preview import preview, shortfall
 
     note = shortfall(preview(config))
-    serial = config["searcher"]["name"] == "pbt" and not submit_from_jobs
+    serial = not submit_from_jobs and config["searcher"].get("num_rounds", 1) > 1
     return [*([] if note is None else [note]), *([_SERIAL] if serial else [])]
 
 

@@ -313,10 +313,13 @@ def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
     assert detslurm("c", "verify", BAD).status == 1
 
 
-def test_what_was_found_is_said_in_a_read_only_store(saved: Scene, detslurm: Detslurm) -> None:
-    """And that it is not recorded."""
+@pytest.mark.parametrize("refusal", [errno.EROFS, errno.EPERM])
+def test_what_was_found_is_said_in_a_read_only_store(
+    saved: Scene, detslurm: Detslurm, refusal: int
+) -> None:
+    """And that it is not recorded; so it is where there are no hard links."""
     (saved.root / "checkpoints" / GOOD / "weights").unlink()
-    with failing("link", errno.EROFS, times=99):
+    with failing("link", refusal, times=99):
         result = detslurm("c", "verify", "-e", 1, "--json")
     assert [(row["uuid"], row["problem"]) for row in result.data] == [(GOOD, "missing: weights")]
     assert result.status == 1 and "2 checkpoints checked, 1 with problems" in result.err

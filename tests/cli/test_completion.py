@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.queues import slurm_commands
-from detslurm.store.experiment import user_name
+from detslurm._access import user_name
 from tests.cli.conftest import Detslurm
 from tests.cli.terminals import InteractiveShell
 from tests.cli.test_program import DETSLURM

@@ -116,6 +116,16 @@ PBT = YAML.replace(
 )
 
 
+def test_one_round_has_no_serial_ones(
+    config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (profile := config.parent / "site.yaml").write_text("submit_from_jobs: false\n")
+    monkeypatch.setenv("DETSLURM_SITE", str(profile))
+    config.write_text(PBT.replace("num_rounds: 3", "num_rounds: 1"))
+    done = detslurm("submit", config, "--dry-run")
+    assert done.status == 0 and "one after the other" not in done.err
+
+
 @pytest.mark.parametrize("may_submit", [True, False])
 def test_a_dry_run_counts_the_copies_of_a_population(
     config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch, may_submit: bool

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk.submission.context import collect, freeze
-from detslurm.store import StoreFault, StoreFull
+from detslurm.store import StoreError, StoreFull
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
 from tests.store.faults import failing
@@ -60,13 +60,18 @@ def test_without_any_room_jobs_are_ended_all_the_same(full: Scene) -> None:
     assert full.queue.jobs["7"].state == "CANCELLED"
 
 
-def test_jobs_are_ended_where_nothing_can_be_recorded(tmp_path: Path) -> None:
-    """The store is mounted to be read, say: they end, and the error says what was not done."""
+@pytest.mark.parametrize("refusal", [errno.EROFS, errno.EPERM])
+def test_jobs_are_ended_where_nothing_can_be_recorded(tmp_path: Path, refusal: int) -> None:
+    """The store is mounted to be read, or has no hard links: they end, and the error says what was
+    not done."""
     scene = Scene(tmp_path / "store")
     scene.run(scene.experiment(job="7"))
     scene.queue.put("7", "RUNNING")
     experiment = scene.client.experiment(1)
-    with failing("link", errno.EROFS, times=9), pytest.raises(StoreFault, match="Read-only"):
+    with (
+        failing("link", refusal, times=9),
+        pytest.raises(StoreError, match=r"Read-only|hard links"),
+    ):
         experiment.kill()
     assert scene.queue.jobs["7"].state == "CANCELLED"
     [warning] = scene.warnings

@@ -67,6 +67,8 @@ def test_a_download_of_anothers_checkpoint_is_without_its_code(shared: Scene, li
     (files / "load_data.json").write_text("{}")
     if linked:
         (files / "code").symlink_to(made.code)
+        (made.code / "helper.py").touch()
+        (files / "helper.py").symlink_to(made.code / "helper.py")
     done = carols(shared, COMMAND, "checkpoint", "download", "hers", "-o", "copy")
     assert (done.returncode, done.stdout) == (0, "copy\n"), done.stderr
     assert "without its code, which is root's alone" in done.stderr

@@ -71,8 +71,8 @@ def jobs(incomplete: str) -> Items:
 
 
 def _jobs() -> Iterator[tuple[str, str]]:
+    from detslurm._access import user_name
     from detslurm.sdk.client import Client
-    from detslurm.store.experiment import user_name
 
     with _soon(_PATIENCE):
         rows = Client(warn=lambda text: None).queues.cluster("auto").queue()
