@@ -73,13 +73,13 @@ class SearchTrialQueue:
         state = self._state
         if not any(worker != self._ref for worker in state.workers):
             return False
-        seen = self._pool.query(state)
+        seen = self._pool.wait_for_query(state)
         events = self._pool.gone(state, seen) if seen is not None else []
         if events:
             self._commit(self._with_checkpoints(events))
         if self._has_trial():
             return True
-        if seen is not None and self._pool.is_standby and not self._pool.is_last(seen):
+        if seen is not None and not self._pool.is_last(seen):
             self._keep_standby(seen)  # the others may still be killed after this one has left
         return False
 
@@ -97,9 +97,10 @@ class SearchTrialQueue:
             index = self._ask(*self._with_checkpoints([self._run_end(index, outcome)]))
         if index is None:
             return None
-        first = not self._took
-        if self._pool.is_standby if first else self._pool.due(self._state):
-            self._tend()
+        if self._pool.is_standby and not self._took:
+            self._tend(self._pool.wait_for_query(self._state))  # nobody else is there
+        elif self._took and self._pool.due(self._state):
+            self._tend(self._pool.query(self._state))
         self._took = True
         return self._task(index)
 
@@ -128,9 +129,8 @@ class SearchTrialQueue:
             return "error"
         return None
 
-    def _tend(self) -> None:
+    def _tend(self, seen: Mapping[str, JobInfo] | None) -> None:
         """See to the others: free what is lost, and let more come where trials wait."""
-        seen = self._pool.query(self._state)
         if seen is None:
             return
         events = self._pool.gone(self._state, seen)

@@ -13,7 +13,7 @@ from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError, SubmitLimitReached
 from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
-from detslurm.store.records import AddingWorkers
+from detslurm.store.records import AddingWorkers, Job
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
@@ -21,6 +21,8 @@ _SOON, _LATER = 10.0, 60.0
 _FULL = 600.0
 # Up to this many workers query that often; more of them do so less often.
 _CROWD = 16
+# For how long a worker that would leave waits for a queue that does not answer: it may be the last.
+_SILENCE = 600.0
 
 
 class WorkerPool:
@@ -55,6 +57,15 @@ class WorkerPool:
         folder = str(self._intents.experiment.jobs)
         return {ref: job for ref, job in seen.items() if not job.is_foreign_to(folder)}
 
+    def wait_for_query(self, state: State) -> dict[str, JobInfo] | None:
+        """The same, after the minutes in which the queue does not answer."""
+        until = time.monotonic() + _SILENCE
+        while (seen := self.query(state)) is None and time.monotonic() < until:
+            if self._intents.cause is not None:
+                break
+            time.sleep(_SOON)
+        return seen
+
     def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
         """The events that take trials from workers that do not work at them any more."""
         others = [ref for ref in state.workers if ref != self._ref]
@@ -63,19 +74,15 @@ class WorkerPool:
         workers = Workers.of({ref: known[ref] for ref in others if ref in known})
         # The queue's silence proves nothing; but Slurm starts a standby when the others ended.
         outlived = self._outlived
-        lost = [ref for ref in others if ref not in known and _job_id(ref) in outlived]
+        lost = [ref for ref in others if ref not in known and {ref, _job_id(ref)} & outlived]
         workers = workers._replace(ended={**workers.ended, **dict.fromkeys(lost, "lost")})
         return workers.run_ended_events(state)
 
     @property
     def _outlived(self) -> set[str]:
         """The jobs whose end this one had to wait for."""
-        found: set[str] = set()
-        for job in self._intents.facts.jobs:
-            if job.job_id == self._ref and job.dependency is not None:
-                kind, _, ids = job.dependency.partition(":")
-                found |= set(ids.split(":")) if kind == "afterany" else set()
-        return found
+        own = [job for job in self._intents.facts.jobs if job.job_id == self._ref]
+        return set().union(*map(_awaited, own))
 
     def _evidence(self, refs: list[str]) -> dict[str, JobInfo]:
         if not refs:
@@ -134,13 +141,20 @@ class WorkerPool:
         return fresh
 
     def keep_standby(self, seen: Mapping[str, JobInfo]) -> None:
-        """Queue a standby worker, which Slurm starts once all others are gone."""
-        standbys = self._standbys - {self._ref}
-        if any(ref in seen and seen[ref].waiting for ref in standbys):
+        """Queue a standby worker, which Slurm starts once all others are gone.
+
+        It waits for no worker that is held: nobody knows for how long.
+        """
+        held = {_job_id(ref) for ref, job in seen.items() if job.held}
+        waiting = {ref for ref in self._standbys - {self._ref} if ref in seen and seen[ref].waiting}
+        facts = self._intents.facts
+        if any(job.job_id in waiting and not _awaited(job) & held for job in facts.jobs):
             return
-        live = [_job_id(ref) for ref, job in seen.items() if not job.final]
+        alive = {ref for ref, job in seen.items() if not (job.final or job.held)}
+        live = (alive - waiting) | {self._ref}
+        jobs = sorted({ref if _job_id(ref) in held else _job_id(ref) for ref in live})
         experiment = self._intents.experiment
-        request = standby_request(experiment.facts(), experiment, sorted({*live, self._own}))
+        request = standby_request(experiment.facts(), experiment, jobs)
         try:
             job_id = self._cluster.submit(request)
         except SlurmError as err:
@@ -149,13 +163,9 @@ class WorkerPool:
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
         experiment.append(fact)
 
-    @property
-    def _own(self) -> str:
-        return _job_id(self._ref)
-
     def is_last(self, seen: Mapping[str, JobInfo]) -> bool:
-        """Whether the queue knows of no other worker."""
-        return all(job.final for ref, job in seen.items() if ref != self._ref)
+        """Whether the queue knows of no other worker, but for some that are held."""
+        return all(job.final or job.held for ref, job in seen.items() if ref != self._ref)
 
     def dismiss(self) -> None:
         """Take workers that wait in the queue out of it: the search is over."""
@@ -163,6 +173,12 @@ class WorkerPool:
             self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
             print_message(f"workers stay in the queue: {err}")
+
+
+def _awaited(job: Job) -> set[str]:
+    """Those that must have ended before it starts."""
+    kind, _, refs = (job.dependency or "").partition(":")
+    return set(refs.split(":")) if kind == "afterany" else set()
 
 
 def _job_id(ref: str) -> str:

@@ -132,17 +132,20 @@ class Desk:
         except TimeoutError as err:
             jobs = self.experiment(number).path / "jobs"
             said = "".join(p.read_text() for p in jobs.glob("*.out"))
-            queue = self.user.run("squeue", "--me", check=False).stdout
-            queue += self.user.run("sacct", "--duplicates", "-X", "-o", ENDINGS, check=False).stdout
+            queue = self.user.run("sacct", "--duplicates", "-X", "-o", ENDINGS, check=False).stdout
+            queue += self.user.run("squeue", "--me", check=False).stdout
             view = self.view(number)
             raise AssertionError(
-                f"{err}\nstate: {view}\nlog:\n{self.log(number)[-3000:]}\n"
-                f"jobs said:\n{said}\n{queue}"
+                f"{err}\nlog:\n{self.log(number)[-3000:]}\n"
+                f"jobs said:\n{said[-9000:]}\n{queue}\nstate: {view}"
             ) from None
 
     def outcomes(self, number: int, index: int = 0) -> list[str | None]:
-        """How the trial's runs ended, in order."""
-        return [run.outcome for run in self.trial(number, index).runs]
+        """How the trial's runs ended, in order; where a test fails, it shows why."""
+        runs = self.trial(number, index).runs
+        for run in runs:
+            print(f"experiment {number}: {run.outcome}: {run.reason}")
+        return [run.outcome for run in runs]
 
 
 def _is_override(word: str) -> bool:

@@ -126,8 +126,9 @@ class Hostile:
 
         A worker that dies alone, before it could ask for another, is the end of a search.
         """
-        waiting = ("squeue", "-h", "-u", self._user.name, "-p", "low", "-t", "PD", "-o", "%i")
-        return bool(self._cluster.command(*waiting).strip())
+        waiting = ("squeue", "-h", "-u", self._user.name, "-p", "low", "-t", "PD", "-o", "%r")
+        reasons = self._cluster.command(*waiting).splitlines()
+        return any("held" not in reason.lower() for reason in reasons)
 
     def hide_store(self) -> bool:
         """The file server lets nobody in for 20 s, but to the files of Slurm's own output.

@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from tests.e2e.desk import Desk
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_torch_distributed import LAUNCHED, TRAIN
 from tests.envelope import unwrap
 
@@ -81,6 +82,7 @@ def test_runs_that_do_nothing(desk: Desk) -> None:
 
     assert desk.wait_for_state(lazy, "PAUSED", "COMPLETED", "ERROR") == "PAUSED"
     assert reason in desk.run("experiment", "describe", str(lazy)).stdout
+    wait_for(lambda: desk.trial(lazy).runs[-1].outcome, PATIENCE, "the paused run's end")
 
     (folder / "go").touch()
     desk.wait_for_log(idle, "the run is at work again")

@@ -16,7 +16,7 @@ from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.facts import FactLog
-from tests.sdk.scenes import YAML, Scene
+from tests.sdk.scenes import YAML, Queue, Scene
 
 TRUNCATE = "{truncate_fraction: 0.5}"
 COMPLETED = Decision("completed", "the code exited with 0", Action.STOP)
@@ -328,6 +328,81 @@ def test_a_standby_that_finds_nothing_to_do_leaves_another_one(desk: Desk) -> No
     assert desk.took(desk.worker("9")) is None
     (standby,) = desk.scene.queue.requests
     assert standby.dependency == "afterany:7:8:9"
+
+
+def test_whoever_leaves_leaves_a_standby(desk: Desk) -> None:
+    """Also where the first one has been killed meanwhile."""
+    desk.others("7_1", "7_2", "8")
+    assert desk.took() is None
+    (standby,) = desk.scene.queue.requests
+    assert standby.dependency == "afterany:7:8"
+    desk.scene.queue.put("101", "PENDING", "Dependency")
+    assert desk.took() is None
+    assert desk.scene.queue.requests == [standby]
+
+
+def test_a_standby_does_not_wait_for_a_worker_that_is_held(desk: Desk) -> None:
+    """Where the one that there is waits for a whole array, another one names its elements."""
+    desk.others("7_1", "7_2", "8")
+    request = {"dependency": "afterany:7"}
+    job = {"job_id": "9", "standby": True}
+    desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
+    desk.scene.queue.put("9", "PENDING", "Dependency")
+    assert desk.took() is None
+    assert desk.scene.queue.requests == []
+    desk.scene.queue.put("7_3", "PENDING", "launch failed requeued held")
+    assert desk.took() is None
+    (standby,) = desk.scene.queue.requests
+    assert standby.dependency == "afterany:7_0:7_1:7_2:8"
+    desk.scene.queue.put("101", "PENDING", "Dependency")
+    assert desk.took() is None
+    assert desk.scene.queue.requests == [standby]
+
+
+def test_beside_a_held_worker_alone_none_leaves_a_standby(desk: Desk) -> None:
+    """It would start at once, and leave the next one."""
+    desk.others("7_1", "7_2", "8")
+    for ref in ("7_1", "7_2", "8"):
+        del desk.scene.queue.jobs[ref]
+    desk.scene.queue.put("7_3", "PENDING", "JobHeldUser")
+    assert desk.took() is None
+    assert desk.scene.queue.requests == []
+
+
+def silent(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that does not answer until somebody has waited for it."""
+    queue.down = True
+    monkeypatch.setattr("time.sleep", lambda _: setattr(queue, "down", False))
+
+
+def test_a_silent_queue_is_waited_for_before_a_worker_leaves(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trial that it was told nothing of has nobody else."""
+    desk.others("7_1", "7_2", "8")
+    desk.scene.queue.put("7_2", "FAILED")
+    silent(desk.scene.queue, monkeypatch)
+    assert desk.took() == 1
+
+
+def test_a_silent_queue_does_not_keep_a_worker_that_is_not_wanted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user's word counts before the answer."""
+    desk.others("7_1", "7_2", "8")
+    desk.scene.queue.down = True
+    desk.experiment.append({"type": "intent", "intent": "pause"})
+    assert desk.took() is None
+
+
+def test_a_standby_that_goes_on_alone_waits_for_a_silent_queue(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Should it be killed at its first trial another one stands ready."""
+    trial_queue = standby_after(desk, None)
+    silent(desk.scene.queue, monkeypatch)
+    assert desk.took(trial_queue) == 0
+    assert [r.dependency for r in desk.scene.queue.requests] == ["afterany:7:9"]
 
 
 def standby_after(desk: Desk, dependency: str | None) -> SearchTrialQueue:
