@@ -47,10 +47,10 @@ class SearchTrialQueue:
         self._log.catch_up()
         if not self._has_trial() and self._search.name == "custom":
             self._wait_for_answer()
-        if self._state.done:
+        found = self._has_trial() or (not self._state.done and self._take_over())
+        if self._state.done:  # also by what was said of a dead one: nobody may come after this one
             self._conclude()
-            return False
-        return self._has_trial() or self._take_over()
+        return found
 
     def _has_trial(self) -> bool:
         state = self._state
@@ -79,7 +79,7 @@ class SearchTrialQueue:
             self._commit(self._with_checkpoints(events))
         if self._has_trial():
             return True
-        if seen is not None and not self._pool.is_last(seen):
+        if seen is not None and not self._state.done and not self._pool.is_last(seen):
             self._keep_standby(seen)  # the others may still be killed after this one has left
         return False
 

@@ -124,7 +124,7 @@ class WorkerPool:
         request = workers_request(intents.experiment.facts(), intents.experiment, count)
         try:
             job_id, request = submit_as_many(self._cluster, request)
-        except SlurmError as err:
+        except (SlurmError, OSError) as err:
             if isinstance(err, SubmitLimitReached):
                 self._full_until = time.monotonic() + _FULL
             print_message(f"no more workers can be submitted: {err}")
@@ -145,11 +145,13 @@ class WorkerPool:
 
         It waits for no worker that is held: nobody knows for how long.
         """
-        held = {_job_id(ref) for ref, job in seen.items() if job.held}
-        waiting = {ref for ref in self._standbys - {self._ref} if ref in seen and seen[ref].waiting}
-        facts = self._intents.facts
-        if any(job.job_id in waiting and not _awaited(job) & held for job in facts.jobs):
+        held = {name for ref, job in seen.items() if job.held for name in (ref, _job_id(ref))}
+        standbys = [job for job in self._intents.facts.jobs if job.standby]
+        waiting = {job.job_id for job in standbys if _is_waiting(seen.get(job.job_id))}
+        if any(job.job_id in waiting and not _awaited(job) & held for job in standbys):
             return
+        if self._intents.cause is not None:
+            return  # a pause has held the one that there is
         alive = {ref for ref, job in seen.items() if not (job.final or job.held)}
         live = (alive - waiting) | {self._ref}
         jobs = sorted({ref if _job_id(ref) in held else _job_id(ref) for ref in live})
@@ -157,7 +159,7 @@ class WorkerPool:
         request = standby_request(experiment.facts(), experiment, jobs)
         try:
             job_id = self._cluster.submit(request)
-        except SlurmError as err:
+        except (SlurmError, OSError) as err:  # the next look tries again
             print_message(f"no standby worker can be submitted: {err}")
             return
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
@@ -173,6 +175,10 @@ class WorkerPool:
             self._cluster.cancel(self._job_ids(), pending_only=True)
         except SlurmError as err:
             print_message(f"workers stay in the queue: {err}")
+
+
+def _is_waiting(job: JobInfo | None) -> bool:
+    return job is not None and job.waiting and not job.held
 
 
 def _awaited(job: Job) -> set[str]:

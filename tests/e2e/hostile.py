@@ -124,11 +124,12 @@ class Hostile:
     def _somebody_waits(self) -> bool:
         """Whether a worker of the user's waits in the queue, and goes on should all others die.
 
-        A worker that dies alone, before it could ask for another, is the end of a search.
+        A worker that dies alone, before it could ask for another, is the end of a search; and a
+        standby worker may wait for one that is held.
         """
         waiting = ("squeue", "-h", "-u", self._user.name, "-p", "low", "-t", "PD", "-o", "%r")
         reasons = self._cluster.command(*waiting).splitlines()
-        return any("held" not in reason.lower() for reason in reasons)
+        return bool(reasons) and not any("held" in reason.lower() for reason in reasons)
 
     def hide_store(self) -> bool:
         """The file server lets nobody in for 20 s, but to the files of Slurm's own output.

@@ -258,6 +258,35 @@ def test_a_search_outlives_all_its_workers(desk: Desk, site: Cluster) -> None:
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
+LINGERS = """\
+    import time
+    import detslurm as det
+
+    with det.core.init() as core:
+        for op in core.searcher.operations():
+            core.train.report_validation_metrics(op.length, {"loss": 1.0})
+            op.report_completed(1.0)
+            print("has told all", flush=True)
+            time.sleep(3600)
+"""
+ONE_TRIAL = """\
+    searcher: {name: adaptive_asha, metric: loss, max_length: {batches: 9}, max_trials: 1}
+    hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
+    """
+
+
+def test_the_last_worker_dies_with_everything_told(desk: Desk, site: Cluster) -> None:
+    """The standby worker that comes has nothing to do but to say that the search is over."""
+    number = desk.submit(project(desk, LINGERS, ONE_TRIAL))
+    desk.wait_for_log(number, "has told all")
+    (runner,) = find_processes(f"detslurm.exec.runner {desk.experiment(number).path} ")
+    os.kill(runner, signal.SIGKILL)
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    assert [trial.outcome for trial in state.trials] == ["completed"]
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
+
+
 def test_preempted_paused_and_activated(desk: Desk, site: Cluster) -> None:
     """Workers that give way come back, and the search goes on where it was."""
     number = desk.submit(project(desk, LEARNS, ASHA), "resources.resource_pool=low", "--paused")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
@@ -219,12 +221,13 @@ def test_an_idle_worker_frees_trials_of_the_dead_only(desk: Desk) -> None:
     assert state.waiting() == [1]
 
 
-def test_silence_is_no_evidence(desk: Desk) -> None:
+def test_silence_is_no_evidence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that the queue does not name keeps its trial until accounting knows its end."""
     desk.others("7_1", "7_2", "8")
     del desk.scene.queue.jobs["7_1"]
     assert desk.took() is None
     desk.scene.queue.down = True
+    monkeypatch.setattr(worker_pool, "_SILENCE", 0.0)
     assert desk.took() is None
     desk.scene.queue.down = False
     desk.scene.queue.put("7_1", "CANCELLED")
@@ -341,10 +344,11 @@ def test_whoever_leaves_leaves_a_standby(desk: Desk) -> None:
     assert desk.scene.queue.requests == [standby]
 
 
-def test_a_standby_does_not_wait_for_a_worker_that_is_held(desk: Desk) -> None:
-    """Where the one that there is waits for a whole array, another one names its elements."""
+@pytest.mark.parametrize("awaited", ["7", "7_0:7_3"])
+def test_a_standby_does_not_wait_for_a_worker_that_is_held(desk: Desk, awaited: str) -> None:
+    """Where the one that there is does, another one names the elements that are not."""
     desk.others("7_1", "7_2", "8")
-    request = {"dependency": "afterany:7"}
+    request = {"dependency": f"afterany:{awaited}"}
     job = {"job_id": "9", "standby": True}
     desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
     desk.scene.queue.put("9", "PENDING", "Dependency")
@@ -357,6 +361,27 @@ def test_a_standby_does_not_wait_for_a_worker_that_is_held(desk: Desk) -> None:
     desk.scene.queue.put("101", "PENDING", "Dependency")
     assert desk.took() is None
     assert desk.scene.queue.requests == [standby]
+
+
+def test_a_paused_search_gets_no_standby(desk: Desk) -> None:
+    """The pause has held the one that there is; a worker that notices it late leaves it so."""
+    desk.others("7_1", "7_2", "8")
+    job = {"job_id": "9", "standby": True}
+    desk.experiment.append({"type": "submitted", "jobs": [job], "request": {}})
+    desk.scene.queue.put("9", "PENDING", "JobHeldUser")
+    desk.experiment.append({"type": "intent", "intent": "pause"})
+    assert desk.took() is None
+    assert desk.scene.queue.requests == []
+
+
+def test_a_job_script_that_cannot_be_written_ends_no_worker(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full, say; the standby is tried again at the next look."""
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(desk.scene.queue, "submit", Mock(side_effect=full))
+    assert [desk.took(), desk.took()] == [0, 0]
 
 
 def test_beside_a_held_worker_alone_none_leaves_a_standby(desk: Desk) -> None:
@@ -385,9 +410,7 @@ def test_a_silent_queue_is_waited_for_before_a_worker_leaves(
     assert desk.took() == 1
 
 
-def test_a_silent_queue_does_not_keep_a_worker_that_is_not_wanted(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_queue_does_not_keep_a_worker_that_is_not_wanted(desk: Desk) -> None:
     """The user's word counts before the answer."""
     desk.others("7_1", "7_2", "8")
     desk.scene.queue.down = True
@@ -421,6 +444,20 @@ def test_a_standby_comes_when_those_before_it_have_ended(desk: Desk) -> None:
     assert desk.took(standby_after(desk, "afterany:7:70")) == 0
     state = desk.state()
     assert (state.trials[0].lost, state.workers) == (1, {"7_2": 1, "8": 2, "9": 0})
+
+
+def test_a_search_that_ends_with_a_dead_worker_is_said_to_be_over(desk: Desk) -> None:
+    """Its last trial had reported all; whoever comes after it says what it could not say."""
+    while desk.state().created < 6 or not all(trial.settled for trial in desk.state().trials):
+        index = desk.took()
+        assert index is not None
+        desk.finish(index)
+    assert not desk.state().done
+    desk.scene.queue.put("7_0", "FAILED")
+    assert desk.took(standby_after(desk, "afterany:7")) is None
+    assert desk.state().done
+    assert fold_facts(desk.experiment).closed is not None
+    assert desk.scene.queue.requests == []
 
 
 def test_a_standby_with_nobody_beside_it_leaves_none(desk: Desk) -> None:
