@@ -19,6 +19,8 @@ WARN: Final = "warn"
 PAUSE: Final = "pause"
 # A node whose agent has been silent for so long is no longer known to be idle.
 _STALE: Final = 90.0
+# A sample of more seconds, twice its interval, comes from a node that was suspended, or starved.
+_GAP: Final = 30.0
 _PROFILE: Final = b'"t":"profile"'
 
 
@@ -113,8 +115,7 @@ class IdleGuard:
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""
-        # Over a long gap the node or the job was suspended: nothing is known of that time.
-        is_gap = float(sample.get("seconds") or 0.0) > _STALE
+        is_gap = float(sample.get("seconds") or 0.0) > _GAP  # nothing is known of that time
         idle = not is_gap and is_idle(sample, self._slots / len(self._nodes)) is True
         known = self._activity.get(node, NodeActivity(now, None))
         self._activity[node] = known.after(now, float(sample.get("seconds") or 0.0), idle=idle)

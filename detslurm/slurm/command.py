@@ -26,6 +26,7 @@ _TRANSIENT = (  # compiled by its first use: no start needs it
     r"|zero bytes were transmitted"
     r"|transport endpoint is not connected"
     r"|resource temporarily unavailable"
+    r"|credential expired"  # a node, or what was on the way to it, was slow
     r"|temporarily unable to accept job"
     r"|in standby mode"
     r"| failed \(-\d+\)"  # killed: nobody knows how far it came

@@ -130,12 +130,14 @@ def test_a_preemption_while_agents_start(
     assert result.cause is cause and result.exit_code == 143
 
 
-def test_a_node_that_srun_does_not_reach(tmp_path: Path, attempt: Run) -> None:
-    """Slurm may take minutes to see that it is dead."""
+@pytest.mark.parametrize("why", ["Communication connection failure", "Job credential expired"])
+def test_a_node_that_srun_does_not_reach(tmp_path: Path, attempt: Run, why: str) -> None:
+    """Slurm may take minutes to see that it is dead; and a slow one gets its credential late."""
     up = agent_protocol.report_line({"event": "up", "node": 0})
     (tmp_path / "said").write_bytes(
-        up + b"srun: error: Task launch for StepId=7.1 failed on node n2: Communication connection"
-        b" failure\nsrun: error: Application launch failed: Communication connection failure\n"
+        up
+        + f"srun: error: Task launch for StepId=7.1 failed on node n2: {why}\n"
+        f"srun: error: Application launch failed: {why}\n".encode()
     )
     result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; exit 233"], nodes=2)
     assert (result.unlaunched, result.exit_code, result.cause) == (["n2"], 233, None)
@@ -202,9 +204,9 @@ def test_an_idle_run_is_ended_as_its_user_wants(
     tmp_path: Path, attempt: Run, action: str, told: str, cause: Cause | None
 ) -> None:
     """At once where it is to begin again; by a pause of the experiment, which others see, too."""
-    sample = {"event": "usage", "node": 0, "seconds": 61.0, "cpu": 0.0}
+    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
     (tmp_path / "sample").write_bytes(agent_protocol.report_line(sample))
-    guard = IdleGuard(60.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
+    guard = IdleGuard(15.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
     done: list[tuple[str, str | None]] = []
     result, log = attempt(
         ["sh", "-c", f"cat {tmp_path}/sample; read word; echo told to $word; exit 137"],

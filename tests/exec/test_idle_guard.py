@@ -47,12 +47,13 @@ def test_all_nodes_must_be_known_to_be_idle() -> None:
     assert idle_seconds({0: here, 1: NodeActivity(900, 300)}, 2, reported=0, now=1000) == 0
 
 
-def test_a_job_that_was_suspended_was_not_idle() -> None:
-    """Over a gap of two hours nothing is known: the sample that ends it says what was not done."""
+@pytest.mark.parametrize("gap", [70.0, 7200.0])
+def test_a_job_that_was_suspended_was_not_idle(gap: float) -> None:
+    """Over a gap nothing is known: the sample that ends it says what was not done."""
     watch = guard()
     for node in (0, 1):
-        watch.on_sample(node, {"seconds": 7200.0, "cpu": 0.1}, 7200.0)
-    assert not watch.is_idle(7200.0)
+        watch.on_sample(node, {"seconds": gap, "cpu": 0.1}, gap)
+    assert not watch.is_idle(gap)
 
 
 def guard(has_news: Callable[[], bool] = lambda: False) -> IdleGuard:
