@@ -23,13 +23,14 @@ KERAS = ("keras==3.15.1", "absl-py==2.5.1", "ml-dtypes==0.6.0", "namex==0.1.0", 
 LIGHTNING = ("lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0")
 
 # What is not there for them. PyPI's torchvision can't be imported beside a CPU build of torch; the
-# others are a third of what Lightning and Keras import, and nothing here plots or needs a table.
+# others are a third of what Lightning and Keras import, and a fifth of what Transformers does:
+# nothing here plots, needs a table or DeepSpeed.
 # For some a package is there where there is a module, for others where there is a distribution.
 HIDDEN = """\
 import importlib.metadata
 import sys
 
-hidden = {"torchvision", "matplotlib", "scipy", "pandas"}
+hidden = {"torchvision", "matplotlib", "scipy", "pandas", "deepspeed"}
 sys.modules.update(dict.fromkeys(hidden))
 found = importlib.metadata.distribution
 
