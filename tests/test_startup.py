@@ -114,3 +114,8 @@ step()
 print(steps > 0, type(torch._dynamo).__name__)
 """
     assert _printed(TRAINING + code) == "True module\n"
+
+
+def test_deepspeed_alone_finds_no_mlflow() -> None:
+    code = "import sys, deepspeed; found = 'mlflow' in sys.modules; import mlflow; print(found)"
+    assert _printed(code).endswith("False\n")

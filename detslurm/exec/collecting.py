@@ -62,6 +62,10 @@ class CheckpointCollection:
         elif trials <= PASSES:
             self._collect(None if self._ranks_all else trial_id)
 
+    def after_experiment(self) -> None:
+        """Collect what nobody has collected whose last trial has ended without its worker."""
+        self._collect()
+
     def before_restart(self, trial_id: int) -> None:
         """Make room for a run that begins after a failure: a full disk may have been its cause.
 

@@ -115,6 +115,9 @@ class Runner:
             if not going_on:
                 break
             self._submit_deferred()
+        if self._trial_queue.concluded:
+            self._compact()
+            self._collection.after_experiment()
         if self._worked and self._intents.facts.created.environment is not None:
             self._leave_environment()
         return 1 if self._failed else 0
@@ -220,16 +223,22 @@ class Runner:
             # Two runners whose trials end at the same moment may both come here: each writes a file
             # of its own and renames it, and both files say the same.
             is_last = self._trial_queue.is_experiment_over()
-            if is_last:
-                from detslurm.store import compact  # h5py: only here, never at start
-                from detslurm.store.used_resources import remember_used
-
-                remember_used(self._experiment, self._intents.facts.trial_ids)
-                compact(self._experiment)
-        except (StoreError, OSError, ImportError) as err:
+        except (StoreError, OSError) as err:
             print_message(f"the metrics are not compacted: {err}")
+        if is_last:
+            self._compact()
         trials = len(self._intents.facts.trial_ids)
         self._collection.after_trial(task.index, task.trial_id, trials, is_last=is_last)
+
+    def _compact(self) -> None:
+        try:
+            from detslurm.store import compact  # h5py: only here, never at start
+            from detslurm.store.used_resources import remember_used
+
+            remember_used(self._experiment, self._intents.facts.trial_ids)
+            compact(self._experiment)
+        except (StoreError, OSError, ImportError) as err:
+            print_message(f"the metrics are not compacted: {err}")
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to stop almost at once."""

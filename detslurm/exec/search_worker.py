@@ -24,6 +24,9 @@ from detslurm.store.search_records import add_trials, end_search, with_checkpoin
 
 # How long a worker waits for the answer of a method that runs elsewhere, and how often it polls.
 _TIMEOUT, _POLL_SECONDS = 30.0, 0.5
+# How long a worker without a trial waits for a queue that does not answer, how long a standby with
+# one, and how often they ask: there may be nobody else.
+_IDLE_PATIENCE, _PATIENCE, _PAUSE = 600.0, 60.0, 10.0
 
 
 class SearchTrialQueue:
@@ -37,7 +40,7 @@ class SearchTrialQueue:
         self._log: EventLog[State] = EventLog(intents.experiment.search, self._search)
         self._pool = WorkerPool(intents, ref=ref, cluster=cluster)
         self._incarnation = secrets.token_hex(4)
-        self._took = False
+        self._took = self._concluded = False
 
     @property
     def _state(self) -> State:
@@ -49,8 +52,12 @@ class SearchTrialQueue:
             self._wait_for_answer()
         found = self._has_trial() or (not self._state.done and self._take_over())
         if self._state.done:  # also by what was said of a dead one: nobody may come after this one
-            self._conclude()
+            self._concluded |= self._conclude()
         return found
+
+    @property
+    def concluded(self) -> bool:
+        return self._concluded
 
     def _has_trial(self) -> bool:
         state = self._state
@@ -70,11 +77,10 @@ class SearchTrialQueue:
 
     def _take_over(self) -> bool:
         """Free the trials of workers that are gone; whether any waits now."""
-        state = self._state
-        if not any(worker != self._ref for worker in state.workers):
+        if not any(worker != self._ref for worker in self._state.workers):
             return False
-        seen = self._pool.wait_for_query(state)
-        events = self._pool.gone(state, seen) if seen is not None else []
+        seen = self._wait_for_query()
+        events = self._pool.gone(self._state, seen) if seen is not None else []
         if events:
             self._commit(self._with_checkpoints(events))
         if self._has_trial():
@@ -82,6 +88,23 @@ class SearchTrialQueue:
         if seen is not None and not self._state.done and not self._pool.is_last(seen):
             self._keep_standby(seen)  # the others may still be killed after this one has left
         return False
+
+    def _wait_for_query(self) -> dict[str, JobInfo] | None:
+        """What the queue shows of the workers; while it does not answer, this may be the only one.
+
+        None after minutes, or when a worker that waits without a trial has something else to do.
+        """
+        idle = self._own_trial is None
+        until = time.monotonic() + (_IDLE_PATIENCE if idle else _PATIENCE)
+        while (seen := self._pool.query(self._state)) is None:
+            self._log.catch_up()
+            over = self._state.done or self._intents.cause is not None
+            if over or (idle and self._has_trial()):
+                break
+            if not self._pool.may_answer or time.monotonic() >= until:
+                break
+            time.sleep(_PAUSE)
+        return seen
 
     def _keep_standby(self, seen: Mapping[str, JobInfo]) -> None:
         if self._may_submit and self._search.name != "custom":
@@ -98,7 +121,7 @@ class SearchTrialQueue:
         if index is None:
             return None
         if self._pool.is_standby and not self._took:
-            self._tend(self._pool.wait_for_query(self._state))  # nobody else is there
+            self._tend(self._wait_for_query())  # nobody else is there
         elif self._took and self._pool.due(self._state):
             self._tend(self._pool.query(self._state))
         self._took = True

@@ -69,6 +69,10 @@ class TrialQueue(Protocol):
     def is_experiment_over(self) -> bool:
         """Whether the whole experiment has just ended, as far as this worker knows."""
 
+    @property
+    def concluded(self) -> bool:
+        """Whether this worker has looked for work and was the first to see that all is over."""
+
     def remaining_trials(self) -> range:
         """The trials that are left for a successor of this job."""
 
@@ -250,6 +254,10 @@ class StaticTrialQueue:
 
     def is_experiment_over(self) -> bool:
         return next(self._open(), None) is None
+
+    @property
+    def concluded(self) -> bool:
+        return False  # whoever ends a trial looks for others that are open
 
     def _open(self, but: int | None = None) -> Iterator[int]:
         """Trials that are not over, but for one."""

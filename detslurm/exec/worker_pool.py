@@ -11,6 +11,7 @@ from detslurm.exec.text_log import print_message
 from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError, SubmitLimitReached
+from detslurm.slurm.command import is_transient
 from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
 from detslurm.store.records import AddingWorkers, Job
@@ -21,8 +22,6 @@ _SOON, _LATER = 10.0, 60.0
 _FULL = 600.0
 # Up to this many workers query that often; more of them do so less often.
 _CROWD = 16
-# For how long a worker that would leave waits for a queue that does not answer: it may be the last.
-_SILENCE = 600.0
 
 
 class WorkerPool:
@@ -34,6 +33,7 @@ class WorkerPool:
         self._facts_read = 0  # up to which fact, when the queue was queried
         self._promise = 0  # of more workers, which was open then
         self._full_until = 0.0  # when it is worth asking for more again
+        self.may_answer = True  # if the queue is asked again
         self._doubted = 0  # a promise of more workers that nobody has kept for a while
 
     def due(self, state: State) -> bool:
@@ -52,19 +52,12 @@ class WorkerPool:
         jobs = {_job_id(ref) for ref in state.workers} | set(self._job_ids())
         try:
             seen = self._cluster.query(sorted(jobs))
-        except SlurmError:
+        except SlurmError as err:
+            print_message(f"the other workers can't be looked for: {err}")
+            self.may_answer = is_transient(err.message)
             return None
         folder = str(self._intents.experiment.jobs)
         return {ref: job for ref, job in seen.items() if not job.is_foreign_to(folder)}
-
-    def wait_for_query(self, state: State) -> dict[str, JobInfo] | None:
-        """The same, after the minutes in which the queue does not answer."""
-        until = time.monotonic() + _SILENCE
-        while (seen := self.query(state)) is None and time.monotonic() < until:
-            if self._intents.cause is not None:
-                break
-            time.sleep(_SOON)
-        return seen
 
     def gone(self, state: State, seen: Mapping[str, JobInfo]) -> list[dict[str, Any]]:
         """The events that take trials from workers that do not work at them any more."""
@@ -143,13 +136,15 @@ class WorkerPool:
     def keep_standby(self, seen: Mapping[str, JobInfo]) -> None:
         """Queue a standby worker, which Slurm starts once all others are gone.
 
-        It waits for no worker that is held: nobody knows for how long.
+        It waits for no worker that is held, since nobody knows for how long, and replaces those
+        that do.
         """
         held = {name for ref, job in seen.items() if job.held for name in (ref, _job_id(ref))}
         standbys = [job for job in self._intents.facts.jobs if job.standby]
         waiting = {job.job_id for job in standbys if _is_waiting(seen.get(job.job_id))}
         if any(job.job_id in waiting and not _awaited(job) & held for job in standbys):
             return
+        self._intents.refresh()
         if self._intents.cause is not None:
             return  # a pause has held the one that there is
         alive = {ref for ref, job in seen.items() if not (job.final or job.held)}
@@ -164,15 +159,22 @@ class WorkerPool:
             return
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
         experiment.append(fact)
+        self._cancel(sorted(waiting))
 
     def is_last(self, seen: Mapping[str, JobInfo]) -> bool:
-        """Whether the queue knows of no other worker, but for some that are held."""
-        return all(job.final or job.held for ref, job in seen.items() if ref != self._ref)
+        """Whether the queue knows of no other worker that works or is about to."""
+        idle = self._standbys | {ref for ref, job in seen.items() if job.held}
+        others = {ref: job for ref, job in seen.items() if ref != self._ref}
+        return all(job.final or (job.waiting and ref in idle) for ref, job in others.items())
 
     def dismiss(self) -> None:
         """Take workers that wait in the queue out of it: the search is over."""
+        self._cancel(self._job_ids())
+
+    def _cancel(self, job_ids: list[str]) -> None:
+        """Take these out of the queue, if they wait."""
         try:
-            self._cluster.cancel(self._job_ids(), pending_only=True)
+            self._cluster.cancel(job_ids, pending_only=True)
         except SlurmError as err:
             print_message(f"workers stay in the queue: {err}")
 

@@ -276,7 +276,7 @@ ONE_TRIAL = """\
 
 
 def test_the_last_worker_dies_with_everything_told(desk: Desk, site: Cluster) -> None:
-    """The standby worker that comes has nothing to do but to say that the search is over."""
+    """The standby worker that comes says that the search is over, and tidies up."""
     number = desk.submit(project(desk, LINGERS, ONE_TRIAL))
     desk.wait_for_log(number, "has told all")
     (runner,) = find_processes(f"detslurm.exec.runner {desk.experiment(number).path} ")
@@ -285,6 +285,7 @@ def test_the_last_worker_dies_with_everything_told(desk: Desk, site: Cluster) ->
     state = assert_sound(desk, number)
     assert [trial.outcome for trial in state.trials] == ["completed"]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
+    assert (desk.experiment(number).path / "metrics.h5").exists()
 
 
 def test_preempted_paused_and_activated(desk: Desk, site: Cluster) -> None:

@@ -11,11 +11,12 @@ import pytest
 from msgspec import structs
 
 from detslurm._states import TERMINAL, RunOutcome
-from detslurm.exec import worker_pool
+from detslurm.exec import search_worker, worker_pool
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
+from detslurm.slurm import SlurmError
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.facts import FactLog
 from tests.sdk.scenes import YAML, Queue, Scene
@@ -227,7 +228,7 @@ def test_silence_is_no_evidence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> 
     del desk.scene.queue.jobs["7_1"]
     assert desk.took() is None
     desk.scene.queue.down = True
-    monkeypatch.setattr(worker_pool, "_SILENCE", 0.0)
+    monkeypatch.setattr(search_worker, "_IDLE_PATIENCE", 0.0)
     assert desk.took() is None
     desk.scene.queue.down = False
     desk.scene.queue.put("7_1", "CANCELLED")
@@ -358,6 +359,7 @@ def test_a_standby_does_not_wait_for_a_worker_that_is_held(desk: Desk, awaited: 
     assert desk.took() is None
     (standby,) = desk.scene.queue.requests
     assert standby.dependency == "afterany:7_0:7_1:7_2:8"
+    assert desk.scene.queue.jobs["9"].state == "CANCELLED"
     desk.scene.queue.put("101", "PENDING", "Dependency")
     assert desk.took() is None
     assert desk.scene.queue.requests == [standby]
@@ -389,6 +391,10 @@ def test_beside_a_held_worker_alone_none_leaves_a_standby(desk: Desk) -> None:
     desk.others("7_1", "7_2", "8")
     for ref in ("7_1", "7_2", "8"):
         del desk.scene.queue.jobs[ref]
+    job = {"job_id": "9", "standby": True}
+    request = {"dependency": "afterany:7"}
+    desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
+    desk.scene.queue.put("9", "PENDING", "Dependency")
     desk.scene.queue.put("7_3", "PENDING", "JobHeldUser")
     assert desk.took() is None
     assert desk.scene.queue.requests == []
@@ -408,6 +414,28 @@ def test_a_silent_queue_is_waited_for_before_a_worker_leaves(
     desk.scene.queue.put("7_2", "FAILED")
     silent(desk.scene.queue, monkeypatch)
     assert desk.took() == 1
+
+
+def test_a_trial_that_comes_in_the_silence_is_taken(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever waits for the queue; it need not answer for that."""
+    desk.others("7_1", "7_2", "8")
+    desk.scene.queue.down = True
+    freed = desk.state().run_ended_events({"7_2": "released"})
+    monkeypatch.setattr("time.sleep", lambda _: desk.log.commit(freed))
+    assert desk.took() == 1
+
+
+def test_a_queue_that_cannot_be_asked_is_not_waited_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node without Slurm's commands will not have them later."""
+    desk.others("7_1", "7_2", "8")
+    missing = Mock(side_effect=SlurmError("squeue: command not found"))
+    monkeypatch.setattr(desk.scene.queue, "query", missing)
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it has waited"))
+    assert desk.took() is None
 
 
 def test_a_silent_queue_does_not_keep_a_worker_that_is_not_wanted(desk: Desk) -> None:
