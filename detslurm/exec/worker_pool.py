@@ -93,8 +93,8 @@ class WorkerPool:
         return [job.job_id for job in self._intents.facts.jobs]
 
     @property
-    def _standbys(self) -> set[str]:
-        return {job.job_id for job in self._intents.facts.jobs if job.standby}
+    def _standbys(self) -> dict[str, Job]:
+        return {job.job_id: job for job in self._intents.facts.jobs if job.standby}
 
     @property
     def is_standby(self) -> bool:
@@ -140,15 +140,15 @@ class WorkerPool:
         that do.
         """
         held = {name for ref, job in seen.items() if job.held for name in (ref, _job_id(ref))}
-        standbys = [job for job in self._intents.facts.jobs if job.standby]
-        waiting = {job.job_id for job in standbys if _is_waiting(seen.get(job.job_id))}
-        if any(job.job_id in waiting and not _awaited(job) & held for job in standbys):
+        standbys = self._standbys
+        waiting = [ref for ref in standbys if ref in seen and seen[ref].waiting and ref not in held]
+        if any(not _awaited(standbys[ref]) & held for ref in waiting):
             return
         self._intents.refresh()
         if self._intents.cause is not None:
             return  # a pause has held the one that there is
         alive = {ref for ref, job in seen.items() if not (job.final or job.held)}
-        live = (alive - waiting) | {self._ref}
+        live = alive.difference(waiting) | {self._ref}
         jobs = sorted({ref if _job_id(ref) in held else _job_id(ref) for ref in live})
         experiment = self._intents.experiment
         request = standby_request(experiment.facts(), experiment, jobs)
@@ -159,11 +159,11 @@ class WorkerPool:
             return
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
         experiment.append(fact)
-        self._cancel(sorted(waiting))
+        self._cancel(waiting)
 
     def is_last(self, seen: Mapping[str, JobInfo]) -> bool:
         """Whether the queue knows of no other worker that works or is about to."""
-        idle = self._standbys | {ref for ref, job in seen.items() if job.held}
+        idle = {*self._standbys, *(ref for ref, job in seen.items() if job.held)}
         others = {ref: job for ref, job in seen.items() if ref != self._ref}
         return all(job.final or (job.waiting and ref in idle) for ref, job in others.items())
 
@@ -177,10 +177,6 @@ class WorkerPool:
             self._cluster.cancel(job_ids, pending_only=True)
         except SlurmError as err:
             print_message(f"workers stay in the queue: {err}")
-
-
-def _is_waiting(job: JobInfo | None) -> bool:
-    return job is not None and job.waiting and not job.held
 
 
 def _awaited(job: Job) -> set[str]:

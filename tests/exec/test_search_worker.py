@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import Any, get_args
-from unittest.mock import Mock
 
 import pytest
 from msgspec import structs
 
 from detslurm._states import TERMINAL, RunOutcome
-from detslurm.exec import search_worker, worker_pool
+from detslurm.exec import worker_pool
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
-from detslurm.slurm import SlurmError
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.facts import FactLog
-from tests.sdk.scenes import YAML, Queue, Scene
+from tests.sdk.scenes import YAML, Scene
 
 TRUNCATE = "{truncate_fraction: 0.5}"
 COMPLETED = Decision("completed", "the code exited with 0", Action.STOP)
@@ -222,20 +219,6 @@ def test_an_idle_worker_frees_trials_of_the_dead_only(desk: Desk) -> None:
     assert state.waiting() == [1]
 
 
-def test_silence_is_no_evidence(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that the queue does not name keeps its trial until accounting knows its end."""
-    desk.others("7_1", "7_2", "8")
-    del desk.scene.queue.jobs["7_1"]
-    assert desk.took() is None
-    desk.scene.queue.down = True
-    monkeypatch.setattr(search_worker, "_IDLE_PATIENCE", 0.0)
-    assert desk.took() is None
-    desk.scene.queue.down = False
-    desk.scene.queue.put("7_1", "CANCELLED")
-    desk.scene.queue.remembered["7_1"] = desk.scene.queue.jobs.pop("7_1")
-    assert desk.took() == 0
-
-
 def test_one_look_at_the_queue_before_leaving(desk: Desk) -> None:
     """A worker with nothing to do asks once and ends."""
     desk.others("7_1", "7_2", "8")
@@ -306,194 +289,6 @@ def test_workers_about_to_be_free_are_counted_on(
     desk.scene.queue.put("7_1", "COMPLETED")
     assert desk.took() == 2
     assert not [r for r in desk.scene.queue.requests if not r.dependency]
-
-
-def test_a_standby_stands_ready(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that waits for the end of all that are alive; a second one only when it is gone."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
-    for _ in range(3):
-        assert desk.took() == 0
-    (standby,) = [r for r in desk.scene.queue.requests if r.dependency]
-    assert standby.dependency == "afterany:7"
-    facts = fold_facts(desk.experiment)
-    assert [(job.standby, job.job_id) for job in facts.jobs] == [(False, "7"), (True, "101")]
-    desk.scene.queue.put("101", "RUNNING")
-    trial_queue = desk.worker("101")
-    assert desk.took(trial_queue) == 1
-    assert [r.dependency for r in desk.scene.queue.requests[1:]] == ["afterany:101:7"]
-
-
-def test_a_standby_that_finds_nothing_to_do_leaves_another_one(desk: Desk) -> None:
-    """As long as anybody else works, who may still be killed."""
-    desk.others("7_1", "7_2", "8")
-    facts = desk.experiment
-    facts.append({"type": "submitted", "jobs": [{"job_id": "9", "standby": True}], "request": {}})
-    desk.scene.queue.put("9", "RUNNING")
-    assert desk.took(desk.worker("9")) is None
-    (standby,) = desk.scene.queue.requests
-    assert standby.dependency == "afterany:7:8:9"
-
-
-def test_whoever_leaves_leaves_a_standby(desk: Desk) -> None:
-    """Also where the first one has been killed meanwhile."""
-    desk.others("7_1", "7_2", "8")
-    assert desk.took() is None
-    (standby,) = desk.scene.queue.requests
-    assert standby.dependency == "afterany:7:8"
-    desk.scene.queue.put("101", "PENDING", "Dependency")
-    assert desk.took() is None
-    assert desk.scene.queue.requests == [standby]
-
-
-@pytest.mark.parametrize("awaited", ["7", "7_0:7_3"])
-def test_a_standby_does_not_wait_for_a_worker_that_is_held(desk: Desk, awaited: str) -> None:
-    """Where the one that there is does, another one names the elements that are not."""
-    desk.others("7_1", "7_2", "8")
-    request = {"dependency": f"afterany:{awaited}"}
-    job = {"job_id": "9", "standby": True}
-    desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
-    desk.scene.queue.put("9", "PENDING", "Dependency")
-    assert desk.took() is None
-    assert desk.scene.queue.requests == []
-    desk.scene.queue.put("7_3", "PENDING", "launch failed requeued held")
-    assert desk.took() is None
-    (standby,) = desk.scene.queue.requests
-    assert standby.dependency == "afterany:7_0:7_1:7_2:8"
-    assert desk.scene.queue.jobs["9"].state == "CANCELLED"
-    desk.scene.queue.put("101", "PENDING", "Dependency")
-    assert desk.took() is None
-    assert desk.scene.queue.requests == [standby]
-
-
-def test_a_paused_search_gets_no_standby(desk: Desk) -> None:
-    """The pause has held the one that there is; a worker that notices it late leaves it so."""
-    desk.others("7_1", "7_2", "8")
-    job = {"job_id": "9", "standby": True}
-    desk.experiment.append({"type": "submitted", "jobs": [job], "request": {}})
-    desk.scene.queue.put("9", "PENDING", "JobHeldUser")
-    desk.experiment.append({"type": "intent", "intent": "pause"})
-    assert desk.took() is None
-    assert desk.scene.queue.requests == []
-
-
-def test_a_job_script_that_cannot_be_written_ends_no_worker(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is full, say; the standby is tried again at the next look."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
-    full = OSError(errno.ENOSPC, "No space left on device")
-    monkeypatch.setattr(desk.scene.queue, "submit", Mock(side_effect=full))
-    assert [desk.took(), desk.took()] == [0, 0]
-
-
-def test_beside_a_held_worker_alone_none_leaves_a_standby(desk: Desk) -> None:
-    """It would start at once, and leave the next one."""
-    desk.others("7_1", "7_2", "8")
-    for ref in ("7_1", "7_2", "8"):
-        del desk.scene.queue.jobs[ref]
-    job = {"job_id": "9", "standby": True}
-    request = {"dependency": "afterany:7"}
-    desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
-    desk.scene.queue.put("9", "PENDING", "Dependency")
-    desk.scene.queue.put("7_3", "PENDING", "JobHeldUser")
-    assert desk.took() is None
-    assert desk.scene.queue.requests == []
-
-
-def silent(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue that does not answer until somebody has waited for it."""
-    queue.down = True
-    monkeypatch.setattr("time.sleep", lambda _: setattr(queue, "down", False))
-
-
-def test_a_silent_queue_is_waited_for_before_a_worker_leaves(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The trial that it was told nothing of has nobody else."""
-    desk.others("7_1", "7_2", "8")
-    desk.scene.queue.put("7_2", "FAILED")
-    silent(desk.scene.queue, monkeypatch)
-    assert desk.took() == 1
-
-
-def test_a_trial_that_comes_in_the_silence_is_taken(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By whoever waits for the queue; it need not answer for that."""
-    desk.others("7_1", "7_2", "8")
-    desk.scene.queue.down = True
-    freed = desk.state().run_ended_events({"7_2": "released"})
-    monkeypatch.setattr("time.sleep", lambda _: desk.log.commit(freed))
-    assert desk.took() == 1
-
-
-def test_a_queue_that_cannot_be_asked_is_not_waited_for(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A node without Slurm's commands will not have them later."""
-    desk.others("7_1", "7_2", "8")
-    missing = Mock(side_effect=SlurmError("squeue: command not found"))
-    monkeypatch.setattr(desk.scene.queue, "query", missing)
-    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it has waited"))
-    assert desk.took() is None
-
-
-def test_a_silent_queue_does_not_keep_a_worker_that_is_not_wanted(desk: Desk) -> None:
-    """The user's word counts before the answer."""
-    desk.others("7_1", "7_2", "8")
-    desk.scene.queue.down = True
-    desk.experiment.append({"type": "intent", "intent": "pause"})
-    assert desk.took() is None
-
-
-def test_a_standby_that_goes_on_alone_waits_for_a_silent_queue(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Should it be killed at its first trial another one stands ready."""
-    trial_queue = standby_after(desk, None)
-    silent(desk.scene.queue, monkeypatch)
-    assert desk.took(trial_queue) == 0
-    assert [r.dependency for r in desk.scene.queue.requests] == ["afterany:7:9"]
-
-
-def standby_after(desk: Desk, dependency: str | None) -> SearchTrialQueue:
-    """A standby worker that Slurm has started, after the end of these jobs."""
-    request = {"dependency": dependency}
-    job = {"job_id": "9", "standby": True}
-    desk.experiment.append({"type": "submitted", "jobs": [job], "request": request})
-    desk.scene.queue.put("9", "RUNNING")
-    return desk.worker("9")
-
-
-def test_a_standby_comes_when_those_before_it_have_ended(desk: Desk) -> None:
-    """Whom Slurm has forgotten since, as a site may make it do within seconds, is lost."""
-    desk.others("7_1", "7_2", "8")
-    del desk.scene.queue.jobs["7_1"], desk.scene.queue.jobs["8"]
-    assert desk.took(standby_after(desk, "afterany:7:70")) == 0
-    state = desk.state()
-    assert (state.trials[0].lost, state.workers) == (1, {"7_2": 1, "8": 2, "9": 0})
-
-
-def test_a_search_that_ends_with_a_dead_worker_is_said_to_be_over(desk: Desk) -> None:
-    """Its last trial had reported all; whoever comes after it says what it could not say."""
-    while desk.state().created < 6 or not all(trial.settled for trial in desk.state().trials):
-        index = desk.took()
-        assert index is not None
-        desk.finish(index)
-    assert not desk.state().done
-    desk.scene.queue.put("7_0", "FAILED")
-    assert desk.took(standby_after(desk, "afterany:7")) is None
-    assert desk.state().done
-    assert fold_facts(desk.experiment).closed is not None
-    assert desk.scene.queue.requests == []
-
-
-def test_a_standby_with_nobody_beside_it_leaves_none(desk: Desk) -> None:
-    """Of whom nothing is known Slurm would start one after the other."""
-    desk.others("7_1", "7_2", "8")
-    desk.scene.queue.jobs.clear()
-    assert desk.took(standby_after(desk, None)) is None
-    assert desk.scene.queue.requests == []
 
 
 def test_where_jobs_must_not_submit_jobs_none_does(

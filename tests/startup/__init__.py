@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 class _Finder:
     """Finds torch's compiler as a module that is loaded by those who compile, and no mlflow for
-    DeepSpeed's autotuner: a quarter of what each process with DeepSpeed starts with."""
+    DeepSpeed's autotuner, which takes each process with DeepSpeed 0.6 s."""
 
     @staticmethod
     def find_spec(
