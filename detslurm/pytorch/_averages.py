@@ -25,7 +25,7 @@ class MetricsWindow:
 
     def __init__(self) -> None:
         self._batches: list[dict[str, Any]] = []
-        self._numbers: list[tuple[dict[str, Any], str, int]] = []  # with their numbers of axes
+        self._numbers: list[tuple[dict[str, Any], str]] = []
 
     def add(self, result: Any) -> None:
         """Take what `train_batch()` returned. Raises `TypeError` for anything but metrics."""
@@ -38,9 +38,9 @@ class MetricsWindow:
             )
         batch = {}
         for name, value in result.items():
-            if isinstance(value, torch.Tensor) and value.is_cpu and value.numel() == 1:
+            if isinstance(value, torch.Tensor) and value.is_cpu and value.dim() == 0:
                 batch[name] = value.item()
-                self._numbers.append((batch, name, value.dim()))
+                self._numbers.append((batch, name))
             else:
                 batch[name] = kept(value)
         self._batches.append(batch)
@@ -50,8 +50,8 @@ class MetricsWindow:
 
     def batches(self) -> list[dict[str, Any]]:
         """The metrics by batch; tensors have become arrays."""
-        for batch, name, axes in self._numbers:
-            batch[name] = np.array(batch[name], ndmin=axes)
+        for batch, name in self._numbers:
+            batch[name] = np.array(batch[name])
         self._numbers.clear()
         waiting: dict[Any, list[tuple[dict[str, Any], str]]] = {}
         for batch in self._batches:

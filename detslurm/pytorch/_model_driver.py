@@ -61,24 +61,21 @@ class ModelDriver:
         context = self._context
         batch = context._moved(next(batches))
         around = context._around_batch()
-        if around is None:
-            result = self._explained(batch, epoch_idx, batch_idx)
-        else:
-            with around:
-                result = self._explained(batch, epoch_idx, batch_idx)
+        try:
+            if around is None:
+                result = self._of_batch(batch, epoch_idx, batch_idx)
+            else:
+                with around:
+                    result = self._of_batch(batch, epoch_idx, batch_idx)
+        except RuntimeError as err:
+            explain(err)
+            raise
         context._amp.after_batch()
         if context.lr_schedulers:
             assert context._epoch_len is not None
             for scheduler in context.lr_schedulers:
                 scheduler.step_after(batch_idx, context._epoch_len, context._aggregation)
         return result
-
-    def _explained(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-        try:
-            return self._of_batch(batch, epoch_idx, batch_idx)
-        except RuntimeError as err:
-            explain(err)
-            raise
 
     def reporting(self, done: int, length: int) -> None:
         """Check for mistakes before a report, after `done` of `length` batches."""

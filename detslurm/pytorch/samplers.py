@@ -111,8 +111,9 @@ class _Shuffle:
         generator = torch.Generator().manual_seed(mixed_seed(self._seed, self._epoch))
         self._epoch += 1
         items = self._source if isinstance(self._source, Sequence) else list(self._source)
-        for index in torch.randperm(len(items), generator=generator).tolist():
-            yield items[index]
+        order = torch.randperm(len(items), generator=generator).tolist()
+        # An item that is its own index, as most are, need not be looked up between two batches.
+        yield from order if items == range(len(items)) else map(items.__getitem__, order)
 
     def _jump(self, epochs: int) -> None:
         self._epoch += epochs
