@@ -5,15 +5,21 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from benchmarks.measure import Rounds, interleaved
+from benchmarks.measure import Rounds
 
-BY_HAND = "by hand"
-"""The name of the loop by hand; it shares the process of the loop that it measures."""
+LOOP, BY_HAND = "us of a batch: ", "us of a batch by hand: "
+"""How the lines of a loop's process begin that say what a batch takes."""
+
+
+class Batch(NamedTuple):
+    """What a batch takes in microseconds: in a loop, and by hand in turns with it."""
+
+    loop: Rounds
+    by_hand: Rounds
 
 
 class Loop:
@@ -44,12 +50,13 @@ class Loop:
         """Wait until it has imported all."""
         self._said("ready")
 
-    def microseconds(self, name: str) -> float:
-        """Of a batch, when the loop of this name trains now."""
+    def microseconds(self) -> tuple[float, float]:
+        """Of a batch in the loop and of one by hand, when both train now."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f"{name}\n")
+        self._process.stdin.write("\n")
         self._process.stdin.flush()
-        return float(self._said("microseconds "))
+        by_hand = float(self._said(BY_HAND))
+        return float(self._said(LOOP)), by_hand
 
     def _said(self, begin: str) -> str:
         """The rest of the next such line. Raises `RuntimeError` with the output if none comes."""
@@ -69,22 +76,23 @@ def microseconds(
     *,
     processes: int,
     rounds: int,
-) -> dict[str, Rounds]:
-    """What a batch takes, by the name of each loop; those of one command line share a process.
+) -> dict[str, Batch]:
+    """What a batch takes, by the name of each loop.
 
-    Processes of one loop differ by more than the budgets allow, so there are several of each, one
-    after the other, and each trains in so many rounds.
+    Processes of one loop differ, so there may be several of each, one after the other, and each
+    trains in so many rounds.
     """
-    found: dict[str, tuple[float, ...]] = dict.fromkeys(loops, ())
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in loops}
     for _ in range(processes):
         with ExitStack() as stack:
             started = {
-                argv: stack.enter_context(Loop(argv, env, cwd)) for argv in set(loops.values())
+                name: stack.enter_context(Loop(argv, env, cwd)) for name, argv in loops.items()
             }
             for loop in started.values():
                 loop.wait_until_ready()
-            training = [partial(started[argv].microseconds, name) for name, argv in loops.items()]
-            measured = interleaved(*training, rounds=rounds)
-        for name, figure in zip(loops, measured, strict=True):
-            found[name] += figure.values
-    return {name: Rounds(values) for name, values in found.items()}
+            for _ in range(rounds):
+                for name, loop in started.items():
+                    found[name].append(loop.microseconds())
+    return {
+        name: Batch(*map(Rounds, zip(*measured, strict=True))) for name, measured in found.items()
+    }

@@ -6,11 +6,11 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
-from benchmarks.loops import task
+from benchmarks.loops import plain, task
 
 
 def main() -> None:
-    size, watch = task.size(), task.Stopwatch()
+    size, watch = task.size(), task.Stopwatch(plain.turns())
     accelerator = Accelerator(cpu=True)
     model = task.network(size)
     loader = DataLoader(task.data(size), batch_size=size.records, shuffle=True)

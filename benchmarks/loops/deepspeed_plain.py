@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.loops import deepspeed_task, task
+from benchmarks.training import BY_HAND
 
 
-def main() -> None:
+def turns() -> Iterator[None]:
+    """Train, a turn at each step."""
     size, watch = task.size(), task.Stopwatch()
     deepspeed_task.connect()
     engine = deepspeed_task.engine(size)
@@ -19,4 +23,7 @@ def main() -> None:
         if len(losses) == task.PERIOD:
             torch.stack(losses).mean().item()
             losses.clear()
-    watch.report()
+        if watch.is_turn_over:
+            with watch.paused():
+                yield
+    watch.report(BY_HAND)

@@ -1,4 +1,4 @@
-"""A DeepSpeedTrial, and the same by hand; the last argument chooses whose Trainer trains it."""
+"""A DeepSpeedTrial; the last argument chooses whose Trainer trains it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Trial(deepspeed.DeepSpeedTrial):  # type: ignore[misc, name-defined]
     """The task on one engine, as both have it."""
 
     def __init__(self, context: Any) -> None:
-        self.size, self.watch = task.size(), task.Stopwatch()
+        self.size, self.watch = task.size(), task.Stopwatch(deepspeed_plain.turns())
         self.engine = context.wrap_model_engine(deepspeed_task.engine(self.size))
 
     def build_training_data_loader(self) -> Any:
@@ -58,4 +58,4 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[2] == "determined":
         let_determined_use_the_cpu()
-    task.train_when_asked(main, by_hand=deepspeed_plain.main)
+    task.train_when_asked(main)

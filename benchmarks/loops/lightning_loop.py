@@ -9,7 +9,7 @@ from typing import Any
 import lightning
 from torch.utils.data import DataLoader
 
-from benchmarks.loops import task
+from benchmarks.loops import plain, task
 
 
 class Module(lightning.LightningModule):  # type: ignore[misc]
@@ -17,7 +17,7 @@ class Module(lightning.LightningModule):  # type: ignore[misc]
 
     def __init__(self, size: task.Size) -> None:
         super().__init__()
-        self.size, self.watch = size, task.Stopwatch()
+        self.size, self.watch = size, task.Stopwatch(plain.turns())
         self.model = task.network(size)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:

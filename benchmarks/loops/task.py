@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -12,9 +13,9 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from benchmarks.training import BY_HAND
+from benchmarks.training import LOOP
 
-BATCHES, PERIOD, WARM_UP = 500, 100, 100
+BATCHES, PERIOD, WARM_UP, TURN = 500, 100, 100, 10
 
 
 class Size(NamedTuple):
@@ -32,33 +33,53 @@ SIZES = {"light": Size(2, 8, 8), "heavy": Size(32, 256, 720)}
 
 
 class Stopwatch:
-    """Notes when the user's code is called."""
+    """Notes when the user's code is called.
 
-    def __init__(self) -> None:
+    The same loop by hand trains in turns with the one that is measured, some batches each: a
+    machine is slower in one second than in the next by more than the loops differ.
+    """
+
+    def __init__(self, by_hand: Iterable[None] = ()) -> None:
+        """`by_hand` trains for a turn at each step, and reports at its end."""
+        self._by_hand = iter(by_hand)
         self._marks: list[float] = []
+        self._paused = 0.0
 
     def mark(self) -> None:
         """To be called first thing for every batch."""
-        self._marks.append(time.perf_counter())
+        if self.is_turn_over:
+            with self.paused():
+                next(self._by_hand, None)
+        self._marks.append(time.perf_counter() - self._paused)
 
-    def report(self) -> None:
+    @property
+    def is_turn_over(self) -> bool:
+        """Whether the other loop is to train now."""
+        return len(self._marks) % TURN == 0
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count."""
+        began = time.perf_counter()
+        yield
+        self._paused += time.perf_counter() - began
+
+    def report(self, loop: str = LOOP) -> None:
         """Print what a batch takes. Other processes only make it longer, so of the batches at the
         same place between two reports the fastest counts."""
+        for _ in self._by_hand:
+            pass
         marks = self._marks[WARM_UP:]
         took = [after - before for before, after in pairwise(marks)]
         fastest = [min(took[place::PERIOD]) for place in range(PERIOD)]
-        print(f"microseconds {1e6 * sum(fastest) / PERIOD:.2f}", flush=True)
+        print(f"{loop}{1e6 * sum(fastest) / PERIOD:.2f}", flush=True)
 
 
-def train_when_asked(train: Callable[[], None], by_hand: Callable[[], None] | None = None) -> None:
-    """Train once for each line of stdin: what is imported for it is imported once.
-
-    With a loop `by_hand` each line says which of the two: in one process, since two differ by more
-    than the loops do.
-    """
+def train_when_asked(train: Callable[[], None]) -> None:
+    """Train once for each line of stdin: what is imported for it is imported once."""
     print("ready", flush=True)
-    for line in sys.stdin:
-        (by_hand if by_hand and line == f"{BY_HAND}\n" else train)()
+    for _ in sys.stdin:
+        train()
 
 
 def size() -> Size:

@@ -1,4 +1,4 @@
-"""A PyTorchTrial, and the same by hand; the last argument chooses whose Trainer trains it."""
+"""A PyTorchTrial; the last argument chooses whose Trainer trains it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Trial(pytorch.PyTorchTrial):  # type: ignore[misc, name-defined]
 
     def __init__(self, context: Any) -> None:
         self.context = context
-        self.size, self.watch = task.size(), task.Stopwatch()
+        self.size, self.watch = task.size(), task.Stopwatch(plain.turns())
         self.model = context.wrap_model(task.network(self.size))
         self.optimizer = context.wrap_optimizer(task.optimizer(self.model))
 
@@ -50,4 +50,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    task.train_when_asked(main, by_hand=plain.main)
+    task.train_when_asked(main)
