@@ -37,6 +37,7 @@ _OF_OTHERS = (
     "Disk quota exceeded",
     "can't allocate memory",
     "Segmentation fault",
+    "Memory required by task is not available",
     "basic_ios::clear: iostream error",
     "unexpected pos {} vs {}",
 )

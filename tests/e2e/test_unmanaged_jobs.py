@@ -161,15 +161,17 @@ def test_a_job_of_several_trainings_does_none_of_them_twice(desk: Desk, site: Cl
     of them is the first step now."""
     desk.write("train.py", TRAIN)
     hold = desk.write("hold-several-24", "")
+    # Memory of its own for each: Slurm may refuse a step while the one before is being tidied up.
     lines = (
-        "srun python3 train.py 10",
+        "srun --mem=100 python3 train.py 10",
         'ends=(40 41); [ -n "$SLURM_RESTART_COUNT" ] && ends=(41 40)',
-        "srun --ntasks=1 --overlap python3 train.py ${ends[0]} &",
+        "srun --mem=100 --overlap python3 train.py ${ends[0]} &",
         "until [ -e second ]; do sleep 0.1; done",
-        "srun --ntasks=1 --overlap python3 train.py ${ends[1]} &",
+        "srun --mem=100 --overlap python3 train.py ${ends[1]} &",
         "wait",
     )
-    job = batch(desk, "\n".join(lines) + "\n", "--partition=low", "--job-name=several")
+    words = ("--partition=low", "--job-name=several", "--mem=300")
+    job = batch(desk, "\n".join(lines) + "\n", *words)
     for number in (2, 3):
         wait_for_experiment(desk, 24, number)
         hold.with_name("second").touch()
