@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from tests.cluster.spec import Ports
 
-FIRST, LAST, BLOCK = 20_000, 32_000, 100
-"""Below Linux's usual ephemeral ports, so that no outgoing connection sits in a block."""
+FIRST, LAST, BLOCK = 12_000, 20_000, 100
+"""Below Linux's usual ephemeral ports, so that no outgoing connection sits in a block, and below
+those of runs (`exec.ports`), which look whether a port is free before the cluster listens."""
 
 
 def _free(port: int) -> bool:
