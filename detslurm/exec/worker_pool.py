@@ -13,7 +13,12 @@ from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.deferred import submit_as_many
-from detslurm.slurm.resubmit import standby_request, submitted_fact, workers_request
+from detslurm.slurm.resubmit import (
+    NeverSubmitted,
+    standby_request,
+    submitted_fact,
+    workers_request,
+)
 from detslurm.store.records import AddingWorkers, Job
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.
@@ -114,10 +119,10 @@ class WorkerPool:
             return
         if not intents.experiment.append_next(claim, self._facts_read):
             return
-        request = workers_request(intents.experiment.facts(), intents.experiment, count)
         try:
+            request = workers_request(intents.experiment.facts(), intents.experiment, count)
             job_id, request = submit_as_many(self._cluster, request)
-        except (SlurmError, OSError) as err:
+        except (SlurmError, NeverSubmitted, OSError) as err:
             if isinstance(err, SubmitLimitReached):
                 self._full_until = time.monotonic() + _FULL
             print_message(f"no more workers can be submitted: {err}")
@@ -151,10 +156,11 @@ class WorkerPool:
         live = alive.difference(waiting) | {self._ref}
         jobs = sorted({ref if _job_id(ref) in held else _job_id(ref) for ref in live})
         experiment = self._intents.experiment
-        request = standby_request(experiment.facts(), experiment, jobs)
         try:
+            request = standby_request(experiment.facts(), experiment, jobs)
             job_id = self._cluster.submit(request)
-        except (SlurmError, OSError) as err:  # the next look tries again
+        # `submit` may not have recorded this job yet; the next look tries again.
+        except (SlurmError, NeverSubmitted, OSError) as err:
             print_message(f"no standby worker can be submitted: {err}")
             return
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)

@@ -12,7 +12,7 @@ from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.slurm import SlurmError
 from detslurm.store import fold_facts
 from tests.exec.test_search_worker import Desk, desk, scene
-from tests.sdk.scenes import Queue
+from tests.sdk.scenes import Queue, Scene
 
 __all__ = ["desk", "scene"]
 
@@ -93,6 +93,20 @@ def test_a_job_script_that_cannot_be_written_ends_no_worker(
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(desk.scene.queue, "submit", Mock(side_effect=full))
     assert [desk.took(), desk.took()] == [0, 0]
+
+
+def test_a_job_that_nobody_has_recorded_yet_ends_no_worker(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins before `submit` has written its number down, or that was killed just then."""
+    monkeypatch.setattr(worker_pool, "_LATER", 0.0)
+    desk = Desk(scene, workers=0)
+    assert [desk.took() for _ in range(3)] == [0, 0, 0]
+    assert desk.scene.queue.requests == []
+    scene.submitted(desk.experiment, "7", 0, 3)
+    scene.queue.put("7_0", "RUNNING")
+    assert desk.took() == 0
+    assert [r.dependency for r in desk.scene.queue.requests] == ["afterany:7"]
 
 
 def test_beside_a_held_worker_alone_none_leaves_a_standby(desk: Desk) -> None:
