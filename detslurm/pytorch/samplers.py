@@ -113,7 +113,8 @@ class _Shuffle:
         items = self._source if isinstance(self._source, Sequence) else list(self._source)
         order = torch.randperm(len(items), generator=generator).tolist()
         # An item that is its own index, as most are, need not be looked up between two batches.
-        yield from order if items == range(len(items)) else map(items.__getitem__, order)
+        own = isinstance(items, range) and items == range(len(items))
+        yield from order if own else map(items.__getitem__, order)
 
     def _jump(self, epochs: int) -> None:
         self._epoch += epochs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice, zip_longest
 from typing import Any
 
@@ -117,6 +118,21 @@ def test_epochs_are_shuffled_anew() -> None:
     assert [list(again), list(again)] == [first, second]
     other = list(samplers.ReproducibleShuffleSampler(range(50), seed=2))
     assert other not in (first, second)  # neighbours have nothing in common
+
+
+class Elementwise(list[int]):
+    """Compares item by item, as arrays do; its truth is then nobody's to ask."""
+
+    def __eq__(self, other: object) -> Any:
+        return torch.tensor(self) == torch.tensor(list(other))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("items", [range(10, 60), Elementwise(range(50))])
+def test_items_are_found_by_their_index(items: Sequence[int]) -> None:
+    """Whatever they are, they come in the order of their indices."""
+    order = list(samplers.ReproducibleShuffleSampler(range(50), seed=1))
+    found = list(samplers.ReproducibleShuffleSampler(items, seed=1))
+    assert found == [items[index] for index in order]
 
 
 def test_whole_batches_are_shuffled() -> None:
