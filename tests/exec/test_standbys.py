@@ -96,13 +96,17 @@ def test_a_job_script_that_cannot_be_written_ends_no_worker(
 
 
 def test_a_job_that_nobody_has_recorded_yet_ends_no_worker(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It begins before `submit` has written its number down, or that was killed just then."""
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     monkeypatch.setattr(worker_pool, "_LATER", 0.0)
-    desk = Desk(scene, workers=0)
+    desk = Desk(scene, job=None)
     assert [desk.took() for _ in range(3)] == [0, 0, 0]
     assert desk.scene.queue.requests == []
+    said = capfd.readouterr().out
+    assert "no more workers can be submitted: no job was ever submitted" in said
+    assert "no standby worker can be submitted: no job was ever submitted" in said
     scene.submitted(desk.experiment, "7", 0, 3)
     scene.queue.put("7_0", "RUNNING")
     assert desk.took() == 0

@@ -239,13 +239,13 @@ class Scene:
         experiment.append(Set(field="gc_policy", value=numbers))
 
     def search(
-        self, text: str = SEARCH, workers: int = 3, trials: int = 6
+        self, text: str = SEARCH, workers: int = 3, trials: int = 6, job: str | None = "7"
     ) -> tuple[ExperimentDir, EventLog[State]]:
-        """A submitted search with job 7 as its workers, and its log."""
+        """A submitted search whose workers are a job (unless `job` is None), and its log."""
         about = {"search": True, "workers": workers}
         experiment = self.experiment(trials, job=None, text=text, about=about)
-        if workers:
-            self.submitted(experiment, "7", 0, workers)
+        if workers and job is not None:
+            self.submitted(experiment, job, 0, workers)
         log = EventLog(experiment.search, Search.from_config(experiment.config()))
         return experiment, log
 
