@@ -15,7 +15,7 @@ LOOP, BY_HAND = "us of a batch: ", "us of a batch by hand: "
 """How the lines of a loop's process begin that say what a batch takes."""
 
 
-class Batch(NamedTuple):
+class BatchTime(NamedTuple):
     """What a batch takes in microseconds: in a loop, and by hand in turns with it."""
 
     loop: Rounds
@@ -76,7 +76,7 @@ def microseconds(
     *,
     processes: int,
     rounds: int,
-) -> dict[str, Batch]:
+) -> dict[str, BatchTime]:
     """What a batch takes, by the name of each loop.
 
     Processes of one loop differ, so there may be several of each, one after the other, and each
@@ -94,5 +94,6 @@ def microseconds(
                 for name, loop in started.items():
                     found[name].append(loop.microseconds())
     return {
-        name: Batch(*map(Rounds, zip(*measured, strict=True))) for name, measured in found.items()
+        name: BatchTime(*map(Rounds, zip(*measured, strict=True)))
+        for name, measured in found.items()
     }

@@ -39,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         DETERMINED: _argv(python_with_peers(), "light", DETERMINED),
     }
     light = microseconds(steps, env, place, processes=1, rounds=3)
-    overhead = {name: batch.loop - batch.by_hand for name, batch in light.items()}
+    overhead = {name: took.loop - took.by_hand for name, took in light.items()}
     yield Row(
         what="DeepSpeed: what the loop adds", ours=overhead[OURS], unit="us",
         anchor=overhead[DETERMINED], peer=DETERMINED, most_ratio=1,

@@ -34,7 +34,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     )  # fmt: skip
     steps = {name: _argv(peers, "light", name) for name in LOOPS}
     light = microseconds(steps, env, place, processes=1, rounds=5)
-    overhead = {name: batch.loop - batch.by_hand for name, batch in light.items()}
+    overhead = {name: took.loop - took.by_hand for name, took in light.items()}
     ours = overhead.pop(OURS)
     for peer, theirs in overhead.items():
         yield Row(
