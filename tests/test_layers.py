@@ -200,12 +200,22 @@ def test_every_package_is_installed() -> None:
     assert names | {"detslurm"} == set(setup["options"]["packages"].split())
 
 
-@pytest.mark.parametrize("module", ["detslurm", "detslurm.cli", "detslurm.exec.runner"])
-def test_light_things_stay_light(module: str) -> None:
-    """A login node and a thousand runners never pay for importing the heavy libraries."""
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("detslurm", HEAVY),
+        ("detslurm.cli", HEAVY),
+        ("detslurm.exec.runner", HEAVY | {"json"}),
+        ("detslurm.exec.agent", HEAVY | {"msgspec"}),
+    ],
+)
+def test_light_things_stay_light(module: str, heavy: set[str]) -> None:
+    """A login node and a thousand nodes never pay for importing the heavy libraries, nor for a
+    second one that does the same."""
     show = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
-    assert not HEAVY & set(done.stdout.split())
+    argv = [sys.executable, "-I", "-c", show]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True)
+    assert not heavy & set(done.stdout.split())
 
 
 def test_the_picture_of_the_packages_is_true() -> None:

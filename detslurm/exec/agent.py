@@ -8,7 +8,6 @@ waits for the code to exit; processes that remain are ended.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import selectors
 import signal
@@ -469,7 +468,7 @@ class Agent:
             elif command == agent_protocol.KILL:
                 return self._kill()  # once: the runner repeats it for every node that fails
             elif command.startswith(agent_protocol.PEERS):
-                peers = json.loads(command.removeprefix(agent_protocol.PEERS))
+                peers = agent_protocol.from_json(command.removeprefix(agent_protocol.PEERS))
                 self._peers = {**peers, "container_rank": self._rank}
 
     def _kill(self) -> None:

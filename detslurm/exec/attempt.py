@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import selectors
@@ -362,7 +361,7 @@ class Attempt:
         places = {here.get("environment") for here in ordered}
         if len(places) == 1 and (place := places.pop()) is not None:
             peers["environment"] = place
-        self._send(agent_protocol.PEERS + json.dumps(peers))
+        self._send(agent_protocol.PEERS + agent_protocol.to_json(peers))
 
     def _send(self, command: str) -> None:
         assert self._step.stdin is not None
