@@ -47,7 +47,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     def rows() -> float:
         return timed(lambda: trial_metrics(trial, "training"))
 
-    rows_of_log, columns_of_log, other = interleaved(rows, columns, lambda: timed(peer), rounds=3)
+    rows_of_log, columns_of_log, other = interleaved(rows, columns, lambda: timed(peer), rounds=7)
     compact(experiment)
     (compacted,) = interleaved(columns, rounds=3)
     for where, ours, most in (

@@ -27,7 +27,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     place = bench.folder()
     env = bench.environment(bench.folder()) | {"PYTHONPATH": str(REPOSITORY)}
     steps = {OURS: _argv(peers, "heavy", OURS)}
-    heavy = microseconds(steps, env, place, processes=2, rounds=3)[OURS]
+    heavy = microseconds(steps, env, place, processes=3, rounds=4)[OURS]
     yield Row(
         what="Trainer, a batch of 2 ms", ours=heavy.loop / 1e3, unit="ms",
         anchor=heavy.by_hand / 1e3, peer="by hand", most_ratio=1.03,
