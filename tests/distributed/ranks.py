@@ -1,21 +1,28 @@
-"""Groups of ranks: python -m tests.distributed.ranks SCENARIO TRANSPORT 2,1 (ranks per node)."""
+"""Groups of ranks: python -m tests.distributed.ranks SCENARIO/TRANSPORT/2,1... (ranks per node).
+
+Groups run one after the other, those joined by `+` side by side. On each of them a line of JSON:
+[the group, what is wrong].
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import secrets
+import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from detslurm.core import DistributedContext
 from tests.distributed import scenarios
 
-ON_TIME = 120
+ON_TIME = 180
 
 
 def topologies(nodes: Sequence[int]) -> list[dict[str, Any]]:
@@ -78,7 +85,7 @@ def in_threads(
 
 
 def one_rank(scenario: str, topology: dict[str, Any], transport: str) -> None:
-    """Be one rank; exit 1 with a traceback when something is wrong."""
+    """Be one rank; an exception when something is wrong."""
     dist = DistributedContext(**topology, chief_ip="127.0.0.1", transport=transport)
     try:
         getattr(scenarios, scenario)(dist)
@@ -86,29 +93,66 @@ def one_rank(scenario: str, topology: dict[str, Any], transport: str) -> None:
         dist.close()
 
 
-def main() -> int:
-    """Fork a process for every rank; 1 when one fails."""
-    scenario, transport, shape = sys.argv[1:]
-    children = {}
-    for topology in topologies([int(n) for n in shape.split(",")]):
-        if (child := os.fork()) == 0:
-            status = 1
-            try:
-                one_rank(scenario, topology, transport)
-                status = 0
-            except BaseException:
-                print(f"--- rank {topology['rank']}", file=sys.stderr)
-                traceback.print_exc()
-            os._exit(status)
-        children[child] = topology["rank"]
-    failed = False
-    while children:
-        pid, status = os.wait()
-        rank = children.pop(pid, None)
-        if rank is not None and status and not os.WIFSIGNALED(status):
-            failed = True
-    return int(failed)
+class Group:
+    """The ranks of one scenario, each a process that is forked from this one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._output = os.memfd_create(name)
+        self._ranks: dict[int, int] = {}
+        scenario, transport, shape = name.split("/")
+        os.environ["DET_ALLOCATION_ID"] = f"{os.getpid()}.{time.monotonic_ns()}"
+        for topology in topologies([int(n) for n in shape.split(",")]):
+            if (child := os.fork()) == 0:
+                self._be_a_rank(scenario, topology, transport)
+            self._ranks[child] = topology["rank"]
+
+    def _be_a_rank(self, scenario: str, topology: dict[str, Any], transport: str) -> NoReturn:
+        status = 1
+        try:
+            os.dup2(self._output, 1)
+            os.dup2(self._output, 2)
+            one_rank(scenario, topology, transport)
+            status = 0
+        except BaseException:
+            print(f"--- rank {topology['rank']}", file=sys.stderr)
+            traceback.print_exc()
+        os._exit(status)
+
+    def wait(self) -> str:
+        """What is wrong when all ranks have ended: nothing where one was only killed."""
+        failed = []
+        signal.alarm(ON_TIME)
+        try:
+            while self._ranks:
+                child = next(iter(self._ranks))
+                status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+                rank = self._ranks.pop(child)
+                if status not in (0, -signal.SIGKILL):
+                    failed.append(f"rank {rank} ended with {status}")
+        except TimeoutError:
+            failed.append(f"ranks {list(self._ranks.values())} hang")
+            for child in self._ranks:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+        finally:
+            signal.alarm(0)
+        output = os.pread(self._output, 100_000, 0).decode(errors="replace")
+        os.close(self._output)
+        return "\n".join([*failed, output]) if failed else ""
+
+
+def _too_long(*_: object) -> NoReturn:
+    raise TimeoutError
+
+
+def main() -> None:
+    """Run groups of ranks."""
+    signal.signal(signal.SIGALRM, _too_long)
+    for together in sys.argv[1:]:
+        for group in [Group(name) for name in together.split("+")]:
+            print(json.dumps([group.name, group.wait()]), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

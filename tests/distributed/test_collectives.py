@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,39 +31,52 @@ SHAPES = {  # ranks on each node
     "auto": ["1", "2", "2,2", "1,2", "3,1", "4,1,3", "4,3,2,1"],
 }
 EVERY = [(transport, shape) for transport, shapes in SHAPES.items() for shape in shapes]
-SOME = [("local", "3"), ("tcp", "2"), ("auto", "2,2")]
+PLACES = [f"{transport}/{shape}" for transport, shape in EVERY]
+SOME = ["local/3", "tcp/2", "auto/2,2"]
 
 
-def start(scenario: str, transport: str, shape: str, **env: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, "-m", "tests.distributed.ranks", scenario, transport, shape]
-    return subprocess.Popen(
-        argv,
+def groups(*scenarios: str, places: Sequence[str] = SOME) -> list[str]:
+    """Each scenario at each place."""
+    return [f"{scenario}/{place}" for place in places for scenario in scenarios]
+
+
+COLLECTIVES = groups("collectives", places=PLACES)
+UNEQUAL, LARGE = groups("unequal"), groups("large")
+MISTAKES = groups(
+    "different_calls", "different_calls_large", "different_scopes", "unpicklable",
+    places=[*SOME, "tcp/2,2"],
+)  # fmt: skip
+GOING = groups("one_leaves", "goodbyes", "killed", "leaves_children", "interrupted")
+SLOW = groups("slow", places=["local/2", "tcp/1,1"])
+SIDE_BY_SIDE = groups("side_by_side", places=["local/2", "tcp/2"] * 3)
+
+
+def run(*names: str, **env: str) -> dict[str, str]:
+    """Run groups of processes: what is wrong with each of them, nothing where all is well."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.distributed.ranks", *names],
         cwd=REPOSITORY,
         env=os.environ | env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        capture_output=True,
         text=True,
     )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [name for name, _ in found] == [name for word in names for name in word.split("+")]
+    return {name: "".join(wrong for other, wrong in found if other == name) for name, _ in found}
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 180) -> None:
-    try:
-        output, _ = process.communicate(timeout=timeout)
-    finally:
-        process.kill()
-    assert process.returncode == 0, output
+@pytest.fixture(scope="module")
+def wrong() -> dict[str, str]:
+    """What is wrong with each group: one process starts them all, for Python takes long to."""
+    alike = run(*COLLECTIVES, *UNEQUAL, *LARGE, *MISTAKES, *GOING, "+".join(SIDE_BY_SIDE))
+    return alike | run(*SLOW, DETSLURM_PEER_TIMEOUT="1")
 
 
-def run(scenario: str, transport: str, shape: str, **env: str) -> None:
-    """Run a scenario in processes; an assertion in any of them fails the test."""
-    env = {"DET_ALLOCATION_ID": f"{os.getpid()}.{time.monotonic_ns()}"} | env
-    finish(start(scenario, transport, shape, **env))
-
-
-@pytest.mark.parametrize(("transport", "shape"), EVERY)
-def test_collectives_between_processes(transport: str, shape: str) -> None:
+@pytest.mark.parametrize("group", COLLECTIVES)
+def test_collectives_between_processes(group: str, wrong: dict[str, str]) -> None:
     """Order by rank, None for workers, the chief's object for all; empty to megabytes."""
-    run("collectives", transport, shape)
+    assert not wrong[group], wrong[group]
 
 
 @pytest.mark.parametrize(("transport", "shape"), EVERY)
@@ -76,56 +90,46 @@ def test_forced_tcp_on_ports_of_choice() -> None:
     in_threads(scenarios.collectives, [2], force_tcp=True, pub_port=free_port(), port_offset=1)
 
 
-@pytest.mark.parametrize(("transport", "shape"), SOME)
-def test_unequal_objects(transport: str, shape: str) -> None:
+@pytest.mark.parametrize("group", UNEQUAL)
+def test_unequal_objects(group: str, wrong: dict[str, str]) -> None:
     """Sizes from 1 byte to 1 MB in one call, and local calls that only one node makes."""
-    run("unequal", transport, shape)
+    assert not wrong[group], wrong[group]
 
 
-@pytest.mark.parametrize(("transport", "shape"), SOME)
-def test_100_megabytes(transport: str, shape: str) -> None:
+@pytest.mark.parametrize("group", LARGE)
+def test_100_megabytes(group: str, wrong: dict[str, str]) -> None:
     """A large object arrives whole."""
-    run("large", transport, shape)
+    assert not wrong[group], wrong[group]
 
 
 @pytest.mark.slow
 def test_a_gigabyte() -> None:
     """The largest object that is promised, both ways; inside a node it takes the same code."""
-    run("huge", "tcp", "1,1")
+    assert run("huge/tcp/1,1") == {"huge/tcp/1,1": ""}
 
 
-@pytest.mark.parametrize(("transport", "shape"), [*SOME, ("tcp", "2,2")])
-@pytest.mark.parametrize(
-    "scenario", ["different_calls", "different_calls_large", "different_scopes", "unpicklable"]
-)
-def test_mistakes_raise(scenario: str, transport: str, shape: str) -> None:
+@pytest.mark.parametrize("group", MISTAKES)
+def test_mistakes_raise(group: str, wrong: dict[str, str]) -> None:
     """Ranks that disagree all raise, and go on raising; no message is taken for another."""
-    run(scenario, transport, shape)
+    assert not wrong[group], wrong[group]
 
 
-@pytest.mark.parametrize(("transport", "shape"), SOME)
-@pytest.mark.parametrize(
-    "scenario", ["one_leaves", "goodbyes", "killed", "leaves_children", "interrupted"]
-)
-def test_a_rank_goes(scenario: str, transport: str, shape: str) -> None:
+@pytest.mark.parametrize("group", GOING)
+def test_a_rank_goes(group: str, wrong: dict[str, str]) -> None:
     """Leaving in peace loses nothing; who waits for one that left or was killed raises at once."""
-    run(scenario, transport, shape)
+    assert not wrong[group], wrong[group]
 
 
-@pytest.mark.parametrize(("transport", "shape"), [("local", "2"), ("tcp", "1,1")])
-def test_a_slow_rank_is_not_dead(transport: str, shape: str) -> None:
+@pytest.mark.parametrize("group", SLOW)
+def test_a_slow_rank_is_not_dead(group: str, wrong: dict[str, str]) -> None:
     """Stopped for longer than the peer timeout, it is waited for."""
-    run("slow", transport, shape, DETSLURM_PEER_TIMEOUT="1")
+    assert not wrong[group], wrong[group]
 
 
-def test_two_groups_side_by_side() -> None:
+@pytest.mark.parametrize("group", sorted(set(SIDE_BY_SIDE)))
+def test_six_groups_side_by_side(group: str, wrong: dict[str, str]) -> None:
     """Runs that start at the same moment on one node never see each other's messages."""
-    groups = [
-        start("side_by_side", transport, "2", DET_ALLOCATION_ID=f"{os.getpid()}.{n}")
-        for n, transport in enumerate(["local", "tcp"] * 3)
-    ]
-    for group in groups:
-        finish(group)
+    assert not wrong[group], wrong[group]
 
 
 def test_a_process_of_another_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
