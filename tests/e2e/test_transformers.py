@@ -16,7 +16,6 @@ __all__ = ["hugging_face"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-HELD_AT = 6
 SCRIPT = """\
     import os
     import time
@@ -43,18 +42,20 @@ SCRIPT = """\
             self.hold_at(hparams["hold_evaluation"], state)
 
         def hold_at(self, step, state):
-            info = det.get_cluster_info()
-            if state.global_step == step and info.latest_checkpoint is None:
-                print("holds", flush=True)
+            if state.global_step == step:
+                print(f"holds in run {run}", flush=True)
                 while not core.preempt.should_preempt():
-                    time.sleep(0.01)
+                    time.sleep(0.05)
 
     def records(count, seed):
         made = torch.Generator().manual_seed(seed)
         x = torch.randn(count, 4, generator=made)
         return [{"x": row, "labels": row.sum()} for row in x]
 
-    hparams = det.get_cluster_info().trial.hparams
+    trial = det.get_cluster_info().trial
+    hparams, run = trial.hparams, trial._trial_run_id
+    for name in ("hold", "hold_evaluation", "evaluate"):  # of each run, and of all after the last
+        hparams[name] = hparams[name][:run][-1]
     torch.manual_seed(1)
     ranks, batch, backend = None, 8, None
     if "RANK" in os.environ:
@@ -79,9 +80,9 @@ SCRIPT = """\
 CONFIG = """\
     hyperparameters:
       learning_rate: {value}
-      hold: 0
-      hold_evaluation: 99
-      evaluate: epoch
+      hold: [0]
+      hold_evaluation: [99]
+      evaluate: [epoch]
       evaluate_after: 4
       save: epoch
       two: false
@@ -113,9 +114,10 @@ def best_metric(desk: Desk, number: int) -> object:
 
 
 def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
-    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch, or in
-    its last step, end with the numbers of an undisturbed training; evaluations of several data sets
-    are one report. One that saves only the best does so, too, when it leaves in an evaluation."""
+    """Metrics, checkpoints and progress are the trial's; two ranks preempted in the last step of an
+    epoch, and then within one, end with the numbers of an undisturbed training; evaluations of
+    several data sets are one report. One that saves only the best goes on, too, when it leaves in
+    an evaluation."""
     config = project(desk, hugging_face, "0.05")
     two = (
         "searcher.metric=eval_a_loss", "hyperparameters.two=true", "resources.slots_per_trial=2",
@@ -123,35 +125,37 @@ def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
     )  # fmt: skip
     whole = desk.submit(config, *two)
     low = "resources.resource_pool=low"
-    number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
-    steps = "hyperparameters.evaluate=steps"
-    eighth = "hyperparameters.evaluate_after=8"
-    late = desk.submit(config, *two, "hyperparameters.hold=8", steps, eighth, low)
+    number = desk.submit(  # in that last step an evaluation is due, too
+        config, *two, "hyperparameters.hold=[8, 14, 0]", "hyperparameters.evaluate=[steps, epoch]",
+        "hyperparameters.evaluate_after=8", low,
+    )  # fmt: skip
     best = desk.submit(
-        config, "searcher.metric=eval_loss", steps, "hyperparameters.save=best",
-        "hyperparameters.hold_evaluation=8", low,
+        config, "searcher.metric=eval_loss", "hyperparameters.evaluate=[steps]",
+        "hyperparameters.save=best", "hyperparameters.hold_evaluation=[8, 99]", low,
     )  # fmt: skip
     assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
-    for held in (number, late, best):
-        desk.wait_for_log(held, "holds")
+    for held in (number, best):
+        desk.wait_for_log(held, "holds in run 1")
     make_room(desk)
-    for held, step in ((number, HELD_AT), (late, 8), (best, 8)):
-        assert desk.wait_for_state(held, "COMPLETED", "ERROR") == "COMPLETED", desk.log(held)
-        assert desk.outcomes(held) == ["preempted", "completed"]
-        assert desk.trial(held).runs[1].resumed_steps == step
+    assert desk.wait_for_state(best, "COMPLETED", "ERROR") == "COMPLETED", desk.log(best)
+    desk.wait_for_log(number, "holds in run 2")
+    make_room(desk)
+    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    assert desk.outcomes(number) == ["preempted", "preempted", "completed"]
+    assert desk.outcomes(best) == ["preempted", "completed"]
     trial, undisturbed = desk.trial(number), desk.trial(whole)
-    assert [c.steps for c in desk.trial(late).checkpoints] == [8, 8, 16]
-    assert validations(desk, late) == validations(desk, whole)
-    assert best_metric(desk, late) == best_metric(desk, whole)
+    assert [run.resumed_steps for run in trial.runs[1:]] == [8, 14]
+    assert desk.trial(best).runs[1].resumed_steps == 8
     assert [c.steps for c in desk.trial(best).checkpoints] == [4, 8]
     assert [steps for steps, _ in validations(desk, best)] == [4, 8, 12, 16]
     assert [c.steps for c in undisturbed.checkpoints] == [8, 16]
-    assert [c.steps for c in trial.checkpoints] == [HELD_AT, 8, 16]
+    assert [c.steps for c in trial.checkpoints] == [8, 8, 14, 16]
     assert trial.checkpoints[-1].metadata["user_data"] == {"from": "scratch"}
     assert [row.steps for row in desk.metrics(whole, "training")][:8] == [*range(2, 17, 2)]
     assert [steps for steps, _ in validations(desk, whole)] == [8, 16]
     assert {"eval_a_loss", "eval_b_loss"} <= validations(desk, whole)[0][1].keys()
     assert validations(desk, number) == validations(desk, whole)
+    assert best_metric(desk, number) == best_metric(desk, whole)
     assert undisturbed.progress == 1.0
     assert [row.steps for row in desk.metrics(whole, "test")] == [16]
 
@@ -164,7 +168,7 @@ def test_a_search_sets_its_lengths(desk: Desk, hugging_face: Path) -> None:
         " divisor: 2, max_trials: 2, max_concurrent_trials: 1}"
     )
     config = project(desk, hugging_face, "{type: categorical, vals: [0.0001, 0.05]}")
-    only_best = ("hyperparameters.evaluate=steps", "hyperparameters.save=best")
+    only_best = ("hyperparameters.evaluate=[steps]", "hyperparameters.save=best")
     number = desk.submit(config, searcher, *only_best)
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     trials = [desk.trial(number, index) for index in (0, 1)]
