@@ -78,6 +78,46 @@ print(double(torch.ones(1)).item(), len(graphs))
     assert _printed(code) == "6.0 2\n"
 
 
+def test_libraries_that_ask_load_none() -> None:
+    """What they ask at their import, and where they wrap, unwrap and initialize, in the words of
+    Lightning, Accelerate, Transformers and Keras; once it is loaded they have its answers."""
+    code = f"""
+import sys, torch, torch._dynamo as dynamo
+from torch._dynamo import OptimizedModule
+
+@dynamo.disable()
+def apart(x):
+    return x + 1
+
+@dynamo.allow_in_graph
+def whole(x):
+    return x * three()
+
+@dynamo.assume_constant_result
+def three():
+    return 3
+
+store = torch.distributed.HashStore()
+torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+model = torch.nn.Linear(1, 1)
+wrapped = [isinstance(model, kind) for kind in (OptimizedModule, dynamo.eval_frame.OptimizedModule)]
+print(apart(1), *wrapped, {IS_LOADED})
+
+compiled = torch.compile(lambda x: apart(x) * 2, backend="eager")
+optimized = torch.compile(model, backend="eager")
+optimized(torch.ones(1))
+print(compiled(torch.ones(1)).item(), isinstance(optimized, OptimizedModule))
+print(isinstance(optimized, dynamo.eval_frame.OptimizedModule))
+graphs = []
+backend = lambda graph, inputs: graphs.append(graph.code) or graph.forward
+torch.compile(lambda x: whole(x) + three(), backend=backend)(torch.ones(1))
+print("whole" in graphs[0], "+ 3" in graphs[0])
+torch.distributed.destroy_process_group()
+"""
+    said = " ".join(_printed(code).split())
+    assert said == "2 False False False 4.0 True True True True"
+
+
 @pytest.mark.parametrize(
     "use",
     [
@@ -119,3 +159,14 @@ print(steps > 0, type(torch._dynamo).__name__)
 def test_deepspeed_alone_finds_no_mlflow() -> None:
     code = "import sys, deepspeed; found = 'mlflow' in sys.modules; import mlflow; print(found)"
     assert _printed(code).endswith("False\n")
+
+
+def test_deepspeed_optimizes_without_the_compiler() -> None:
+    """Where it is off: Muon, which DeepSpeed compiles at its import, works all the same."""
+    code = f"""
+import os, sys, torch
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+from deepspeed.runtime.zero.muon.original_muon import zeropower_via_newtonschulz5 as orthogonal
+print(orthogonal(torch.eye(2), 5).shape, {IS_LOADED})
+"""
+    assert _printed(code).splitlines()[-1] == "torch.Size([2, 2]) False"

@@ -15,8 +15,9 @@ SOCKET_PATH_LIMIT = 107
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Where more threads than cores are at work, torch's wait for one another by spinning: a small
 training takes up to ten times the CPU."""
-LIGHT_STARTS = {"DETSLURM_SUITE": "1"}
-"""Each Python of the suite's environment runs `tests.startup` first."""
+LIGHT_STARTS = {"DETSLURM_SUITE": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+"""Each Python of the suite's environment runs `tests.startup` first, and torch looks for no devices
+of others among all that is installed."""
 
 
 @dataclass(frozen=True)

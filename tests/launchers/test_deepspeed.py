@@ -20,7 +20,7 @@ from detslurm.launch import extensions
 from detslurm.launch.arguments import LauncherArgs, UsageError
 from detslurm.launch.deepspeed_options import NodeOptions, read
 from detslurm.launch.nodes import Nodes
-from tests.launchers.workers import Workers, needs_deepspeed
+from tests.launchers.workers import Workers, needs_deepspeed, whole_imports
 
 STRANGE = 'it\'s "quoted" = $HOME\nand `more`; \\ \t ü'
 SCRIPT = [sys.executable, "train.py"]
@@ -32,9 +32,12 @@ def workers(tmp_path: Path) -> Workers:
 
 
 @needs_deepspeed
-def test_a_worker_that_fails_ends_the_other(workers: Workers) -> None:
+def test_a_worker_that_fails_ends_the_other(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And each gets the whole environment of the user, whatever a value holds; nothing goes through
     ssh or a file."""
+    whole_imports(monkeypatch)
     workers.one_fails("STRANGE", STRANGE, {"STRANGE": STRANGE})
 
 

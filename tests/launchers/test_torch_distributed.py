@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launchers.workers import Workers
+from tests.launchers.workers import Workers, whole_imports
 
 SHOWN = ("USE_TORCH_DISTRIBUTED", "True")
 
@@ -16,7 +16,10 @@ def workers(tmp_path: Path) -> Workers:
     return Workers("detslurm.launch.torch_distributed", ["--nproc-per-node=2"], tmp_path)
 
 
-def test_a_worker_that_fails_ends_the_other(workers: Workers) -> None:
+def test_a_worker_that_fails_ends_the_other(
+    workers: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole_imports(monkeypatch)
     workers.one_fails(*SHOWN)
 
 

@@ -18,12 +18,20 @@ from detslurm._env import PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
 from tests.cluster import processes
 from tests.cluster.processes import alive, killing
+from tests.cluster.spec import LIGHT_STARTS
 from tests.cluster.waiting import wait_for
 from tests.light import LIGHT
 
 needs_deepspeed = pytest.mark.skipif(
     find_spec("deepspeed") is None, reason="DeepSpeed is not installed"
 )
+
+
+def whole_imports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let launchers import what they do elsewhere: the suite's others leave out what they can."""
+    for name in LIGHT_STARTS:
+        monkeypatch.delenv(name)
+
 
 WORKER = """\
 import os, pathlib, signal, sys, time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 TYPE_CHECKING = False  # importing typing takes longer than all that is here
@@ -11,9 +12,15 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 
+_IS_AGENT = sys.orig_argv[1:3] == ["-m", "torch.distributed.run"]
+_MUON = "deepspeed.runtime.zero.muon.original_muon"
+
+
 class _Finder:
     """Finds torch's compiler as a module that is loaded by those who compile, and no mlflow for
-    DeepSpeed's autotuner, which takes each process with DeepSpeed 0.6 s."""
+    DeepSpeed's autotuner, which takes each process with DeepSpeed 0.6 s. An optimizer of DeepSpeed,
+    Muon, is compiled at its import, by a compiler that gives back what it gets where it is off.
+    And agents of torchrun, which compute nothing, need no shapes of results."""
 
     @staticmethod
     def find_spec(
@@ -23,6 +30,14 @@ class _Finder:
             spec = getattr(sys.modules.get("deepspeed.autotuning.autotuner"), "__spec__", None)
             if getattr(spec, "_initializing", False):
                 raise ModuleNotFoundError(name)
+        if name == "torch._meta_registrations" and _IS_AGENT:
+            from .launchers import hollow
+
+            return hollow(name)
+        if name == _MUON and os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+            from .compiler import uncompiled
+
+            return uncompiled(name, path)
         if not name.startswith("torch._dynamo"):
             return None
         from .compiler import find_spec
@@ -33,3 +48,7 @@ class _Finder:
 # The collector looks again and again through what imports leave, and finds nothing.
 gc.set_threshold(50_000)
 sys.meta_path.insert(0, _Finder)
+if sys.orig_argv[1:3] == ["-m", "deepspeed.launcher.launch"]:
+    from .launchers import lighten_deepspeed
+
+    lighten_deepspeed()

@@ -28,7 +28,14 @@ class Deferred(ModuleType):
         self._load, self.loads = load, False
         self.graph_break = lambda *_, **__: None
         self.disable = self._disabled
-        self.utils = _Utilities(self)
+        self.assume_constant_result = _constant
+        self._allowed: list[Any] = []
+        self.allow_in_graph = self._allow
+        # What the configuration says before anyone has changed it.
+        self.utils = _Part(self, "utils", get_optimize_ddp_mode=lambda: "ddp_optimizer")
+        self.trace_rules = _Part(self, "trace_rules", clear_lru_cache=lambda: None)
+        self.OptimizedModule = _optimized_module(self)
+        self.eval_frame = _Part(self, "eval_frame", OptimizedModule=self.OptimizedModule)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -37,7 +44,21 @@ class Deferred(ModuleType):
             raise AttributeError(name)  # of a module that is being loaded, by this thread
         return getattr(self, name)
 
+    def load(self) -> None:
+        """Become the compiler, which must not find parts of this in its place."""
+        for name in ("utils", "trace_rules", "eval_frame", "OptimizedModule"):
+            vars(self).pop(name, None)
+        self._load(self)
+        for fn in self._allowed:
+            self.allow_in_graph(fn)
+
+    def _allow(self, fn: Any) -> Any:
+        self._allowed.append(fn)
+        return fn
+
     def _disabled(self, fn: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if fn is None:
+            return lambda fn: self._disabled(fn, *args, **kwargs)
         if not isinstance(fn, FunctionType):
             return loaded(self).disable(fn, *args, **kwargs)
         real = None
@@ -53,18 +74,33 @@ class Deferred(ModuleType):
         return call
 
 
-class _Utilities:
-    """`torch._dynamo.utils`, as far as DistributedDataParallel asks it."""
+def _constant(fn: Any) -> Any:
+    fn._dynamo_marked_constant = True  # as the compiler does
+    return fn
 
-    def __init__(self, compiler: Deferred) -> None:
-        self._compiler = compiler
 
-    @staticmethod
-    def get_optimize_ddp_mode() -> str:
-        return "ddp_optimizer"  # what its configuration says before anyone has changed it
+class _Part:
+    """A module of the compiler, as far as eager code asks it; the rest of it loads the compiler."""
+
+    def __init__(self, compiler: Deferred, name: str, **known: Any) -> None:
+        self._compiler, self._name = compiler, name
+        vars(self).update(known)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(loaded(self._compiler).utils, name)
+        return getattr(getattr(loaded(self._compiler), self._name), name)
+
+
+def _optimized_module(compiler: Deferred) -> type:
+    """Of which nothing is an instance before the compiler is loaded."""
+
+    class Kind(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return not _is_deferred(compiler) and isinstance(instance, compiler.OptimizedModule)
+
+        def __getattr__(cls, name: str) -> Any:
+            return getattr(loaded(compiler).OptimizedModule, name)
+
+    return Kind("OptimizedModule", (), {})
 
 
 def _is_deferred(module: ModuleType) -> bool:
@@ -78,7 +114,7 @@ def loaded(module: ModuleType) -> ModuleType:
         if isinstance(module, Deferred) and not module.loads:
             module.loads = True
             try:
-                module._load(module)
+                module.load()
             finally:
                 module.loads = False
             module.__class__ = ModuleType  # type: ignore[assignment]
@@ -101,6 +137,33 @@ class _Deferring(Loader):
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._real
         self._real.exec_module(module)
+
+
+class _Uncompiled(Loader):
+    """Runs a module of DeepSpeed's whose functions are not to be compiled."""
+
+    def __init__(self, real: Loader) -> None:
+        self._real = real
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._real.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        from deepspeed.runtime import compiler
+
+        compiles, compiler.compile = compiler.compile, lambda: lambda fn: fn
+        try:
+            self._real.exec_module(module)
+        finally:
+            compiler.compile = compiles
+
+
+def uncompiled(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
+    """Of a module of DeepSpeed's, whose functions stay as they are."""
+    spec = PathFinder.find_spec(name, path)
+    if spec is not None and spec.loader is not None:
+        spec.loader = _Uncompiled(spec.loader)
+    return spec
 
 
 class _Loaded(Loader):
