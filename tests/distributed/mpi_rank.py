@@ -1,7 +1,8 @@
-"""One MPI process: python -m tests.distributed.mpi_rank SCENARIO SHAPE [per-node].
+"""One MPI process: python -m tests.distributed.mpi_rank [per-node] SCENARIO/SHAPE...
 
-SHAPE is the number of ranks on each node, or `real` for the nodes that there are. `per-node`:
-this process is a node's launcher and starts its ranks; they inherit its MPI identity.
+SHAPE is the number of ranks on each node, or `real` for the nodes that there are. Scenarios run one
+after the other, each in a context of its own. `per-node`: this process is a node's launcher and
+starts its ranks; they inherit its MPI identity.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ def context(shape: str) -> DistributedContext:
     return DistributedContext(**topology, chief_ip="127.0.0.1", transport=transport)
 
 
-def launch(scenario: str, shape: str) -> int:
+def launch(cases: list[str]) -> int:
     """Start the ranks of this node; the worst of their exit codes."""
+    (shape,) = {case.partition("/")[2] for case in cases}
     counts = [int(n) for n in shape.split(",")]
     node = mpi_rank()
     first = sum(counts[:node])
-    argv = [sys.executable, "-m", "tests.distributed.mpi_rank", scenario, shape]
+    argv = [sys.executable, "-m", "tests.distributed.mpi_rank", *cases]
     ranks = [
         subprocess.Popen(argv, env=os.environ | {RANK: str(rank)})
         for rank in range(first, first + counts[node])
@@ -45,18 +47,26 @@ def launch(scenario: str, shape: str) -> int:
     return max(rank.wait() for rank in ranks)
 
 
-def main() -> int:
-    """Run a scenario in this rank, or start this node's ranks."""
-    scenario, shape, *per_node = sys.argv[1:]
-    if per_node:
-        return launch(scenario, shape)
+def run(case: str) -> None:
+    """Take part in a scenario."""
+    scenario, _, shape = case.partition("/")
     dist = context(shape)
     try:
         getattr(scenarios, scenario)(dist)
     finally:
         dist.close()
     uses = "mpi4py" in sys.modules
-    print(f"done rank={dist.rank} of {dist.size} node={dist.cross_rank} mpi={uses}", flush=True)
+    who = f"rank={dist.rank} of {dist.size} node={dist.cross_rank} mpi={uses}"
+    print(f"done {who} in {case}.", flush=True)
+
+
+def main() -> int:
+    """Run scenarios in this rank, or start this node's ranks."""
+    cases = sys.argv[1:]
+    if cases[0] == "per-node":
+        return launch(cases[1:])
+    for case in cases:
+        run(case)
     return 0
 
 

@@ -27,6 +27,7 @@ from tests.distributed.openmpi import run_mpi
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RANK = [sys.executable, "-m", "tests.distributed.mpi_rank"]
+Result = subprocess.CompletedProcess[str]
 MPIRUN = shutil.which("mpirun")
 ENV = openmpi.ENV | {"PYTHONPATH": str(REPOSITORY)}
 
@@ -62,7 +63,7 @@ def mpirun(
     *args: str,
     rank: Sequence[str] = RANK,
     **env: str,
-) -> subprocess.CompletedProcess[str]:
+) -> Result:
     """Run MPI processes on this machine, whatever Slurm's job this is part of."""
     assert MPIRUN is not None
     start = partial(
@@ -83,75 +84,98 @@ def since(death: Path) -> float:
     return time.monotonic() - float(death.read_text())
 
 
-def done(output: str) -> list[str]:
-    return sorted(re.findall(r"done (rank=\d+ of \d+ node=\d+(?: mpi=(?:True|False))?)", output))
+def done(output: str, case: str | None = None) -> list[str]:
+    """The ranks that have done all, or this scenario."""
+    line = r"done (rank=\d+ of \d+ node=\d+(?: mpi=(?:True|False))?)"
+    return sorted(re.findall(line if case is None else rf"{line} in {case}\.", output))
+
+
+# With so many ranks; the last scenarios of two are those in which a rank leaves before the others.
+TOGETHER = {
+    2: [
+        "collectives/2", "unequal/2", "large/1,1",
+        "different_calls/2", "different_calls_large/2", "unpicklable/2",
+        "one_leaves/2", "goodbyes/2",
+    ],
+    3: ["collectives/1,2", "different_scopes/3"],
+    4: ["early_leaver/4"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def together() -> dict[int, Result]:
+    """All scenarios with as many ranks, one after the other in the same processes."""
+    return {size: mpirun(size, *cases) for size, cases in TOGETHER.items()}
 
 
 @needs_mpirun
 @pytest.mark.parametrize(
-    ("scenario", "shape"),
-    [
-        ("collectives", "2"),
-        ("collectives", "1,2"),
-        ("unequal", "2"),
-        ("large", "1,1"),
-        ("different_calls", "2"),
-        ("different_calls_large", "2"),
-        ("different_scopes", "3"),
-        ("unpicklable", "2"),
-        ("one_leaves", "2"),
-        ("goodbyes", "2"),
-        ("early_leaver", "4"),
-    ],
+    ("size", "case"), [(size, case) for size, cases in TOGETHER.items() for case in cases]
 )
-def test_every_rank_an_mpi_process(scenario: str, shape: str) -> None:
+def test_every_rank_an_mpi_process(size: int, case: str, together: dict[int, Result]) -> None:
     """The collective suite under mpirun."""
-    size = sum(int(n) for n in shape.split(","))
-    result = mpirun(size, scenario, shape)
-    assert result.returncode == 0, result.stdout
-    assert len(done(result.stdout)) == size
+    said = together[size].stdout
+    assert len(done(said, case)) == size, said
+
+
+@needs_mpirun
+@pytest.mark.parametrize("size", TOGETHER)
+def test_every_rank_leaves_mpi(size: int, together: dict[int, Result]) -> None:
+    """In order, also after calls that a failure has cut short."""
+    assert together[size].returncode == 0, together[size].stdout
 
 
 @needs_mpirun
 @pytest.mark.slow
 def test_a_gigabyte() -> None:
     """The largest object that is promised, both ways."""
-    result = mpirun(2, "huge", "2")
+    result = mpirun(2, "huge/2")
     assert result.returncode == 0, result.stdout
 
 
 @needs_mpirun
 @pytest.mark.skipif(OLD_LIBRARY is None, reason="MPI: the system has no Open MPI 4")
-@pytest.mark.parametrize(
-    ("scenario", "shape"), [("collectives", "2"), ("collectives", "3,2"), ("different_calls", "2")]
-)
-def test_a_library_older_than_mpi_4(scenario: str, shape: str) -> None:
+@pytest.mark.parametrize("cases", [["collectives/2", "different_calls/2"], ["collectives/3,2"]])
+def test_a_library_older_than_mpi_4(cases: list[str]) -> None:
     """The same over Open MPI 4, which has no persistent collective calls."""
     assert OLD_LIBRARY is not None
-    size = sum(int(n) for n in shape.split(","))
-    result = mpirun(size, scenario, shape, MPI4PY_LIBMPI=OLD_LIBRARY)
+    size = sum(int(n) for n in cases[0].partition("/")[2].split(","))
+    result = mpirun(size, *cases, MPI4PY_LIBMPI=OLD_LIBRARY)
+    assert [len(done(result.stdout, case)) for case in cases] == [size] * len(cases), result.stdout
     assert result.returncode == 0, result.stdout
-    assert len(done(result.stdout)) == size
+
+
+PER_NODE = ["collectives/2,1", "different_calls/2,1", "unpicklable/2,1"]
+
+
+@pytest.fixture(scope="module")
+def per_node() -> Result:
+    """Scenarios in the ranks of one launcher per node, one after the other."""
+    return mpirun(2, "per-node", *PER_NODE)
 
 
 @needs_mpirun
-@pytest.mark.parametrize("scenario", ["collectives", "different_calls", "unpicklable"])
-def test_one_mpi_process_per_node(scenario: str) -> None:
+@pytest.mark.parametrize("case", PER_NODE)
+def test_one_mpi_process_per_node(case: str, per_node: Result) -> None:
     """Under a launcher per node, the local chiefs talk MPI, and only they load it."""
-    result = mpirun(2, scenario, "2,1", "per-node")
-    assert result.returncode == 0, result.stdout
-    assert done(result.stdout) == [
+    assert done(per_node.stdout, case) == [
         "rank=0 of 3 node=0 mpi=True",
         "rank=1 of 3 node=0 mpi=False",
         "rank=2 of 3 node=1 mpi=True",
-    ]
+    ], per_node.stdout
+
+
+@needs_mpirun
+def test_launchers_end_well(per_node: Result) -> None:
+    """Those of nodes, once all of their ranks have left."""
+    assert per_node.returncode == 0, per_node.stdout
 
 
 @needs_mpirun
 def test_two_runs_side_by_side() -> None:
     """Both started by hand by one user on one machine: nobody meets ranks of the other."""
     with ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda _: mpirun(2, "side_by_side", "2,1", "per-node"), range(2)))
+        results = list(pool.map(lambda _: mpirun(2, "per-node", "side_by_side/2,1"), range(2)))
     for result in results:
         assert result.returncode == 0, result.stdout
         assert len(done(result.stdout)) == 3
@@ -162,7 +186,7 @@ def test_two_runs_side_by_side() -> None:
 def test_a_rank_that_dies_ends_the_job(scenario: str, tmp_path: Path) -> None:
     """Killed, or by an exception that nobody catches: the job is over in seconds, not hanging."""
     death = tmp_path / "death"
-    result = mpirun(2, scenario, "2", **{scenarios.DEATH: str(death)})
+    result = mpirun(2, f"{scenario}/2", **{scenarios.DEATH: str(death)})
     assert result.returncode != 0
     assert since(death) < 100
 
@@ -179,7 +203,7 @@ def test_a_rank_dies_under_a_launcher_that_goes_on(options: str, tmp_path: Path)
     output, death = tmp_path / "output", tmp_path / "death"
     env = os.environ | ENV | {scenarios.DEATH: str(death)}
     with output.open("w") as out:
-        launcher = subprocess.Popen([*argv, "killed", "3"], cwd=REPOSITORY, env=env, stdout=out)
+        launcher = subprocess.Popen([*argv, "killed/3"], cwd=REPOSITORY, env=env, stdout=out)
     try:
         wait_for(lambda: len(done(output.read_text())) == 2, 180, "the others raise")
         wait_for(lambda: not running(launcher.pid), 100, "all ranks leave")
@@ -224,7 +248,7 @@ def lines_of(shape: Sequence[int]) -> list[str]:
 def under_srun(user: User, shape: Sequence[int], env: Mapping[str, str]) -> None:
     options = ("--mpi=pmix", "-N4", f"-n{sum(shape)}", "-marbitrary", "--kill-on-bad-exit=1")
     env = placed(user, shape) | dict(env)
-    output = srun(user, *options, *RANK, "collectives", "real", env=env)
+    output = srun(user, *options, *RANK, "collectives/real", env=env)
     assert done(output) == [f"{line} mpi=True" for line in lines_of(shape)]
 
 
@@ -235,24 +259,24 @@ def test_four_nodes_of_mixed_sizes_under_srun(alice: User) -> None:
 
 @pytest.mark.skipif(OLD_LIBRARY is None, reason="MPI: the system has no Open MPI 4")
 def test_four_nodes_of_mixed_sizes_with_the_systems_library(alice: User) -> None:
-    """`srun --mpi=pmix` with 4, 3, 2 and 1 ranks over Open MPI 4."""
+    """`srun --mpi=pmix` with 2, 1, 1 and 2 ranks over Open MPI 4."""
     assert OLD_LIBRARY is not None
-    under_srun(alice, (4, 3, 2, 1), {"MPI4PY_LIBMPI": OLD_LIBRARY} | openmpi.ONE_MACHINE)
+    under_srun(alice, (2, 1, 1, 2), {"MPI4PY_LIBMPI": OLD_LIBRARY} | openmpi.ONE_MACHINE)
 
 
 def test_four_nodes_of_mixed_sizes_by_tcp(alice: User) -> None:
-    """`from_slurm` with 4, 3, 2 and 1 ranks, without MPI."""
-    shape = (4, 3, 2, 1)
-    options = ("--mpi=none", "-N4", "-n10", "-marbitrary")
+    """`from_slurm` with 2, 1, 1 and 2 ranks, which Slurm writes as 2,1(x2),2; without MPI."""
+    shape = (2, 1, 1, 2)
+    options = ("--mpi=none", "-N4", "-n6", "-marbitrary")
     output = srun(alice, *options, sys.executable, "-c", FROM_SLURM, env=placed(alice, shape))
     assert done(output) == lines_of(shape)
 
 
 def test_four_launchers_of_mixed_sizes_under_srun(alice: User) -> None:
-    """One MPI process a node, and 1, 4, 2 and 3 ranks below them."""
+    """One MPI process a node, and 1, 3, 2 and 1 ranks below them."""
     options = ("--mpi=pmix", "-N4", "--ntasks-per-node=1")
-    output = srun(alice, *options, *RANK, "collectives", "1,4,2,3", "per-node")
-    assert len(done(output)) == 10
+    output = srun(alice, *options, *RANK, "per-node", "collectives/1,3,2,1")
+    assert len(done(output)) == 7
     assert output.count("mpi=True") == 4
 
 
@@ -261,21 +285,21 @@ def test_a_killed_task_ends_the_step(alice: User, options: tuple[str, ...]) -> N
     """PMIx ends the whole step within seconds, also where srun was told to let the others live."""
     assert alice.cwd is not None
     death = alice.cwd / "death"
-    argv = (*options, "-N2", "--ntasks-per-node=2", *RANK, "killed", "real")
+    argv = (*options, "-N2", "--ntasks-per-node=2", *RANK, "killed/real")
     srun(alice, *argv, check=False, env={scenarios.DEATH: str(death)})
     assert since(death) < 100
 
 
 def test_two_nodes_under_srun(alice: User) -> None:
     """`srun --mpi=pmix` with 2 nodes x 2 ranks: every rank knows its place."""
-    output = srun(alice, "--mpi=pmix", "-N2", "--ntasks-per-node=2", *RANK, "collectives", "real")
+    output = srun(alice, "--mpi=pmix", "-N2", "--ntasks-per-node=2", *RANK, "collectives/real")
     assert done(output) == [f"rank={i} of 4 node={i // 2} mpi=True" for i in range(4)]
 
 
 def test_one_task_per_node_under_srun(alice: User) -> None:
     """`srun --mpi=pmix` with one launcher per node: MPI between nodes, local IPC inside."""
     output = srun(
-        alice, "--mpi=pmix", "-N2", "--ntasks-per-node=1", *RANK, "collectives", "2,2", "per-node"
+        alice, "--mpi=pmix", "-N2", "--ntasks-per-node=1", *RANK, "per-node", "collectives/2,2"
     )
     assert done(output) == [f"rank={i} of 4 node={i // 2} mpi={i % 2 == 0}" for i in range(4)]
 
