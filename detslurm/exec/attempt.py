@@ -103,7 +103,7 @@ class Attempt:
         on_usage: Callable[[Mapping[str, Any]], None] = lambda sample: None,
         refresh_seconds: Callable[[], float] = lambda: REFRESH_SECONDS,
         guard: IdleGuard | None = None,
-        on_idle: Callable[[str, str | None], None] = lambda action, reason: None,
+        on_idle: Callable[[str, str | None], bool] = lambda action, reason: True,
     ) -> None:
         self._on_usage, self._guard, self._on_idle = on_usage, guard, on_idle
         self._nodes, self._inbox, self._log = nodes, inbox, log
@@ -213,6 +213,8 @@ class Attempt:
         code = int(report["exit_code"])
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
+        if self._guard is not None:
+            self._guard.on_end(node)
         self._result.why = self._result.why or report.get("why")
         self._result.unprepared |= bool(report.get("unprepared")) and not self._first_failure
         if self._first_failure and report["by_itself"] == _KILLED:
@@ -260,10 +262,12 @@ class Attempt:
         if guard.action == idle_guard.WARN:
             self._on_idle(guard.action, reason)
             return self._log.add_message(f"warning: the run holds its slots idle: {reason}")
+        if guard.action == idle_guard.PAUSE and not self._on_idle(guard.action, reason):
+            self._idle = False  # the next sample tries it again
+            return None
         self._guard = None  # it has done its part
         self._log.add_message(f"{reason}: {guard.action} (slurm.idle_guard)")
         if guard.action == idle_guard.PAUSE:
-            self._on_idle(guard.action, reason)
             self._on_intent(self._stop_cause())
             self._kill_by(_IDLE_GRACE)
         else:

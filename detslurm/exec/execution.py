@@ -307,8 +307,9 @@ class Execution:
             has_news=RecordsNews(str(self._trial.records_path(number))),
         )
 
-    def _on_idle(self, action: str, reason: str | None) -> None:
-        """Let readers see that the run is idle, or is not any more; or pause the experiment."""
+    def _on_idle(self, action: str, reason: str | None) -> bool:
+        """Let readers see that the run is idle, or is not any more; or pause the experiment.
+        Whether that is recorded."""
         fact: Record = Idle(trial=self._trial.id, run=self._run, reason=reason)
         if action == PAUSE:
             fact = Intent(intent="pause", reason=f"trial {self._trial.id}: {reason}")
@@ -316,6 +317,8 @@ class Execution:
             self._intents.experiment.append(fact, self._intents.facts.count)
         except StoreError as error:
             log_store_error(error)
+            return False
+        return True
 
     def _step_server(self) -> contextlib.AbstractContextManager[None]:
         """Starts the steps that launchers ask for, where a run has several nodes."""

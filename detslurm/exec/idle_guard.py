@@ -42,12 +42,13 @@ def idle_seconds(
     """For how long all nodes have been idle and nothing was reported; 0 where one is not known."""
     if len(activity) < nodes:
         return 0.0
-    since = reported
+    since, until = reported, now
     for node in activity.values():
         if node.idle_since is None or now - node.newest > _STALE:
             return 0.0
         since = max(since, node.idle_since)
-    return max(now - since, 0.0)
+        until = min(until, node.newest)  # of what came after it nothing is known
+    return max(until - since, 0.0)
 
 
 class RecordsNews:
@@ -97,6 +98,7 @@ class IdleGuard:
         self._limit, self._nodes, self._slots, self._has_news = limit, nodes, slots, has_news
         self._activity: dict[int, NodeActivity] = {}
         self._stopped: dict[int, int] = {}
+        self._ended: set[int] = set()
         self._reported = 0.0
 
     @classmethod
@@ -115,11 +117,19 @@ class IdleGuard:
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""
+        if sample.get("last"):
+            return  # it sums up, and measures less
         is_gap = float(sample.get("seconds") or 0.0) > _GAP  # nothing is known of that time
         idle = not is_gap and is_idle(sample, self._slots / len(self._nodes)) is True
         known = self._activity.get(node, NodeActivity(now, None))
         self._activity[node] = known.after(now, float(sample.get("seconds") or 0.0), idle=idle)
         self._stopped[node] = int(sample.get("stopped") or 0)
+
+    def on_end(self, node: int) -> None:
+        """The code of one node has ended: that of others may hang all the same."""
+        self._ended.add(node)
+        self._activity.pop(node, None)
+        self._stopped.pop(node, None)
 
     def on_output(self, now: float) -> None:
         """The run has printed something."""
@@ -144,7 +154,8 @@ class IdleGuard:
         self._limit *= 2
 
     def _idle_seconds(self, now: float) -> float:
-        return idle_seconds(self._activity, len(self._nodes), self._reported, now)
+        nodes = len(self._nodes) - len(self._ended)
+        return idle_seconds(self._activity, nodes, self._reported, now) if nodes else 0.0
 
     def text(self) -> str:
         """What is wrong, in a sentence."""

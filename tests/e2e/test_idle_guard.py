@@ -72,7 +72,7 @@ def test_runs_that_do_nothing(desk: Desk) -> None:
     assert str(silent) not in listed.stderr
 
     assert desk.wait_for_state(hung, "COMPLETED", "ERROR") == "COMPLETED"
-    assert desk.outcomes(hung) == ["restart", "completed"]
+    assert desk.outcomes(hung) == ["restart", "completed"], desk.log(hung)
     first, second = desk.trial(hung).runs
     assert reason in (first.reason or "") and "are stopped (SIGSTOP)" in (first.reason or "")
     assert "restart 1 of 5" in (first.reason or "") and second.resumed_steps == 10

@@ -208,10 +208,15 @@ def test_an_idle_run_is_ended_as_its_user_wants(
     (tmp_path / "sample").write_bytes(agent_protocol.report_line(sample))
     guard = IdleGuard(15.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
     done: list[tuple[str, str | None]] = []
+
+    def recorded(what: str, reason: str | None) -> bool:
+        done.append((what, reason))
+        return True
+
     result, log = attempt(
         ["sh", "-c", f"cat {tmp_path}/sample; read word; echo told to $word; exit 137"],
         guard=guard,
-        on_idle=lambda what, reason: done.append((what, reason)),
+        on_idle=recorded,
         stop_cause=lambda: Cause.PAUSE if done else None,
     )
     assert f"told to {told}" in log and guard.text() in log
@@ -219,3 +224,20 @@ def test_an_idle_run_is_ended_as_its_user_wants(
     assert done == ([("pause", guard.text())] if paused else [])
     assert result.why == (None if paused else guard.text())
     assert result.cause is cause and result.exit_code == 137
+
+
+def test_a_pause_that_cannot_be_recorded_ends_nothing(tmp_path: Path, attempt: Run) -> None:
+    """The run would begin again, as after a failure: the next sample tries it once more."""
+    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
+    said = agent_protocol.report_line(sample) * 3
+    (tmp_path / "said").write_bytes(said + agent_protocol.report_line(ENDED | {"node": 0}))
+    guard = IdleGuard(15.0, "pause", nodes=["n1"], slots=1, has_news=lambda: False)
+    tries: list[str] = []
+
+    def unrecorded(what: str, _: str | None) -> bool:
+        tries.append(what)
+        return False
+
+    result, log = attempt(["cat", str(tmp_path / "said")], guard=guard, on_idle=unrecorded)
+    assert tries == ["pause"] * 3
+    assert result.exit_code == 0 and result.cause is None and "slurm.idle_guard" not in log

@@ -38,10 +38,11 @@ def test_what_a_node_does(sample: dict[str, Any], slots: int, expected: bool | N
 
 
 def test_all_nodes_must_be_known_to_be_idle() -> None:
-    """From when the last of them began, or from the last report."""
+    """From when the last of them began, or from the last report, and as far as each is known."""
     here, there = NodeActivity(1000, 100), NodeActivity(990, 300)
-    assert idle_seconds({0: here, 1: there}, 2, reported=0, now=1000) == 700
-    assert idle_seconds({0: here, 1: there}, 2, reported=900, now=1000) == 100
+    assert idle_seconds({0: here, 1: there}, 2, reported=0, now=1000) == 690
+    assert idle_seconds({0: here, 1: there}, 2, reported=900, now=1000) == 90
+    assert idle_seconds({0: here, 1: there}, 2, reported=995, now=1000) == 0
     assert idle_seconds({0: here}, 2, reported=0, now=1000) == 0
     assert idle_seconds({0: here, 1: NodeActivity(990, None)}, 2, reported=0, now=1000) == 0
     assert idle_seconds({0: here, 1: NodeActivity(900, 300)}, 2, reported=0, now=1000) == 0
@@ -83,8 +84,39 @@ def test_an_idle_run_is_found_after_the_limit() -> None:
     assert not watch.is_idle(62.0)
     watch.on_resumed()
     feed(watch, range(75, 195, 15))
-    assert not watch.is_idle(180.0)
-    assert watch.is_idle(181.0)
+    assert not watch.is_idle(181.0)
+    feed(watch, range(195, 210, 15))
+    assert watch.is_idle(195.0)
+
+
+def test_a_node_that_falls_silent_is_not_known_to_be_idle() -> None:
+    """Of a starved node one idle sample came; what it does since then its next one may tell."""
+    watch = guard()
+    watch.on_sample(0, IDLE, 15.0)
+    for now in (15.5, 30.5, 45.5, 60.5, 75.5):
+        watch.on_sample(1, IDLE, now)
+        assert not watch.is_idle(now)
+
+
+def test_the_code_of_a_node_that_has_ended_is_no_news() -> None:
+    """That of another may hang at its end. The sample that sums up a run measures no GPUs."""
+    watch = guard()
+    feed(watch, range(15, 30, 15), stopped=1)
+    watch.on_sample(0, {**IDLE, "last": True}, 20.0)
+    watch.on_end(0)
+    for now in range(30, 75, 15):
+        watch.on_sample(1, IDLE, float(now))
+        assert watch.is_idle(float(now)) == (now >= 60)
+    watch.on_end(1)
+    assert not watch.is_idle(61.0)
+
+
+def test_the_last_sample_of_a_run_is_not_judged() -> None:
+    watch = guard()
+    feed(watch, range(15, 60, 15))
+    for node in (0, 1):
+        watch.on_sample(node, {**IDLE, "last": True}, 60.0)
+    assert not watch.is_idle(60.0)
 
 
 def test_what_was_reported_meanwhile_counts() -> None:
