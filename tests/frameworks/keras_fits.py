@@ -1,7 +1,7 @@
 """Trainings with Keras in one process: python keras_fits.py FOLDER prints what came of each (JSON).
 
 Checkpoints are directories of FOLDER; which trial it is, and whether others' hyperparameters were
-the same, is decided here.
+the same, is decided here. Searches, and the short training of a test, come with a store.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 import detslurm as det
+from detslurm._env import TEST_MODE
 from detslurm.keras import DeterminedCallback, _callback
+from tests.pytorch.managed import Managed
+from tests.pytorch.searched import Searched
 
 FOLDER = Path(sys.argv[1])
 EPOCH, X = 10, np.random.default_rng(1).normal(size=(80, 4)).astype("float32")
@@ -37,6 +41,15 @@ class Rates(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.iterations.append(int(self.model.optimizer.iterations))
         self.found.append(round(float(self.model.optimizer.learning_rate), 4))
+
+
+class Validations(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts them."""
+
+    count = 0
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.count += 1
 
 
 def train(
@@ -97,7 +110,7 @@ def train(
         model.load_weights(FOLDER / name / "model.weights.h5")
         rated[steps] = [validations[steps], model.evaluate(X, Y, verbose=0)]
     found = {"rates": rates.found, "iterations": rates.iterations, "steps": [*validations]}
-    return {**found, "saved": saved, "rated": rated}
+    return {**found, "losses": [*validations.values()], "saved": saved, "rated": rated}
 
 
 def of_trial(**fields: Any) -> SimpleNamespace:
@@ -105,8 +118,73 @@ def of_trial(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(**known | fields)
 
 
+def script(callbacks: list[Any], rate: float = 0.05) -> None:
+    """What a job runs: it trains for 5 epochs."""
+    info = det.get_cluster_info()
+    assert info is not None
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse")
+    with det.core.init() as core:
+        callback = DeterminedCallback(core, info.latest_checkpoint, info.trial.trial_id)
+        model.fit(
+            X, Y, batch_size=8, epochs=5, verbose=0, validation_data=(X, Y),
+            callbacks=[*callbacks, callback],
+        )  # fmt: skip
+
+
+def search(name: str, **searcher: Any) -> dict[str, Any]:
+    """Of each trial the steps of its checkpoints and how often it was validated."""
+    counts: dict[int, Validations] = {}
+
+    def code() -> None:
+        info = det.get_cluster_info()
+        assert info is not None
+        count = counts.setdefault(info.trial.trial_id, Validations())
+        script([count], info.trial.hparams["learning_rate"])
+
+    searcher = {"name": "async_halving", "metric": "val_loss", "divisor": 2, **searcher}
+    space = {"learning_rate": {"type": "categorical", "vals": [0.0001, 0.05]}}
+    found = Searched(FOLDER / name, pytest.MonkeyPatch(), searcher, space, max_restarts=0)
+    found.run(code)
+    view = found.view()
+    trials = [found.trial(index) for index in range(searcher["max_trials"])]
+    saved = [[checkpoint.steps for checkpoint in trial.checkpoints] for trial in trials]
+    validations = [counts[trial.id].count for trial in trials]
+    steps = [trial.steps for trial in trials]
+    return {"state": view.state, "steps": steps, "saved": saved, "validations": validations}
+
+
+def tested() -> dict[str, list[int]]:
+    """The steps of the short training of a test."""
+    searcher = {"name": "single", "metric": "val_loss", "smaller_is_better": True}
+    config = {"searcher": {**searcher, "max_length": {"batches": 1}}}
+    with pytest.MonkeyPatch.context() as patch:
+        managed = Managed(FOLDER / "tested", patch, config)
+        with managed.run():
+            patch.setenv(TEST_MODE, "1")
+            script([])
+    groups = {group: managed.steps(group) for group in ("training", "validation")}
+    return {**groups, "saved": managed.checkpoints()}
+
+
+def of_older_versions() -> str:
+    """What is said of a class that detslurm does not have."""
+    try:
+        from detslurm.keras import TFKerasTrialContext as found
+    except ImportError as err:
+        return str(err)
+    return str(found)
+
+
 def main() -> None:
     """All of them."""
+    halving = {"num_rungs": 2, "max_trials": 2, "max_concurrent_trials": 1}
+    managed = {  # first, for the others decide themselves which trial it is
+        "lengths": search("lengths", max_length={"epochs": 4}, **halving),
+        "stopping": search("stops", time_metric="epochs", max_time=4, num_rungs=1, max_trials=1),
+        "tested": tested(),
+    }
     sgd = keras.optimizers.SGD
     reduced = keras.callbacks.LearningRateScheduler(
         lambda epoch, rate: rate if epoch < 1 else 0.001
@@ -114,7 +192,7 @@ def main() -> None:
     first = train(sgd(0.1), before=[reduced])
     last = first["saved"][2 * EPOCH]
     on = {"continues": 1, "_steps_completed": 2 * EPOCH}
-    scheduled = train(sgd(COSINE))["saved"][2 * EPOCH]
+    scheduled = train(sgd(COSINE))
     adam = keras.optimizers.Adam
     averaged = train(adam(0.05))["saved"][2 * EPOCH]
     called = train(sgd(lambda: 0.05))["saved"][2 * EPOCH]
@@ -129,14 +207,15 @@ def main() -> None:
         "continued": train(sgd(0.1), last, of_trial(**on), epochs=3),
         "changed": train(sgd(0.1), last, of_trial(**on, _hparams_changed=True), epochs=3),
         "copied": train(sgd(0.1), last, of_trial(_steps_completed=20), epochs=3),
-        "warm": train(sgd(COSINE), scheduled, of_trial()),
+        "scheduled": scheduled,
+        "warm": train(sgd(COSINE), scheduled["saved"][2 * EPOCH], of_trial()),
         "adam": train(adam(0.1), averaged, of_trial()),
         "called": train(sgd(lambda: 0.05), called, of_trial()),
         "restored": train(sgd(0.05), before=[worst], epochs=9, checkpoint_epochs=0),
         "averaged": train(sgd(0.05, use_ema=True), checkpoint_epochs=3),
         "several": train(sgd(0.05), per_execution=4),
     }
-    print(json.dumps(found))
+    print(json.dumps({"fits": found, **managed, "older": of_older_versions()}))
 
 
 if __name__ == "__main__":

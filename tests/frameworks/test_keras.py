@@ -26,14 +26,17 @@ def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
         env={**env, "KERAS_BACKEND": "torch"}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert_managed(seen)
+    found = seen["fits"]
     rates = {name: one["rates"] for name, one in found.items()}
     assert rates["first"] == [0.1, 0.001]
     assert rates["continued"] == [0.001], "the same hyperparameters: from the checkpoint"
     assert rates["changed"] == rates["copied"] == [0.1], "others: those of this trial"
     assert rates["warm"] == [0.05, 0.025], "it counts from 0, and so does its schedule"
     assert rates["called"] == [0.05, 0.05]
-    assert found["warm"]["iterations"] == [0, 10]
+    assert found["warm"]["iterations"] == [0, 10] and found["warm"]["steps"] == [10, 20]
+    assert found["warm"]["losses"][0] < found["scheduled"]["losses"][-1], "with other weights"
     assert found["adam"]["iterations"] == [20, 30], "its averages stay, and with them their number"
     assert rates["adam"] == [0.1, 0.1]
     assert found["several"]["steps"] == [10, 20], "what Keras counts beyond an epoch is not trained"
@@ -42,3 +45,18 @@ def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
             assert own == pytest.approx(rated, rel=1e-5), name
     assert list(found["restored"]["saved"]) == ["20"]
     assert list(found["averaged"]["saved"]) == ["20"]
+
+
+def assert_managed(seen: dict[str, Any]) -> None:
+    """Where a search has lengths, each operation ends with a validation and a checkpoint, and the
+    better trial goes on; a test trains, validates and saves once. `TFKerasTrial` is none of ours.
+    """
+    lengths, stopping = seen["lengths"], seen["stopping"]
+    assert (lengths["state"], sorted(lengths["steps"])) == ("COMPLETED", [20, 40])
+    for steps, saved, count in zip(
+        lengths["steps"], lengths["saved"], lengths["validations"], strict=True
+    ):
+        assert saved == [*range(10, steps + 1, 10)] and count == len(saved)
+    assert (stopping["state"], stopping["steps"]) == ("COMPLETED", [40])
+    assert seen["tested"] == {"training": [1], "validation": [1], "saved": [1]}
+    assert seen["older"].startswith("detslurm has no TFKerasTrialContext: call model.fit()")

@@ -178,7 +178,7 @@ def test_other_trainers(desk: Desk, cluster: Cluster, name: str) -> None:
     )
     whole = desk.submit(project, *more)
     number = desk.submit(
-        project, *more, f"hyperparameters.hold={held_at}", "resources.resource_pool=low"
+        project, *more, f"hyperparameters.hold=[{held_at}, 0]", "resources.resource_pool=low"
     )
     for done in (whole, number):
         if done == number:
