@@ -189,7 +189,8 @@ class Attempt:
             self._rendezvous_deadline = (
                 self._rendezvous_deadline or time.monotonic() + self._limits.rendezvous
             )
-            if len(self._arrived) == len(self._nodes):
+            # srun ends a step that it did not reach a node for, also where that one comes up late.
+            if len(self._arrived) == len(self._nodes) and not self._result.unlaunched:
                 self._rendezvous_deadline = None
                 self._send_peers()
         elif event == "preempted":
@@ -319,7 +320,8 @@ class Attempt:
             self._kill()
 
     def _on_missing_nodes(self) -> None:
-        missing = [node for n, node in enumerate(self._nodes) if n not in self._arrived]
+        absent = [node for n, node in enumerate(self._nodes) if n not in self._arrived]
+        missing = absent or self._result.unlaunched
         more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
         where = f"{', '.join(missing[:8])}{more}"
         self._result.why = f"no agent came up on {where} within {self._limits.rendezvous:.0f} s"

@@ -143,6 +143,17 @@ def test_a_node_that_srun_does_not_reach(tmp_path: Path, attempt: Run, why: str)
     assert (result.unlaunched, result.exit_code, result.cause) == (["n2"], 233, None)
 
 
+def test_a_node_that_comes_up_after_srun_gave_it_up(tmp_path: Path, attempt: Run) -> None:
+    """Its code would begin in a step that srun ends, while the same run begins in another one."""
+    here = {"event": "arrived", "addr": "n", "slots": 1, "port": 1}
+    first, second = (agent_protocol.report_line(here | {"node": node}) for node in (0, 1))
+    line = b"srun: error: Task launch for StepId=7.1 failed on node n2: Socket timed out\n"
+    (tmp_path / "said").write_bytes(first + line + second)
+    step = f"cat {tmp_path}/said; if read -t 1 told; then echo told; fi; exit 233"
+    result, log = attempt(["bash", "-c", step], nodes=2)
+    assert result.unlaunched == ["n2"] and "told" not in log
+
+
 @pytest.mark.parametrize(("arrived", "why"), [(2, "Socket timed out"), (1, "User not found")])
 def test_launches_that_fail_for_another_reason(
     tmp_path: Path, attempt: Run, arrived: int, why: str
