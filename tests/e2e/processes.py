@@ -54,6 +54,30 @@ def kill_runner(desk: Desk, number: int) -> None:
     wait_for(lambda: not processes_of(desk, number), PATIENCE, "no process of the job's to remain")
 
 
+def pids_of_ranks(desk: Desk, number: int, run: int) -> dict[int, int]:
+    """Rank -> process id in a run, once all four have said theirs."""
+
+    def said() -> dict[int, int]:
+        path = desk.trial_dir(number).log_path(run)
+        lines = path.read_text().splitlines() if path.exists() else []
+        words = [line.split() for line in lines if "|| pid " in line]
+        found = {int(w[-1]): int(w[w.index("pid") + 1]) for w in words}
+        return found if len(found) == 4 else {}
+
+    return wait_for(said, PATIENCE, f"four ranks of run {run}")
+
+
+def programs_above(pid: int) -> dict[str, int]:
+    """What stands between Slurm and a worker: the process ids of torchrun and the agent."""
+    found: dict[str, int] = {}
+    while "agent" not in found:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        names = {"torchrun": b"torch.distributed.run", "agent": b"detslurm.exec.agent"}
+        found |= {name: pid for name, module in names.items() if b"\0" + module + b"\0" in line}
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return found
+
+
 def _all(what: str) -> Iterator[tuple[int, bytes]]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

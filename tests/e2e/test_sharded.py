@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
-from tests.e2e.desk import Desk
+from tests.cluster.processes import alive
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.processes import pids_of_ranks, programs_above
+from tests.e2e.test_failures import let_go
 
 pytestmark = pytest.mark.cluster
 
@@ -16,77 +23,74 @@ TWO_BY_TWO = (
 
 KEEP_ALL = "checkpoint_storage.save_trial_latest=9"
 
-HEAD = """\
-    import os, pathlib, signal, tempfile
+# In its first run the last rank is killed while all save; the next run goes on from step 1. Then
+# each rank has its own file, and all a common one with equal contents, then one that contradicts.
+TRAIN = """\
+    import os, pathlib, tempfile, time
     import detslurm as det
 
     info = det.get_cluster_info()
     dist = det.core.DistributedContext.from_torch_distributed()
-    rank = dist.rank
+    rank, run = dist.rank, info.trial._trial_run_id
+    go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"], "go")
     own = pathlib.Path(tempfile.mkdtemp())
-    steps = {"steps_completed": 1}
-    """
-
-# Each rank its own file, a common one with equal contents, then one that contradicts.
-CONFLICTS = """
-    (own / "deep").mkdir()
-    (own / "deep" / str(rank)).write_text(str(rank))
-    (own / "common").write_text("equal")
     with det.core.init(distributed=dist) as core:
-        uuid = core.checkpoint.upload(own, {**steps, f"rank{rank}": rank}, shard=True)
+        assert info.latest_checkpoint or run == 1
+        done = info.trial._steps_completed
+        while done < 3:
+            done += 1
+            saving = core.checkpoint.store_path({"steps_completed": done}, shard=True)
+            with saving as (path, _):
+                (path / f"shard{rank}").write_text(str(done))
+                if (done, run) == (2, 1):
+                    print("pid", os.getpid(), "of rank", rank, flush=True)
+                    time.sleep(3600 if rank == 3 else 0)
+        while not go.exists():
+            time.sleep(0.05)
+
+        (own / "deep").mkdir()
+        (own / "deep" / str(rank)).write_text(str(rank))
+        (own / "common").write_text("equal")
+        metadata = {"steps_completed": 4, f"rank{rank}": rank}
+        uuid = core.checkpoint.upload(own, metadata, shard=True)
         with core.checkpoint.restore_path(uuid) as path:
             found = sorted(str(p.relative_to(path)) for p in path.rglob("*") if p.is_file())
         print("found", *found)
         (own / "common").write_text(f"rank {rank}")
         try:
-            core.checkpoint.upload(own, {"steps_completed": 2}, shard=True)
+            core.checkpoint.upload(own, {"steps_completed": 5}, shard=True)
         except RuntimeError as err:
             print("refused", str(err).replace(chr(10), " "))
-        with core.checkpoint.store_path({"steps_completed": 3}, shard=True) as (path, _):
+        with core.checkpoint.store_path({"steps_completed": 6}, shard=True) as (path, _):
             (path / f"shard{rank}").write_text(str(rank))
 """
 
-# In its first run the last rank dies while all write; the next run goes on from step 1.
-KILLED = """
-    with det.core.init(distributed=dist) as core:
-        done = info.trial._steps_completed
-        while done < 3:
-            done += 1
-            saving = core.checkpoint.store_path({"steps_completed": done}, shard=True)
-            with saving as (path, uuid):
-                (path / f"shard{rank}").write_text(str(done))
-                if (done, rank, info.trial._trial_run_id) == (2, 3, 1):
-                    os.kill(os.getpid(), signal.SIGKILL)
-        assert info.latest_checkpoint or info.trial._trial_run_id == 1
-"""
 
-
-def submit(desk: Desk, body: str) -> int:
-    """Run four ranks on two nodes to the end; the experiment's id."""
-    number = desk.submit(desk.project(HEAD + body), *TWO_BY_TWO, KEEP_ALL)
+def test_four_ranks_save_together(desk: Desk) -> None:
+    """kill -9 of a rank while all save: the half checkpoint is never listed nor resumed from, the
+    next run removes it, and no process of the old one remains. Equal files are stored once,
+    contradictions are refused by name, shards add up."""
+    number = desk.submit(desk.project(TRAIN), *TWO_BY_TWO, KEEP_ALL)
+    ranks = pids_of_ranks(desk, number, 1)
+    old = [*ranks.values(), *programs_above(ranks[3]).values()]
+    os.kill(ranks[3], signal.SIGKILL)
+    wait_for(lambda: desk.outcomes(number) == ["restart", None], PATIENCE, "the next run")
+    wait_for(lambda: not any(map(alive, old)), PATIENCE, "the first run to be gone")
+    let_go(desk, number)
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
-    return number
+    trial, log = desk.trial(number), desk.log(number)
+    assert "was killed by SIGKILL" in (trial.runs[0].reason or "")
+    assert len({run.job["ref"] for run in trial.runs}) == 1
+    saved = [(checkpoint.run, checkpoint.steps) for checkpoint in trial.checkpoints]
+    assert saved == [(1, 1), (2, 2), (2, 3), (2, 4), (2, 6)]
+    assert trial.runs[1].resumed_from == trial.checkpoints[0].uuid
+    storage = desk.store.path / "checkpoints"
+    assert {p.name for p in storage.iterdir()} == {c.uuid for c in trial.checkpoints}
 
-
-def test_overlapping_files_of_four_ranks(desk: Desk) -> None:
-    """Equal files are stored once, contradictions are refused by name, shards add up."""
-    number = submit(desk, CONFLICTS)
-    log = desk.log(number)
     files = "common deep/0 deep/1 deep/2 deep/3 metadata.json"
     assert log.count(f"found {files}") == 4
     assert log.count("refused refusing to upload with files conflicts") == 4
     assert "common uploaded by ranks [0, 1, 2, 3]" in log
-    first, second = desk.trial(number).checkpoints
-    assert (first.steps, second.steps) == (1, 3)
-    assert set(first.metadata) == {"steps_completed", "rank0", "rank1", "rank2", "rank3"}
-    assert {f"shard{rank}" for rank in range(4)} < set(second.resources)
-
-
-def test_a_rank_killed_while_all_save(desk: Desk) -> None:
-    """The half checkpoint is never listed nor resumed from, and the next run removes it."""
-    number = submit(desk, KILLED)
-    trial = desk.trial(number)
-    assert [(c.run, c.steps) for c in trial.checkpoints] == [(1, 1), (2, 2), (2, 3)]
-    assert trial.runs[1].resumed_from == trial.checkpoints[0].uuid
-    storage = desk.store.path / "checkpoints"
-    assert {p.name for p in storage.iterdir()} == {c.uuid for c in trial.checkpoints}
+    own, shards = trial.checkpoints[-2:]
+    assert set(own.metadata) == {"steps_completed", "rank0", "rank1", "rank2", "rank3"}
+    assert {f"shard{rank}" for rank in range(4)} < set(shards.resources)
