@@ -43,6 +43,7 @@ CONFIG = """\
     environment: {{environment_variables: {light}}}
 """
 LEGACY = "model_def:Trial"
+HARNESS = "python3 -m detslurm.pytorch.harness model_def:Trial"
 LAUNCHED = "python3 -m detslurm.launch.deepspeed --trial model_def:Trial"
 
 # A user's own batch script. One process trains all kinds, each by the Trainer and by DeepSpeed.
@@ -93,8 +94,9 @@ def go_on_on_other_slots(desk: Desk, config: Path, whole: int) -> None:
             "searcher.max_length.batches=4",
             f"resources.slots_per_trial={slots}",
             f"slurm.slots_per_node={slots}",
+            f"entrypoint={entrypoint}",
         )
-        for slots in (2, 1)
+        for slots, entrypoint in ((2, LEGACY), (1, HARNESS))
     ]
     for number in numbers:
         assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)

@@ -13,6 +13,7 @@ import torch
 from detslurm.store import fold_facts
 from tests.e2e.desk import Desk
 from tests.e2e.exact_train import Model
+from tests.e2e.test_pytorch import HARNESS
 from tests.e2e.test_pytorch import project as pytorch_project
 from tests.envelope import unwrap
 
@@ -146,7 +147,7 @@ def test_a_continued_training_ends_like_one_in_one_go(desk: Desk, config: Path) 
 @pytest.mark.slow
 def test_a_pytorch_trial_goes_on(desk: Desk) -> None:
     """Its counters, its scheduler and its random numbers go on as if nothing had been between."""
-    config = pytorch_project(desk, "torch", "model_def:Trial", waits=False)
+    config = pytorch_project(desk, "torch", f"{HARNESS}Trial", waits=False)
     config.write_text(config.read_text().replace("slots_per_trial: 2", "slots_per_trial: 1"))
     whole = desk.submit(config)
     short = desk.submit(config, "searcher.max_length.batches=17")

@@ -66,6 +66,9 @@ MODEL = """\
             return {"error": nn.functional.mse_loss(self.model(x), y)}
 """
 
+HARNESS = "python3 -m detslurm.pytorch.harness model_def:"
+"""What the launcher starts for a Trial class; where there is one slot, it does without it."""
+
 CONFIG = """\
     name: test
     entrypoint: {entrypoint}

@@ -15,6 +15,7 @@ from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import copy_example
 from tests.e2e.desk import EXAMPLES, PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
+from tests.e2e.test_pytorch import HARNESS
 from tests.e2e.test_pytorch_examples import submit
 from tests.e2e.test_search import assert_sound, hold_back, let_go
 from tests.pytorch.managed import Managed
@@ -130,7 +131,7 @@ def test_adaptive_asha_over_the_transformer(
 def warm_start(desk: Desk, source: TrialView, start: str) -> int:
     """Submit a trial of the same shape that begins with another one's weights."""
     shape = [f"hyperparameters.{name}={value}" for name, value in (source.hparams or {}).items()]
-    warm = ("entrypoint=model_def:TextTrial", "perform_initial_validation=true", *shape)
+    warm = (f"entrypoint={HARNESS}TextTrial", "perform_initial_validation=true", *shape)
     searcher = f"{{name: single, metric: {METRIC}, max_length: {{batches: 2}}"
     overrides = (*warm, f"searcher={searcher}, {start}}}")
     return submit(desk, "pytorch_text", "adaptive.yaml", *overrides)
@@ -152,7 +153,8 @@ def test_population_based_training_of_a_trial_class(desk: Desk) -> None:
     model = copy_example(desk, "pytorch_digits") / "model_def.py"
     model.write_text(model.read_text() + TELLS)
     shape = ("hyperparameters.channels=4", "hyperparameters.dropout=0")
-    number = submit(desk, "pytorch_digits", "adaptive.yaml", *shape, PBT.replace("\n", " "))
+    settings = (f"entrypoint={HARNESS}DigitsTrial", *shape, PBT.replace("\n", " "))
+    number = submit(desk, "pytorch_digits", "adaptive.yaml", *settings)
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)
     source = state.trials[2].source
