@@ -10,6 +10,7 @@ import torch
 from tests.cluster import Cluster
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
+from tests.e2e.test_torch_distributed import LIGHT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
@@ -101,7 +102,8 @@ def final_weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 def test_nodes_that_were_preempted_end_as_those_that_were_not(desk: Desk, site: Cluster) -> None:
     """Shuffled, with dropout, batch norm, a scheduler and aggregated gradients: every loss and all
-    weights are the same to the last bit, and nothing that was trained is lost."""
+    weights are those of two processes on one machine to the last bit, and nothing that was trained
+    is lost."""
     assert_preemption_changes_nothing(desk, site, "model_def:Trial")
 
 
@@ -112,9 +114,10 @@ def test_two_ranks_on_horovod(desk: Desk, site: Cluster, horovod: None) -> None:
 
 
 def assert_preemption_changes_nothing(desk: Desk, site: Cluster, entrypoint: str) -> None:
-    """A training that is preempted once, beside one that isn't."""
+    """A training that is preempted once, beside one by DDP that isn't, and needs no Slurm."""
     low = "resources.resource_pool=low"
-    whole = desk.submit(project(desk, "whole", entrypoint, waits=False))
+    here = ("--cluster", "local", "slurm.slots_per_node=2", LIGHT)
+    whole = desk.submit(project(desk, "whole", "model_def:Trial", waits=False), *here)
     held = project(desk, "preempted", entrypoint, waits=True)
     preempted = desk.submit(held, low)
     desk.wait_for_state(whole, "COMPLETED")
