@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
+from detslurm.store import TrialView
 from tests.e2e.conftest import copy_example
-from tests.e2e.desk import Desk
+from tests.e2e.desk import EXAMPLES, Desk
 from tests.e2e.test_main_job import make_room
+from tests.pytorch.managed import Managed
 
 pytestmark = pytest.mark.cluster
 
@@ -42,6 +46,22 @@ def validations(desk: Desk, number: int, metric: str) -> list[tuple[int, float]]
     """Steps and values of a metric, when the experiment has run through."""
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     return [(row.steps, row.metrics[metric]) for row in desk.metrics(number, "validation")]
+
+
+def uninterrupted(
+    trial: TrialView, example: str, length: int, metric: str, alone: Managed
+) -> list[tuple[int, float]]:
+    """The validations of the same trial, trained in this process to the end in one go."""
+    folder = EXAMPLES / example
+    with pytest.MonkeyPatch.context() as patch, alone.run(trial.hparams, trial.seed or 0):
+        patch.syspath_prepend(str(folder))
+        patch.setattr(sys, "argv", ["train.py", str(length)])
+        try:
+            runpy.run_path(str(folder / "train.py"), run_name="__main__")
+        finally:
+            for file in folder.glob("*.py"):  # other examples have modules of these names
+                sys.modules.pop(file.stem, None)
+    return [(row.steps, row.metrics[metric]) for row in alone.metrics("validation")]
 
 
 def test_digits_by_script(desk: Desk) -> None:
@@ -95,24 +115,29 @@ HELD = """\
 """
 
 
-def test_preempted_in_mid_epoch_with_workers(desk: Desk) -> None:
+def test_preempted_in_mid_epoch_with_workers(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The worker that reads the file outlives Slurm's signal; the trial goes on with the very next
     batch, and ends as if nothing had happened."""
     settings = ("reproducibility.experiment_seed=3", "resources.resource_pool=low")
     model = copy_example(desk, "pytorch_hdf5") / "model_def.py"
-    head, signature, body = (text := model.read_text()).partition("batch_idx):\n")
+    head, signature, body = model.read_text().partition("batch_idx):\n")
     model.write_text("import time\nimport detslurm as det\n" + head + signature + HELD + body)
+    records = model.with_name("mnist.h5")  # made here once, and not by each run
+    runpy.run_path(str(model.with_name("make_data.py")))["main"](str(records))
     number = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=2)
     desk.wait_for_steps(number, 100)
     make_room(desk)
-    model.write_text(text)
-    undisturbed = submit(desk, "pytorch_hdf5", "const.yaml", *settings, length=2)
     accuracies = validations(desk, number, "accuracy")
     assert [steps for steps, _ in accuracies] == [125, 250]
     assert desk.outcomes(number) == ["preempted", "completed"]
     assert desk.trial(number).runs[1].resumed_steps == 106
     assert "killed by signal" not in desk.log(number)
-    assert validations(desk, undisturbed, "accuracy") == accuracies
+    searcher = desk.experiment(number).config()["searcher"]
+    config = {"searcher": searcher, "data": {"file": str(records)}, "hyperparameters": {}}
+    alone = Managed(tmp_path, monkeypatch, config)
+    assert uninterrupted(desk.trial(number), "pytorch_hdf5", 2, "accuracy", alone) == accuracies
 
 
 def test_digits_on_horovod(desk: Desk, horovod: None) -> None:

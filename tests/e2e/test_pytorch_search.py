@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,10 +10,10 @@ from detslurm import storage
 from detslurm.store import TrialView, trial_metrics
 from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import copy_example
-from tests.e2e.desk import EXAMPLES, PATIENCE, Desk
+from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 from tests.e2e.test_pytorch import HARNESS
-from tests.e2e.test_pytorch_examples import submit
+from tests.e2e.test_pytorch_examples import submit, uninterrupted
 from tests.e2e.test_search import assert_sound, hold_back, let_go
 from tests.pytorch.managed import Managed
 
@@ -110,7 +107,8 @@ def test_adaptive_asha_over_the_transformer(
     assert desk.outcomes(number) == ["out_of_ops", "preempted", "out_of_ops", "completed"]
     assert [run.resumed_steps for run in trial.runs] == [0, 4, 7, 8]
     curve = [(row.steps, row.metrics[METRIC]) for row in desk.metrics(number, "validation")]
-    assert curve == uninterrupted(trial, tmp_path, monkeypatch)
+    alone = Managed(tmp_path, monkeypatch, {"hyperparameters": {}, "searcher": ALONE})
+    assert curve == uninterrupted(trial, "pytorch_text", 16, METRIC, alone)
 
     view = desk.view(number)
     assert view.best_trial == trial.id and trial.best_validation is not None
@@ -170,18 +168,3 @@ def test_population_based_training_of_a_trial_class(desk: Desk) -> None:
     rate = float(desk.log(number, 2).split("batch 47 rate ", 1)[1].split()[0])
     assert rate == pytest.approx(0.9 * copy.hparams["learning_rate"])
     assert copy.hparams != original.hparams
-
-
-def uninterrupted(
-    trial: TrialView, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[int, float]]:
-    """The validations of the same trial, trained to the end in one go."""
-    alone = Managed(root, monkeypatch, {"hyperparameters": {}, "searcher": ALONE})
-    example = EXAMPLES / "pytorch_text"
-    with monkeypatch.context() as patch, alone.run(trial.hparams, trial.seed or 0):
-        patch.syspath_prepend(str(example))
-        patch.setattr(sys, "argv", ["train.py", "16"])
-        for name in ("model_def", "text"):  # to be forgotten afterwards
-            patch.setitem(sys.modules, name, import_module(name))
-        runpy.run_path(str(example / "train.py"), run_name="__main__")
-    return [(row.steps, row.metrics[METRIC]) for row in alone.metrics("validation")]
