@@ -79,30 +79,32 @@ def project(desk: Desk, script: str, entrypoint: str, more: str = "") -> Path:
     return desk.write("project/const.yaml", text)
 
 
-@pytest.mark.parametrize("cluster", ["slurm", "local"])
-@pytest.mark.parametrize("entrypoint", [PLAIN, LAUNCHED])
-def test_it_trains_and_reports(desk: Desk, entrypoint: str, cluster: str) -> None:
-    """Metrics, checkpoints and the search's operations work under Determined's names."""
-    number = desk.submit(project(desk, TRAIN, entrypoint), CPU, "--cluster", cluster)
+def assert_trained(desk: Desk, number: int, saved: list[int]) -> None:
+    """Metrics, checkpoints and the search's operations have worked under Determined's names."""
     desk.wait_for_state(number, "COMPLETED")
     assert "determined is detslurm" in desk.log(number)
     assert [row.steps for row in desk.metrics(number, "training")] == list(range(1, 41))
-    assert [c.steps for c in desk.trial(number).checkpoints] == [10, 20, 30, 40]
+    assert [c.steps for c in desk.trial(number).checkpoints] == saved
     assert [row.metrics for row in desk.metrics(number, "validation")] == [{"loss": 1 / 40}]
 
 
 @pytest.mark.parametrize("entrypoint", [PLAIN, LAUNCHED])
+def test_without_slurm(desk: Desk, entrypoint: str) -> None:
+    """It trains and reports where there is none."""
+    number = desk.submit(project(desk, TRAIN, entrypoint), CPU, "--cluster", "local")
+    assert_trained(desk, number, [10, 20, 30, 40])
+
+
+@pytest.mark.parametrize("entrypoint", [PLAIN, LAUNCHED])
 def test_preempted_it_goes_on(desk: Desk, entrypoint: str) -> None:
-    """A real preemption makes it save and leave, and it goes on where it was."""
+    """On Slurm, where a real preemption makes it save and leave, it goes on where it was."""
     config = project(desk, TRAIN, entrypoint)
     number = desk.submit(config, CPU, "hyperparameters.hold=5", "resources.resource_pool=low")
     desk.wait_for_steps(number, 5)
     make_room(desk)
-    desk.wait_for_state(number, "COMPLETED")
-    trial = desk.trial(number)
+    assert_trained(desk, number, [5, 10, 20, 30, 40])
     assert desk.outcomes(number) == ["preempted", "completed"]
-    assert trial.runs[1].resumed_steps == 5
-    assert [row.steps for row in desk.metrics(number, "training")] == list(range(1, 41))
+    assert desk.trial(number).runs[1].resumed_steps == 5
 
 
 RANKS = """\
