@@ -37,17 +37,17 @@ SCRIPT = """\
 
 
 def pids(desk: Desk, number: int, run: int) -> list[int]:
-    """The process ids of the four ranks of a run, once all know each other."""
+    """The process ids of the two ranks of a run, once both know each other."""
 
     def said() -> list[str]:
         path = desk.trial_dir(number).log_path(run)
         lines = path.read_text().splitlines() if path.exists() else []
         found = [line for line in lines if "|| pid " in line]
-        return found if len(found) == 4 else []
+        return found if len(found) == 2 else []
 
-    lines = wait_for(said, PATIENCE, f"four ranks of run {run}")
-    assert all("of 4 nodes [0, 0, 1, 1] 2" in line for line in lines)
-    for rank in range(4):
+    lines = wait_for(said, PATIENCE, f"two ranks of run {run}")
+    assert all("of 2 nodes [0, 1] 2" in line for line in lines)
+    for rank in range(2):
         assert any(f"[rank={rank}] || " in line for line in lines)
     return [int(line.split("|| pid ")[1].split()[0]) for line in lines]
 
@@ -57,7 +57,8 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
     """Each rank knows its own node. kill -9 of a rank, of the srun that started the ranks, or of a
     node's agent: the next run begins and nothing of the old one remains. After
     kill -9 of the runner no process of the job remains on any node."""
-    number = desk.submit(desk.project(SCRIPT), *SHAPE)
+    shape = ("resources.slots_per_trial=2", "slurm.slots_per_node=1", *LAUNCH)
+    number = desk.submit(desk.project(SCRIPT), *shape)
     path = desk.experiment(number).path
     runner = find_process(f"detslurm.exec.runner {path} ")
     agent = rf"\S*python\S* -PS \S+ detslurm.exec.agent {path} "
@@ -76,17 +77,25 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
 COUNT = """\
     import os
     from mpi4py import MPI
+    import detslurm as det
 
-    world = MPI.COMM_WORLD
-    counts = world.allgather(os.environ["SLURM_NODEID"])
-    print("nodes", *counts, flush=True)
+    world, info = MPI.COMM_WORLD, det.get_cluster_info()
+    assert info.container_rank == int(os.environ["SLURM_NODEID"])
+    nodes = world.allgather(info.container_rank)
+    flags = world.allgather(os.environ["DETSLURM_PREEMPT_FLAG"])
+    print("nodes", *nodes, "flags", len(set(flags)), flush=True)
 """
 
 
 def test_as_many_ranks_as_the_arguments_say(desk: Desk) -> None:
-    """Fewer than slots, or more: the run ends with the last of them, and so do all nodes."""
+    """Fewer than slots, or more: the run ends with the last of them, and so do all nodes. Each rank
+    knows its own node, and has its node's preemption flag."""
     project = desk.project(COUNT)
-    wanted = {"-n 2": "0 1", "-n 6 --ntasks-per-node=3 --overcommit": "0 0 0 1 1 1", "-n 1": None}
+    wanted = {
+        "-n 2": "0 1 flags 2",
+        "-n 6 --ntasks-per-node=3 --overcommit": "0 0 0 1 1 1 flags 2",
+        "-n 1": None,
+    }
     started = {
         desk.submit(
             project,
