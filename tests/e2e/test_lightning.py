@@ -14,7 +14,6 @@ __all__ = ["lightning"]
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
-HELD_AT = 6
 # 64 records: 8 steps an epoch. The loader goes on where it was.
 SCRIPT = """\
     import os
@@ -54,7 +53,7 @@ SCRIPT = """\
             self.log("test_loss", self.loss(batch), sync_dist=True)
 
         def configure_optimizers(self):
-            optimizer = torch.optim.Adam(self.parameters(), lr=hparams["learning_rate"])
+            optimizer = torch.optim.Adam(self.parameters(), lr=0.05)
             if not hparams["plateaus"]:
                 return optimizer
             scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=9)
@@ -69,11 +68,10 @@ SCRIPT = """\
             self.hold_at(hparams["hold_validation"])
 
         def hold_at(self, step):
-            info = det.get_cluster_info()
-            if trainer.global_step == step and info.latest_checkpoint is None:
-                print("holds", flush=True)
+            if trainer.global_step == step:
+                print(f"holds in run {run}", flush=True)
                 while not core.preempt.should_preempt():
-                    time.sleep(0.01)
+                    time.sleep(0.05)
 
     class Loader:
         def __init__(self, count, seed):
@@ -98,7 +96,10 @@ SCRIPT = """\
         def load_state_dict(self, state):
             self.next = state["next"]
 
-    hparams = det.get_cluster_info().trial.hparams
+    trial = det.get_cluster_info().trial
+    hparams, run = trial.hparams, trial._trial_run_id
+    for name in ("hold", "hold_validation"):  # of each run, and of all after the last
+        hparams[name] = hparams[name][:run][-1]
     torch.manual_seed(1)
     ranks = None
     if "RANK" in os.environ:
@@ -126,10 +127,9 @@ SCRIPT = """\
     """
 CONFIG = """\
     hyperparameters:
-      learning_rate: {value}
       max_steps: -1
-      hold: 0
-      hold_validation: 99
+      hold: [0]
+      hold_validation: [99]
       averages: false
       plateaus: false
       writes_behind: false
@@ -140,43 +140,38 @@ CONFIG = """\
     """
 
 
-def project(desk: Desk, path: Path, value: str) -> Path:
-    return desk.project(SCRIPT, CONFIG.replace("{value}", value).replace("{path}", str(path)))
-
-
 def validations(desk: Desk, number: int) -> list[tuple[int, dict[str, object]]]:
     return [(row.steps, row.metrics) for row in desk.metrics(number, "validation")]
 
 
 def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
-    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch, or in
-    the middle of a validation, end with the numbers of an undisturbed training. So they do with a
-    callback that averages the weights, and with checkpoints that are written behind training."""
-    config = project(desk, lightning, "0.05")
+    """Metrics, checkpoints and progress are the trial's; two ranks preempted within an epoch, and
+    then in the middle of a validation, end with the numbers of an undisturbed training. So they do
+    with a callback that averages the weights, and with checkpoints that are written behind
+    training."""
+    config = desk.project(SCRIPT, CONFIG.replace("{path}", str(lightning)))
     two = (
         "searcher.metric=val_loss", "resources.slots_per_trial=2",
         "hyperparameters.averages=true", "hyperparameters.writes_behind=true",
         "entrypoint=python3 -m determined.launch.torch_distributed train.py",
     )  # fmt: skip
     whole = desk.submit(config, *two, "hyperparameters.logger=false")
-    low = "resources.resource_pool=low"
-    number = desk.submit(config, *two, f"hyperparameters.hold={HELD_AT}", low)
-    validating = desk.submit(  # with the plateaus the end of training saves once more
-        config, *two, "hyperparameters.hold_validation=8", "hyperparameters.plateaus=true",
-        "hyperparameters.max_steps=16", low,
+    number = desk.submit(  # with the plateaus the end of a run's training saves once more
+        config, *two, "hyperparameters.hold=[6, 0]", "hyperparameters.hold_validation=[99, 8, 99]",
+        "hyperparameters.plateaus=true", "hyperparameters.max_steps=16",
+        "resources.resource_pool=low",
     )  # fmt: skip
     assert desk.wait_for_state(whole, "COMPLETED", "ERROR") == "COMPLETED", desk.log(whole)
-    for held in (number, validating):
-        desk.wait_for_log(held, "holds")
-    make_room(desk)
-    for held, step in ((number, HELD_AT), (validating, 8)):
-        assert desk.wait_for_state(held, "COMPLETED", "ERROR") == "COMPLETED", desk.log(held)
-        assert desk.outcomes(held) == ["preempted", "completed"]
-        assert desk.trial(held).runs[1].resumed_steps == step
-        assert validations(desk, held) == validations(desk, whole)
+    for run in (1, 2):
+        desk.wait_for_log(number, f"holds in run {run}")
+        make_room(desk)
+    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    assert desk.outcomes(number) == ["preempted", "preempted", "completed"]
     trial, undisturbed = desk.trial(number), desk.trial(whole)
+    assert [run.resumed_steps for run in trial.runs[1:]] == [6, 8]
+    assert validations(desk, number) == validations(desk, whole)
     assert [c.steps for c in undisturbed.checkpoints] == [8, 16]
-    assert [c.steps for c in trial.checkpoints] == [HELD_AT, 8, 16]
+    assert [c.steps for c in trial.checkpoints] == [6, 8, 8, 16, 16]
     assert trial.checkpoints[-1].metadata["user_data"] == {"from": "scratch"}
     for one in (number, whole):
         assert [row.steps for row in desk.metrics(one, "training")] == [*range(2, 17, 2)]
@@ -184,22 +179,3 @@ def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
     assert validations(desk, whole)[0][1].keys() == {"val_loss", "epoch"}
     assert undisturbed.progress == 1.0
     assert [row.steps for row in desk.metrics(whole, "test")] == [16]
-
-
-def test_a_search_sets_its_lengths(desk: Desk, lightning: Path) -> None:
-    """Validations complete its operations; the better trial goes on, from its checkpoint. One that
-    wants more than the Trainer trains is an error."""
-    searcher = (
-        "searcher={{name: async_halving, metric: val_loss, max_length: {{epochs: {}}},"
-        " num_rungs: 2, divisor: 2, max_trials: 2, max_concurrent_trials: 1}}"
-    )
-    config = project(desk, lightning, "{type: categorical, vals: [0.0001, 0.05]}")
-    too_much = desk.submit(config, searcher.format(9))
-    number = desk.submit(config, searcher.format(2))
-    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
-    trials = [desk.trial(number, index) for index in (0, 1)]
-    assert sorted(trial.steps for trial in trials) == [8, 16]
-    for trial in trials:
-        assert trial.checkpoints[-1].steps == trial.steps
-    assert desk.wait_for_state(too_much, "COMPLETED", "ERROR") == "ERROR"
-    assert "but Lightning's Trainer ends after 2: raise its max_steps" in desk.log(too_much)

@@ -1,6 +1,7 @@
 """Trainings that are left, and go on: python lightning_leaves.py FOLDER prints what differs.
 
 Leaving is decided at a step; nothing else is. What is undisturbed is compared with both parts.
+Searches, which decide by themselves, come with a store.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
@@ -20,6 +22,7 @@ from torch.utils.data import DataLoader
 
 import detslurm as det
 from detslurm.lightning import TrialCallback
+from tests.pytorch.searched import Searched
 
 FOLDER = Path(sys.argv[1])
 Event = tuple[Any, ...]
@@ -171,9 +174,61 @@ def rates(other: int | None) -> list[float]:
     return sorted({round(rate, 6) for rate in model.rates})
 
 
+def search(epochs: int) -> tuple[Searched, list[int], list[str]]:
+    """A search of that length, the steps of its validations, and what the Trainer has raised."""
+    recorder = Recorder("nowhere", 0)
+    errors: list[str] = []
+
+    def script() -> None:
+        info = det.get_cluster_info()
+        assert info is not None
+        with det.core.init() as core:
+            callback = TrialCallback(core)
+            saving = ModelCheckpoint(FOLDER / "of the search", save_top_k=-1)
+            trainer = Trainer(
+                accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
+                max_epochs=2, min_epochs=2,
+                callbacks=[recorder, callback, EarlyStopping("val_loss", patience=9), saving],
+            )  # fmt: skip
+            model = Net(rate=info.trial.hparams["learning_rate"])
+            validation = DataLoader(Loader(16, 2).batches, batch_size=None)
+            try:
+                trainer.fit(model, Loader(64, 1), validation, ckpt_path=callback.ckpt_path)
+            except ValueError as err:
+                errors.append(str(err))
+                raise
+
+    searcher = {
+        "name": "async_halving", "metric": "val_loss", "max_length": {"epochs": epochs},
+        "num_rungs": 2, "divisor": 2, "max_trials": 2, "max_concurrent_trials": 1,
+    }  # fmt: skip
+    space = {"learning_rate": {"type": "categorical", "vals": [0.0001, 0.05]}}
+    root = FOLDER / f"search of {epochs}"
+    found = Searched(root, pytest.MonkeyPatch(), searcher, space, max_restarts=0)
+    found.run(script)
+    steps = [event[2] for event in recorder.events if event[0] == "validation"]
+    return found, steps, errors
+
+
+def searches() -> dict[str, Any]:
+    """What is wrong with two trials of which one goes on, from its checkpoint, and with one that is
+    to train more than the Trainer does."""
+    found, steps, _ = search(2)
+    trials = [found.trial(index) for index in (0, 1)]
+    saved = sorted((trial.steps, trial.checkpoints[-1].steps) for trial in trials)
+    wrong: dict[str, Any] = {}
+    if (found.view().state, saved, steps) != ("COMPLETED", [(8, 8), (16, 16)], [8, 8, 16]):
+        wrong["search"] = [found.view().state, saved, steps]
+    found, _, errors = search(9)
+    said = "but Lightning's Trainer ends after 2: raise its max_steps"
+    if found.view().state != "ERROR" or said not in "".join(errors):
+        wrong["search for more"] = [found.view().state, errors]
+    return wrong
+
+
 def main() -> None:
     """Print what went wrong, or was not the same."""
-    wrong = {}
+    wrong = searches()
     if rates(None) != [0.05] or rates(1) != [0.005]:
         wrong["learning rates"] = f"{rates(None)} {rates(1)}"
     for name, options in KINDS.items():
