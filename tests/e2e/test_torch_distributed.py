@@ -28,9 +28,14 @@ from tests.exec.test_rendezvous import free
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 
 LAUNCHED = "python3 -m detslurm.launch.torch_distributed train.py"
-TWO_BY_TWO = ("resources.slots_per_trial=4", "slurm.slots_per_node=2", f"entrypoint={LAUNCHED}")
 # On the strange site torch is met as it is; test_pytorch.py trains with it.
 LIGHT = f"environment.environment_variables={[f'{k}={v}' for k, v in LIGHT_STARTS.items()]}"
+TWO_BY_TWO = (
+    "resources.slots_per_trial=4",
+    "slurm.slots_per_node=2",
+    f"entrypoint={LAUNCHED}",
+    LIGHT,
+)
 
 # A regression whose 16 samples a step are dealt to the ranks: any number of them gives one loss.
 TRAIN = """\
@@ -112,7 +117,7 @@ def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, site: Cluster) 
     """Four ranks on two nodes, preempted on the way, give the losses of one process with the same
     global batch. All know the chief's address and the run's key, which is nowhere in the store."""
     config = desk.project(TRAIN, "hyperparameters: {held_at: 4}")
-    four = desk.submit(config, *TWO_BY_TWO, LIGHT, "resources.resource_pool=low")
+    four = desk.submit(config, *TWO_BY_TWO, "resources.resource_pool=low")
     desk.wait_for_steps(four, 4)
     high = make_room(desk)
     site.wait_state(high, "RUNNING", "COMPLETED")
