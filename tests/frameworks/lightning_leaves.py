@@ -184,10 +184,10 @@ def search(epochs: int) -> tuple[Searched, list[int], list[str]]:
         assert info is not None
         with det.core.init() as core:
             callback = TrialCallback(core)
-            saving = ModelCheckpoint(FOLDER / "of the search", save_top_k=-1)
+            saving = ModelCheckpoint(save_top_k=-1)
             trainer = Trainer(
                 accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
-                max_epochs=2, min_epochs=2,
+                max_epochs=2, min_epochs=2, default_root_dir=FOLDER / "of the search",
                 callbacks=[recorder, callback, EarlyStopping("val_loss", patience=9), saving],
             )  # fmt: skip
             model = Net(rate=info.trial.hparams["learning_rate"])
