@@ -61,7 +61,6 @@ def _daemons(spec: ClusterSpec, layout: Layout, ports: Ports) -> list[str]:
         "SwitchType=switch/none",
         "MpiDefault=none",
         "JobAcctGatherType=jobacct_gather/linux",
-        "JobAcctGatherFrequency=2",
         "MailProg=/bin/true",
         "ReturnToService=2",
         "SlurmdParameters=config_overrides",

@@ -51,7 +51,7 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
         end_reason: Callable[[], Cause] = lambda: Cause.KILL,
         stop_cause: Callable[[], Cause | None] = lambda: None,
         guard: IdleGuard | None = None,
-        on_idle: Callable[[str, str | None], None] = lambda action, reason: None,
+        on_idle: Callable[[str, str | None], bool] = lambda action, reason: True,
         **limits: float,
     ) -> tuple[AttemptResult, str]:
         log = TextLog(tmp_path / "log")

@@ -21,7 +21,6 @@ from detslurm import pytorch
 def main(count: int, name: str, *args: str) -> int:
     """Run `MODULE.main()` on each rank; the first exit status that is not zero."""
     module = importlib.import_module(name)
-    importlib.import_module("torch._dynamo.config")  # all of the compiler: else each rank loads it
     for exported in pytorch.__all__:
         getattr(pytorch, exported)
     with socket.create_server(("127.0.0.1", 0), backlog=128) as meeting:
