@@ -12,11 +12,15 @@ from typing import Any
 
 import pytest
 
+Curves = dict[int, dict[str, list[tuple[int, float]]]]
 
-def curves(to: str, folder: Path) -> dict[int, dict[str, list[tuple[int, float]]]]:
-    """trial -> tag -> (step, value), as the tool itself reads it."""
-    found: dict[int, dict[str, list[tuple[int, float]]]] = READERS[to](folder)
-    return found
+
+def curves(to: str, *folders: Path) -> list[Curves]:
+    """trial -> tag -> (step, value) in each folder, as the tool itself reads it."""
+    if to in SLOW_READERS:
+        found: list[Curves] = SLOW_READERS[to](*folders)
+        return found
+    return [READERS[to](folder) for folder in folders]
 
 
 def from_csv(folder: Path) -> Any:
@@ -59,22 +63,24 @@ def from_tensorboard(folder: Path) -> Any:
     return found
 
 
-def from_mlflow(folder: Path) -> Any:
+def from_mlflow(*folders: Path) -> Any:
     """With MLflow's client, in a process of its own."""
     script = """
 import json, sys
 from mlflow.tracking import MlflowClient
-client = MlflowClient(sys.argv[1])
-found = {}
-for experiment in client.search_experiments():
-    for run in client.search_runs([experiment.experiment_id]):
-        found[run.data.tags["detslurm.trial"]] = {
-            tag: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, tag)]
-            for tag in run.data.metrics
-        }
-print(json.dumps(found))
+several = []
+for address in sys.argv[1:]:
+    client, found = MlflowClient(address), {}
+    for experiment in client.search_experiments():
+        for run in client.search_runs([experiment.experiment_id]):
+            found[run.data.tags["detslurm.trial"]] = {
+                tag: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, tag)]
+                for tag in run.data.metrics
+            }
+    several.append(found)
+print(json.dumps(several))
 """
-    return _elsewhere(script, f"sqlite:///{folder}/mlflow.db")
+    return _elsewhere(script, *(f"sqlite:///{folder}/mlflow.db" for folder in folders))
 
 
 def from_trackio(folder: Path) -> Any:
@@ -90,42 +96,48 @@ for project in storage.get_projects():
             for tag, value in row.items():
                 if "/" in tag:
                     curve.setdefault(tag, []).append((row["step"], value))
-print(json.dumps(found))
+print(json.dumps([found]))
 """
-    return _elsewhere(script, TRACKIO_DIR=str(folder / "trackio"))
+    return _elsewhere(script, TRACKIO_DIR=str(folder / "trackio"))[0]
 
 
-def from_wandb(folder: Path) -> Any:
+def from_wandb(*folders: Path) -> Any:
     """With W&B's own messages, out of the run files as its core writes them."""
     script = """
 import json, sys
 from pathlib import Path
 from tests.cli.wandb_file import records
-found = {}
-for path in Path(sys.argv[1]).glob("wandb/offline-run-*/run-*.wandb"):
-    curve, trial = {}, None
-    for record in records(path):
-        kind = record.WhichOneof("record_type")
-        if kind == "run":
-            trial = record.run.run_id.rpartition("-")[2]
-        elif kind == "history":
-            row = {"/".join(i.nested_key) or i.key: json.loads(i.value_json)
-                   for i in record.history.item}
-            for tag, value in row.items():
-                if not tag.startswith("_"):
-                    curve.setdefault(tag, []).append((row["_step"], value))
-    found[trial] = curve
-print(json.dumps(found))
+several = []
+for folder in sys.argv[1:]:
+    found = {}
+    for path in Path(folder).glob("wandb/offline-run-*/run-*.wandb"):
+        curve, trial = {}, None
+        for record in records(path):
+            kind = record.WhichOneof("record_type")
+            if kind == "run":
+                trial = record.run.run_id.rpartition("-")[2]
+            elif kind == "history":
+                row = {"/".join(i.nested_key) or i.key: json.loads(i.value_json)
+                       for i in record.history.item}
+                for tag, value in row.items():
+                    if not tag.startswith("_"):
+                        curve.setdefault(tag, []).append((row["_step"], value))
+        found[trial] = curve
+    several.append(found)
+print(json.dumps(several))
 """
-    return _elsewhere(script, str(folder))
+    return _elsewhere(script, *map(str, folders))
 
 
 def _elsewhere(script: str, *args: str, **env: str) -> Any:
-    loaded = json.loads(_printed(script, *args, **env))
-    return {
-        int(trial): {tag: [tuple(point) for point in points] for tag, points in tags.items()}
-        for trial, tags in loaded.items()
-    }
+    several = json.loads(_printed(script, *args, **env))
+    return [
+        {
+            int(trial): {tag: [tuple(point) for point in points] for tag, points in tags.items()}
+            for trial, tags in found.items()
+        }
+        for found in several
+    ]
 
 
 def _printed(script: str, *args: str, **env: str) -> str:
@@ -145,23 +157,23 @@ READERS = {
     "csv": from_csv,
     "parquet": from_parquet,
     "tensorboard": from_tensorboard,
-    "wandb": from_wandb,
-    "mlflow": from_mlflow,
     "trackio": from_trackio,
 }
+SLOW_READERS = {"wandb": from_wandb, "mlflow": from_mlflow}
+"""Those whose process begins slowly: one reads all folders."""
 
 
 def in_mlflow(folder: Path) -> Any:
-    """Its experiments, each with its runs, as MLflow's client gives them."""
+    """Its experiments by name, each with its runs, as MLflow's client gives them."""
     script = """
 import json, sys
 from mlflow.tracking import MlflowClient
 client = MlflowClient(sys.argv[1])
-print(json.dumps([
+print(json.dumps(sorted(
     [one.name, one.tags["mlflow.note.content"],
      [{**run.data.to_dictionary(), "name": run.info.run_name, "status": run.info.status}
       for run in client.search_runs([one.experiment_id])]]
     for one in client.search_experiments() if one.name != "Default"
-]))
+)))
 """
     return json.loads(_printed(script, f"sqlite:///{folder}/mlflow.db"))

@@ -60,9 +60,9 @@ def begun(scene: Scene) -> Iterator[tuple[Scene, ExperimentDir, TrialDir]]:
     yield scene, experiment, running
 
 
-def exported(detslurm: Detslurm, to: str, folder: Path) -> dict[int, tuple[str, int]]:
-    """What an export did with each trial."""
-    result = detslurm("experiment", "export", 1, "--to", to, "-o", folder, "--json")
+def exported(detslurm: Detslurm, to: str, folder: Path, *ids: int) -> dict[int, tuple[str, int]]:
+    """What an export of experiments, or of experiment 1, did with each trial."""
+    result = detslurm("experiment", "export", *(ids or (1,)), "--to", to, "-o", folder, "--json")
     assert result.status == 0, result.err
     return {one["trial"]: (one["change"], one["rows"]) for one in result.data}
 
@@ -104,18 +104,20 @@ def test_the_curves_arrive_and_an_export_adds_only_what_is_new(
     assert exported(detslurm, to, folder) == {1: ("unchanged", 0), 2: ("added", 1)}
     two["training/loss"].append((3, 0.6))
     two["training/acc/top1"].append((3, 0.3))
-    assert curves(to, folder) == {1: one, 2: two}
+    shutil.copytree(folder, tmp_path / "then")
 
     running.write_end(1, {"outcome": "preempted", "time": 2000.0})
     resume = {"uuid": "c", "steps": 1}
     scene.run(experiment, 1, resume=resume, losses=[0.4], end="completed")
     assert exported(detslurm, to, folder) == {1: ("unchanged", 0), 2: ("rewritten", 2)}
-    two = {
+    again = {
         "training/loss": [(1, 0.9)],
         "training/acc/top1": [(1, 0.1)],
         "validation/loss": [(2, 0.4)],
     }
-    assert curves(to, folder) == {1: one, 2: two}
+    then, now = curves(to, tmp_path / "then", folder)
+    assert then == {1: one, 2: two}
+    assert now == {1: one, 2: again}
     assert b"hush-hush" not in b"".join(path.read_bytes() for path in _paths(folder))
 
 
@@ -220,7 +222,8 @@ def test_an_interrupted_export_goes_on_behind_the_trials_that_it_has_written(
         export([begun[0].client.experiment(1)], to, tmp_path, progress=interrupt)
     found = exported(detslurm, to, tmp_path)
     assert {trial: change for trial, (change, _) in found.items()} == {1: first, 2: "new"}
-    assert {trial: len(tags) for trial, tags in curves(to, tmp_path).items()} == {1: 1, 2: 3}
+    (there,) = curves(to, tmp_path)
+    assert {trial: len(tags) for trial, tags in there.items()} == {1: 1, 2: 3}
 
 
 def test_a_finished_trial_is_not_read_again(
@@ -336,20 +339,32 @@ def test_mlflow_refuses_a_directory_that_its_address_can_not_name(
     assert not (tmp_path / "od").exists()
 
 
-def test_mlflow_gets_metrics_and_parameters_of_any_name(
+def test_mlflow_gets_metrics_and_parameters_of_any_name_and_is_told_of_new_ones(
     scene: Scene, tmp_path: Path, detslurm: Detslurm
 ) -> None:
     """It refuses names that are not plain paths, with all that is written beside them. None takes
-    the place of another, at later exports as at the first."""
+    the place of another, at later exports as at the first. A run is found by its id; what it and
+    its experiment are called is what they are now."""
     _installed("mlflow")
     text = YAML.replace("data: {", "data: {'https://a.b/c': 1, '../x': 2, '?/x': 3, '!/x': 4, ")
     trial = scene.run(scene.experiment(text=text))
     first = {"/loss": 1, "a//b": 2, "..": 3, "a/./b/": 4, "acc@1": 5, "acc!1": 6, "l" * 300: 7}
     report(trial, 1, [training(1, **first, **{"l" * 301: 8})])
-    assert exported(detslurm, "mlflow", tmp_path) == {1: ("new", 1)}
+    renamed = scene.experiment(2, about={"labels": ("night run", "kept"), "description": "old"})
+    scene.run(renamed, 0, losses=[0.5], end="completed")
+    scene.run(renamed, 1, losses=[0.5])
+    new = {1: ("new", 1), 2: ("new", 1), 3: ("new", 1)}
+    assert exported(detslurm, "mlflow", tmp_path, 1, 2) == new
+
     report(trial, 1, [training(2, **{"acc!1": 9})])
-    assert exported(detslurm, "mlflow", tmp_path) == {1: ("added", 1)}
-    ((_, _, (run,)),) = in_mlflow(tmp_path)
+    stored = scene.client.stored(2)
+    stored.set_name("another")
+    stored.set_description("d" * 30_000)
+    stored.set_labels(["kept", "new"])
+    added = {1: ("added", 1), 2: ("added", 0), 3: ("added", 0)}
+    assert exported(detslurm, "mlflow", tmp_path, 1, 2) == added
+
+    (_, _, (run,)), (name, description, runs) = in_mlflow(tmp_path)
     long = "training/" + "l" * 241
     assert run["metrics"] == {
         "training/_/loss": 1,
@@ -371,26 +386,10 @@ def test_mlflow_gets_metrics_and_parameters_of_any_name(
         f"{prefix}_/x_2": "4",
     }
 
-
-def test_mlflow_is_told_of_new_names_and_labels(
-    scene: Scene, tmp_path: Path, detslurm: Detslurm
-) -> None:
-    """A run is found by its id; what it and its experiment are called is what they are now."""
-    _installed("mlflow")
-    experiment = scene.experiment(2, about={"labels": ("night run", "kept"), "description": "old"})
-    scene.run(experiment, 0, losses=[0.5], end="completed")
-    scene.run(experiment, 1, losses=[0.5])
-    exported(detslurm, "mlflow", tmp_path)
-    stored = scene.client.stored(1)
-    stored.set_name("another")
-    stored.set_description("d" * 30_000)
-    stored.set_labels(["kept", "new"])
-    assert exported(detslurm, "mlflow", tmp_path) == {1: ("added", 0), 2: ("added", 0)}
-    ((name, description, runs),) = in_mlflow(tmp_path)
-    assert name == "1 another" and set(description) == {"d"}
+    assert name == "2 another" and set(description) == {"d"}
     assert {(run["name"], run["status"]) for run in runs} == {
-        ("another/1", "FINISHED"),
-        ("another/2", "RUNNING"),
+        ("another/2", "FINISHED"),
+        ("another/3", "RUNNING"),
     }
     for run in runs:
         labels = {tag for tag in run["tags"] if tag.startswith("label.")}
@@ -419,7 +418,7 @@ def test_nothing_goes_over_the_network(
     trace, folder = tmp_path / "trace", tmp_path / "out"
     command = ["experiment", "export", "1", "--to", to, "-o", str(folder)]
     subprocess.run(
-        ["strace", "-f", "-qq", "-e", "trace=connect,sendto", "-o", trace,
+        ["strace", "--seccomp-bpf", "-f", "-qq", "-e", "trace=connect,sendto", "-o", trace,
          sys.executable, "-m", "detslurm", *command],
         env={**os.environ, "WANDB_API_KEY": "k" * 40, "WANDB_MODE": "online"},
         check=True, capture_output=True,
