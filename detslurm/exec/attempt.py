@@ -124,7 +124,7 @@ class Attempt:
         self._rendezvous_deadline: float | None = None
         self._kill_at: float | None = None
         self._give_up_at: float | None = None
-        self._idle = False
+        self._idle, self._judge_at = False, 0.0
         self._next_refresh = time.monotonic() + REFRESH_SECONDS
         self._step = subprocess.Popen(
             argv,
@@ -215,7 +215,7 @@ class Attempt:
         self._exit_codes[node] = code
         self._acknowledged[node] = bool(report["acknowledged"])
         if self._guard is not None:
-            self._guard.on_end(node)
+            self._guard.on_end(node, time.monotonic())
         self._result.why = self._result.why or report.get("why")
         self._result.unprepared |= bool(report.get("unprepared")) and not self._first_failure
         if self._first_failure and report["by_itself"] == _KILLED:
@@ -241,39 +241,51 @@ class Attempt:
 
     def _on_sample(self, node: int, sample: Mapping[str, Any]) -> None:
         self._on_usage(sample)
-        # Code that was asked to stop has its own time limit.
-        if self._guard is None or self._result.cause is not None or self._kill_at is not None:
+        # Code that was asked to stop has its own time limit; the last sample sums up a run, and
+        # measures less.
+        ending = self._result.cause or self._kill_at or self._give_up_at
+        if self._guard is None or ending or sample.get("last"):
             return
         now = time.monotonic()
         self._guard.on_sample(node, sample, now)
-        if self._guard.is_idle(now) != self._idle:
-            self._idle = not self._idle
-            self._on_change(self._guard)
+        if now >= self._judge_at and self._guard.is_idle(now) != self._idle:
+            if self._on_change(self._guard):
+                self._idle = not self._idle
+            else:
+                self._judge_at = now + REFRESH_SECONDS
 
-    def _on_change(self, guard: IdleGuard) -> None:
-        """The run has been idle for too long, or it is at work again after a warning.
+    def _on_change(self, guard: IdleGuard) -> bool:
+        """The run has been idle for too long, or it is at work again after a warning; False where
+        that can't be recorded.
 
         The record comes first: who reads the log then finds it.
         """
-        if not self._idle:
+        if self._idle:
+            if not self._on_idle(idle_guard.WARN, None):
+                return False
             guard.on_resumed()
-            self._on_idle(idle_guard.WARN, None)
-            return self._log.add_message("the run is at work again")
-        reason = guard.text()
+            self._log.add_message("the run is at work again")
+            return True
+        reason, cause = guard.text(), None
         if guard.action == idle_guard.WARN:
-            self._on_idle(guard.action, reason)
-            return self._log.add_message(f"warning: the run holds its slots idle: {reason}")
-        if guard.action == idle_guard.PAUSE and not self._on_idle(guard.action, reason):
-            self._idle = False  # the next sample tries it again
-            return None
+            if not self._on_idle(guard.action, reason):
+                return False
+            self._log.add_message(f"warning: the run holds its slots idle: {reason}")
+            return True
+        if guard.action == idle_guard.PAUSE:
+            recorded = self._on_idle(guard.action, reason)
+            cause = self._stop_cause()  # it may stand though its writing has failed
+            if not recorded and cause is None:
+                return False
         self._guard = None  # it has done its part
         self._log.add_message(f"{reason}: {guard.action} (slurm.idle_guard)")
         if guard.action == idle_guard.PAUSE:
-            self._on_intent(self._stop_cause())
+            self._on_intent(cause)
             self._kill_by(_IDLE_GRACE)
         else:
             self._result.why = reason
             self._kill()
+        return True
 
     def _on_policy(self, node: int, name: str, action: str | None) -> None:
         self._log.add_message(f"log policy {name!r} matched on {self._nodes[node]}")
@@ -394,6 +406,8 @@ class Attempt:
         for pipe in (self._step.stdin, self._step.stdout):
             if pipe is not None:
                 pipe.close()
+        if len(self._nodes) == 1 and self._up:  # it waits for no others: its code may have begun
+            self._result.unlaunched.clear()
         failures = [code for _, code in sorted(self._exit_codes.items()) if code]
         if self._first_failure or failures:
             self._result.exit_code = self._first_failure or failures[0]

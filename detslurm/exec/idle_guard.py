@@ -117,19 +117,20 @@ class IdleGuard:
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""
-        if sample.get("last"):
-            return  # it sums up, and measures less
         is_gap = float(sample.get("seconds") or 0.0) > _GAP  # nothing is known of that time
         idle = not is_gap and is_idle(sample, self._slots / len(self._nodes)) is True
         known = self._activity.get(node, NodeActivity(now, None))
         self._activity[node] = known.after(now, float(sample.get("seconds") or 0.0), idle=idle)
         self._stopped[node] = int(sample.get("stopped") or 0)
 
-    def on_end(self, node: int) -> None:
-        """The code of one node has ended: that of others may hang all the same."""
+    def on_end(self, node: int, now: float) -> None:
+        """The code of one node has ended: that of others may hang all the same, but not since
+        before that node was last at work."""
         self._ended.add(node)
-        self._activity.pop(node, None)
         self._stopped.pop(node, None)
+        known = self._activity.pop(node, None)
+        since = None if known is None else known.idle_since
+        self._reported = max(self._reported, now if since is None else since)
 
     def on_output(self, now: float) -> None:
         """The run has printed something."""

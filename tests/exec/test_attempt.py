@@ -149,7 +149,9 @@ def test_a_node_that_comes_up_after_srun_gave_it_up(tmp_path: Path, attempt: Run
     first, second = (agent_protocol.report_line(here | {"node": node}) for node in (0, 1))
     line = b"srun: error: Task launch for StepId=7.1 failed on node n2: Socket timed out\n"
     (tmp_path / "said").write_bytes(first + line + second)
-    step = f"cat {tmp_path}/said; if read -t 1 told; then echo told; fi; exit 233"
+    # The runner has seen all that it was told before.
+    seen = f"echo seen; until grep -q seen {tmp_path}/log; do sleep 0.05; done"
+    step = f"cat {tmp_path}/said; {seen}; if read -t 0; then echo told; fi; exit 233"
     result, log = attempt(["bash", "-c", step], nodes=2)
     assert result.unlaunched == ["n2"] and "told" not in log
 
@@ -237,12 +239,16 @@ def test_an_idle_run_is_ended_as_its_user_wants(
     assert result.cause is cause and result.exit_code == 137
 
 
-def test_a_pause_that_cannot_be_recorded_ends_nothing(tmp_path: Path, attempt: Run) -> None:
-    """The run would begin again, as after a failure: the next sample tries it once more."""
+@pytest.mark.parametrize("action", ["pause", "warn"])
+def test_what_the_guard_cannot_record_it_does_not_do(
+    tmp_path: Path, attempt: Run, action: str
+) -> None:
+    """A paused run would begin again, as after a failure. It is tried again, but not at each
+    sample."""
     sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
     said = agent_protocol.report_line(sample) * 3
     (tmp_path / "said").write_bytes(said + agent_protocol.report_line(ENDED | {"node": 0}))
-    guard = IdleGuard(15.0, "pause", nodes=["n1"], slots=1, has_news=lambda: False)
+    guard = IdleGuard(15.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
     tries: list[str] = []
 
     def unrecorded(what: str, _: str | None) -> bool:
@@ -250,5 +256,50 @@ def test_a_pause_that_cannot_be_recorded_ends_nothing(tmp_path: Path, attempt: R
         return False
 
     result, log = attempt(["cat", str(tmp_path / "said")], guard=guard, on_idle=unrecorded)
-    assert tries == ["pause"] * 3
-    assert result.exit_code == 0 and result.cause is None and "slurm.idle_guard" not in log
+    assert tries == [action]
+    assert result.exit_code == 0 and result.cause is None and "idle" not in log
+
+
+def test_a_pause_that_stands_although_its_writing_failed(tmp_path: Path, attempt: Run) -> None:
+    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
+    (tmp_path / "said").write_bytes(agent_protocol.report_line(sample))
+    guard = IdleGuard(15.0, "pause", nodes=["n1"], slots=1, has_news=lambda: False)
+    written: list[str] = []
+
+    def fails(what: str, _: str | None) -> bool:
+        written.append(what)
+        return False
+
+    result, log = attempt(
+        ["sh", "-c", f"cat {tmp_path}/said; read word; echo told to $word; exit 137"],
+        guard=guard,
+        on_idle=fails,
+        stop_cause=lambda: Cause.PAUSE if written else None,
+    )
+    assert result.cause is Cause.PAUSE and "told to preempt" in log and guard.text() in log
+
+
+@pytest.mark.parametrize("more", [{"last": True}, {}])
+def test_the_last_sample_of_a_run_is_not_judged(
+    tmp_path: Path, attempt: Run, more: dict[str, Any]
+) -> None:
+    """It measures less than the others."""
+    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0, **more}
+    ended = agent_protocol.report_line(ENDED | {"node": 0})
+    (tmp_path / "said").write_bytes(agent_protocol.report_line(sample) + ended)
+    guard = IdleGuard(15.0, "warn", nodes=["n1"], slots=1, has_news=lambda: False)
+    _, log = attempt(["cat", str(tmp_path / "said")], guard=guard)
+    assert ("holds its slots idle" in log) == (not more)
+
+
+@pytest.mark.parametrize(("up", "unlaunched"), [(True, []), (False, ["n1"])])
+def test_one_node_that_srun_gives_up(
+    tmp_path: Path, attempt: Run, up: bool, unlaunched: list[str]
+) -> None:
+    """Its agent waits for no others: where it is up, the code may have begun, and this run must not
+    begin again in another step."""
+    line = b"srun: error: Task launch for StepId=7.1 failed on node n1: Socket timed out\n"
+    said = agent_protocol.report_line({"event": "up", "node": 0}) if up else b""
+    (tmp_path / "said").write_bytes(line + said)
+    result, _ = attempt(["sh", "-c", f"cat {tmp_path}/said; exit 233"], nodes=1)
+    assert result.unlaunched == unlaunched and result.exit_code == 233

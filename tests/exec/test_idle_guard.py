@@ -99,24 +99,29 @@ def test_a_node_that_falls_silent_is_not_known_to_be_idle() -> None:
 
 
 def test_the_code_of_a_node_that_has_ended_is_no_news() -> None:
-    """That of another may hang at its end. The sample that sums up a run measures no GPUs."""
+    """That of another may hang at its end."""
     watch = guard()
     feed(watch, range(15, 30, 15), stopped=1)
-    watch.on_sample(0, {**IDLE, "last": True}, 20.0)
-    watch.on_end(0)
+    watch.on_end(0, 20.0)
     for now in range(30, 75, 15):
         watch.on_sample(1, IDLE, float(now))
         assert watch.is_idle(float(now)) == (now >= 60)
-    watch.on_end(1)
+    watch.on_end(1, 61.0)
     assert not watch.is_idle(61.0)
 
 
-def test_the_last_sample_of_a_run_is_not_judged() -> None:
+@pytest.mark.parametrize("known", [True, False])
+def test_others_have_waited_for_a_node_that_was_at_work(known: bool) -> None:
+    """Until its end, or for as long as nothing was measured there."""
     watch = guard()
-    feed(watch, range(15, 60, 15))
-    for node in (0, 1):
-        watch.on_sample(node, {**IDLE, "last": True}, 60.0)
-    assert not watch.is_idle(60.0)
+    for now in range(15, 120, 15):
+        if known:
+            watch.on_sample(0, BUSY, float(now))
+        watch.on_sample(1, IDLE, float(now))
+    watch.on_end(0, 106.0)
+    for now in range(120, 180, 15):
+        watch.on_sample(1, IDLE, float(now))
+        assert watch.is_idle(float(now)) == (now >= 166), now
 
 
 def test_what_was_reported_meanwhile_counts() -> None:
