@@ -38,6 +38,7 @@ _OF_OTHERS = (
     "can't allocate memory",
     "Segmentation fault",
     "Memory required by task is not available",
+    "terminate called without an active exception",
     "basic_ios::clear: iostream error",
     "unexpected pos {} vs {}",
 )

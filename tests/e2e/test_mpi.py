@@ -83,7 +83,8 @@ COUNT = """\
     assert info.container_rank == int(os.environ["SLURM_NODEID"])
     nodes = world.allgather(info.container_rank)
     flags = world.allgather(os.environ["DETSLURM_PREEMPT_FLAG"])
-    print("nodes", *nodes, "flags", len(set(flags)), flush=True)
+    apart = len(set(flags)) == len(set(nodes)) == len(set(zip(nodes, flags)))
+    print("nodes", *nodes, "flags", len(set(flags)) if apart else flags, flush=True)
 """
 
 

@@ -151,8 +151,7 @@ def test_population_based_training_of_a_trial_class(desk: Desk) -> None:
     model = copy_example(desk, "pytorch_digits") / "model_def.py"
     model.write_text(model.read_text() + TELLS)
     shape = ("hyperparameters.channels=4", "hyperparameters.dropout=0")
-    settings = (f"entrypoint={HARNESS}DigitsTrial", *shape, PBT.replace("\n", " "))
-    number = submit(desk, "pytorch_digits", "adaptive.yaml", *settings)
+    number = submit(desk, "pytorch_digits", "adaptive.yaml", *shape, PBT.replace("\n", " "))
     desk.wait_for_state(number, "COMPLETED")
     state = assert_sound(desk, number)
     source = state.trials[2].source

@@ -23,8 +23,9 @@ TWO_BY_TWO = (
 
 KEEP_ALL = "checkpoint_storage.save_trial_latest=9"
 
-# In its first run the last rank is killed while all save; the next run goes on from step 1. Then
-# each rank has its own file, and all a common one with equal contents, then one that contradicts.
+# In its first run the last rank is killed while all save, and those of the other node hear nothing
+# of it by themselves; the next run goes on from step 1. Then each rank has its own file, and all a
+# common one with equal contents, then one that contradicts.
 TRAIN = """\
     import os, pathlib, tempfile, time
     import detslurm as det
@@ -44,7 +45,7 @@ TRAIN = """\
                 (path / f"shard{rank}").write_text(str(done))
                 if (done, run) == (2, 1):
                     print("pid", os.getpid(), "of rank", rank, flush=True)
-                    time.sleep(3600 if rank == 3 else 0)
+                    time.sleep(0 if rank == 2 else 3600)
         while not go.exists():
             time.sleep(0.05)
 

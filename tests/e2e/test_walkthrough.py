@@ -94,6 +94,7 @@ def test_step_3_is_preempted_and_goes_on(desk: Desk) -> None:
         text = text.replace(old, new)
     script.write_text(text)
     launcher = light(3, epochs=3)[0].replace("detslurm.launch", "determined.launch")
+    assert "determined.launch" in launcher
     number = submit(desk, 3, launcher, "resources.resource_pool=low", epochs=3)
     desk.wait_for_steps(number, EPOCH_LENGTH)
     make_room(desk)

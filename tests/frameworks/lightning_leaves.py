@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import detslurm as det
+from detslurm._env import TEST_MODE
 from detslurm.lightning import TrialCallback
 from tests.pytorch.searched import Searched
 
@@ -226,9 +227,20 @@ def searches() -> dict[str, Any]:
     return wrong
 
 
+def tested(options: dict[str, Any]) -> list[Any]:
+    """Where a training of several epochs trains and validates when it is only tried."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(TEST_MODE, "1")
+        events, saved, _ = train("nowhere", 0, None, options)
+    return [[(kind, step) for kind, _, step, *_ in events], len(saved)]
+
+
 def main() -> None:
     """Print what went wrong, or was not the same."""
     wrong = searches()
+    for name in ("max_epochs", "max_steps"):
+        if (found := tested(KINDS[name])) != [[("batch", 1), ("validation", 1)], 1]:
+            wrong[f"{name}, test mode"] = found
     if rates(None) != [0.05] or rates(1) != [0.005]:
         wrong["learning rates"] = f"{rates(None)} {rates(1)}"
     for name, options in KINDS.items():

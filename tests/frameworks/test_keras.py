@@ -27,7 +27,7 @@ def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert_managed(seen)
+    assert_managed(seen, done.stderr)
     found = seen["fits"]
     rates = {name: one["rates"] for name, one in found.items()}
     assert rates["first"] == [0.1, 0.001]
@@ -47,16 +47,16 @@ def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
     assert list(found["averaged"]["saved"]) == ["20"]
 
 
-def assert_managed(seen: dict[str, Any]) -> None:
+def assert_managed(seen: dict[str, Any], said: str) -> None:
     """Where a search has lengths, each operation ends with a validation and a checkpoint, and the
     better trial goes on; a test trains, validates and saves once. `TFKerasTrial` is none of ours.
     """
     lengths, stopping = seen["lengths"], seen["stopping"]
-    assert (lengths["state"], sorted(lengths["steps"])) == ("COMPLETED", [20, 40])
+    assert (lengths["state"], sorted(lengths["steps"])) == ("COMPLETED", [20, 40]), said
     for steps, saved, count in zip(
         lengths["steps"], lengths["saved"], lengths["validations"], strict=True
     ):
         assert saved == [*range(10, steps + 1, 10)] and count == len(saved)
-    assert (stopping["state"], stopping["steps"]) == ("COMPLETED", [40])
+    assert (stopping["state"], stopping["steps"]) == ("COMPLETED", [40]), said
     assert seen["tested"] == {"training": [1], "validation": [1], "saved": [1]}
     assert seen["older"].startswith("detslurm has no TFKerasTrialContext: call model.fit()")

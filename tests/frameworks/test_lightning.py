@@ -24,4 +24,4 @@ def test_it_goes_on_as_if_it_had_not_left(lightning: Path, tmp_path: Path) -> No
         text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == {}
+    assert json.loads(done.stdout.splitlines()[-1]) == {}, done.stderr

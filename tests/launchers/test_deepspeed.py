@@ -32,17 +32,15 @@ def workers(tmp_path: Path) -> Workers:
 
 
 @needs_deepspeed
-def test_a_worker_that_fails_ends_the_other(
-    workers: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_fails_ends_the_other(workers: Workers) -> None:
     """And each gets the whole environment of the user, whatever a value holds; nothing goes through
     ssh or a file."""
-    whole_imports(monkeypatch)
     workers.one_fails("STRANGE", STRANGE, {"STRANGE": STRANGE})
 
 
 @needs_deepspeed
-def test_a_preemption_ends_nobody(workers: Workers) -> None:
+def test_a_preemption_ends_nobody(workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole_imports(monkeypatch)
     workers.all_are_preempted("USE_DEEPSPEED", "1")
 
 

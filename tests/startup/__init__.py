@@ -48,7 +48,9 @@ class _Finder:
 # The collector looks again and again through what imports leave, and finds nothing.
 gc.set_threshold(50_000)
 sys.meta_path.insert(0, _Finder)
-if sys.orig_argv[1:3] == ["-m", "deepspeed.launcher.launch"]:
+if sys.orig_argv[1:3] == ["-m", "deepspeed.launcher.launch"] and (
+    os.environ.get("DS_ACCELERATOR") == "cpu"  # else it asks torch what there is
+):
     from .launchers import lighten_deepspeed
 
     lighten_deepspeed()

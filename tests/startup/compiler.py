@@ -1,8 +1,9 @@
 """torch's compiler, loaded by those who compile.
 
 More than half of what a small training's process computes is torch's imports, and half of those are
-the compiler's: optimizers import it to say that they are not to be compiled. Nothing is replaced:
-before it is loaded there is no graph to break and none to stay out of.
+the compiler's: optimizers import it to say that they are not to be compiled. What is answered in
+its place is what it would say: before it is loaded nothing is compiled, there is no graph to break
+and none to stay out of.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Deferred(ModuleType):
         for name in ("utils", "trace_rules", "eval_frame", "OptimizedModule"):
             vars(self).pop(name, None)
         self._load(self)
-        for fn in self._allowed:
-            self.allow_in_graph(fn)
+        while self._allowed:
+            self.allow_in_graph(self._allowed.pop(0))
 
     def _allow(self, fn: Any) -> Any:
         self._allowed.append(fn)

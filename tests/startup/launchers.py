@@ -1,4 +1,5 @@
-"""Launchers of ranks without what they import and never use: they start processes, and wait."""
+"""Launchers of ranks without what they import and never use on CPUs: they start processes, and
+wait."""
 
 from __future__ import annotations
 
