@@ -99,7 +99,7 @@ class IdleGuard:
         self._activity: dict[int, NodeActivity] = {}
         self._stopped: dict[int, int] = {}
         self._ended: set[int] = set()
-        self._reported = 0.0
+        self._reported = self._looked = 0.0
 
     @classmethod
     def configured(
@@ -138,10 +138,12 @@ class IdleGuard:
 
     def is_idle(self, now: float) -> bool:
         """Whether it has been idle for too long."""
-        if self._idle_seconds(now) < self._limit:
-            return False
-        if self._reported_meanwhile():
-            self._reported = now
+        idle, often = self._idle_seconds(now), self._limit / 4
+        # What the run has recorded counts from when it is seen.
+        if idle >= self._limit or (idle >= often and now - self._looked >= often):
+            self._looked = now
+            if self._reported_meanwhile():
+                self._reported = now
         return self._idle_seconds(now) >= self._limit
 
     def _reported_meanwhile(self) -> bool:

@@ -141,6 +141,15 @@ def test_what_was_reported_meanwhile_counts() -> None:
     assert not watch.is_idle(60.0)
 
 
+def test_what_was_reported_before_it_hung_does_not_count_at_the_limit() -> None:
+    """But about when it came, so that a hang is found before twice the time."""
+    news = iter([True])
+    watch = guard(lambda: next(news, False))
+    for now in range(15, 120, 15):
+        feed(watch, range(now, now + 1))
+        assert watch.is_idle(float(now)) == (now >= 75)
+
+
 def test_the_profiler_s_figures_are_no_news(tmp_path: Path) -> None:
     """They come from a thread, also where the code hangs."""
     path = tmp_path / "run-1.jsonl"
