@@ -23,7 +23,7 @@ from detslurm.core import DistributedContext
 from tests.distributed import scenarios
 
 ON_TIME = 180
-HANG = "hang"
+HANG = "did not end in time"
 
 
 def topologies(nodes: Sequence[int]) -> list[dict[str, Any]]:

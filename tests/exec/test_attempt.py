@@ -20,6 +20,7 @@ from tests.cluster.waiting import wait_for
 
 Run = Callable[..., tuple[AttemptResult, str]]
 
+IDLE: dict[str, Any] = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
 ENDED = {
     "event": "ended",
     "exit_code": 0,
@@ -217,8 +218,7 @@ def test_an_idle_run_is_ended_as_its_user_wants(
     tmp_path: Path, attempt: Run, action: str, told: str, cause: Cause | None
 ) -> None:
     """At once where it is to begin again; by a pause of the experiment, which others see, too."""
-    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
-    (tmp_path / "sample").write_bytes(agent_protocol.report_line(sample))
+    (tmp_path / "sample").write_bytes(agent_protocol.report_line(IDLE))
     guard = IdleGuard(15.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
     done: list[tuple[str, str | None]] = []
 
@@ -245,8 +245,7 @@ def test_what_the_guard_cannot_record_it_does_not_do(
 ) -> None:
     """A paused run would begin again, as after a failure. It is tried again, but not at each
     sample."""
-    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
-    said = agent_protocol.report_line(sample) * 3
+    said = agent_protocol.report_line(IDLE) * 3
     (tmp_path / "said").write_bytes(said + agent_protocol.report_line(ENDED | {"node": 0}))
     guard = IdleGuard(15.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
     tries: list[str] = []
@@ -261,8 +260,7 @@ def test_what_the_guard_cannot_record_it_does_not_do(
 
 
 def test_a_pause_that_stands_although_its_writing_failed(tmp_path: Path, attempt: Run) -> None:
-    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0}
-    (tmp_path / "said").write_bytes(agent_protocol.report_line(sample))
+    (tmp_path / "said").write_bytes(agent_protocol.report_line(IDLE))
     guard = IdleGuard(15.0, "pause", nodes=["n1"], slots=1, has_news=lambda: False)
     written: list[str] = []
 
@@ -284,9 +282,8 @@ def test_the_last_sample_of_a_run_is_not_judged(
     tmp_path: Path, attempt: Run, more: dict[str, Any]
 ) -> None:
     """It measures less than the others."""
-    sample = {"event": "usage", "node": 0, "seconds": 16.0, "cpu": 0.0, **more}
     ended = agent_protocol.report_line(ENDED | {"node": 0})
-    (tmp_path / "said").write_bytes(agent_protocol.report_line(sample) + ended)
+    (tmp_path / "said").write_bytes(agent_protocol.report_line(IDLE | more) + ended)
     guard = IdleGuard(15.0, "warn", nodes=["n1"], slots=1, has_news=lambda: False)
     _, log = attempt(["cat", str(tmp_path / "said")], guard=guard)
     assert ("holds its slots idle" in log) == (not more)
