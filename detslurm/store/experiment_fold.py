@@ -164,7 +164,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     @property
     def searching(self) -> bool:
         """Whether a search decides, as results come in, which trials there will be."""
-        return self.created.search and self.closed is None
+        return self.created.search and self.closed is None and not self.desired.deleted
 
     @property
     def is_unmanaged_script(self) -> bool:

@@ -39,10 +39,10 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
             one.message = _NEVER_QUEUED.format(number=one.directory.id)
     wanted = {id(one): _wanted(one) for one in found}
     every = {job_ref for known in wanted.values() for job_ref in known.values()}
-    workers = {job_ref for one in found if _is_live_search(one) for job_ref in one.worker_jobs}
+    workers = {job_ref for one in found if one.facts.searching for job_ref in one.worker_jobs}
     if not every and not workers:
         return
-    asking = [one for one in found if wanted[id(one)] or _is_live_search(one)]
+    asking = [one for one in found if wanted[id(one)] or one.facts.searching]
     since = min(one.facts.created.time or 0.0 for one in asking)
     for one in found:
         one.known_runs = {row.id: row.run_count for row in one.trials.values()}
@@ -51,7 +51,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         one.queue_asked = queue.asked
         if one.never_queued:
             continue
-        if _is_live_search(one):
+        if one.facts.searching:
             _assess_search(one, one.without_foreign_jobs(queue), queues)
         else:
             _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
@@ -79,10 +79,6 @@ def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
     if text and not any(trial in known for trial in one.unfinished):
         text += f"; `detslurm e activate {one.directory.id}` submits more"
     one.message = text or one.message
-
-
-def _is_live_search(one: ExperimentSnapshot) -> bool:
-    return one.facts.searching and not one.facts.desired.deleted
 
 
 def _wanted(one: ExperimentSnapshot) -> dict[int, JobRef]:

@@ -10,7 +10,7 @@ from detslurm.sdk import LifecycleError
 from detslurm.sdk.experiments.snapshot import read
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.searches.worker_pool import resume
-from detslurm.store import RunLog
+from detslurm.store import NotFound, RunLog
 from detslurm.store.records import SearchEnded
 from tests.store.faults import refusing
 
@@ -320,3 +320,22 @@ class TestWishing:
         assert scene.client.experiment(experiment.id).state == "CANCELED"
         with pytest.raises(LifecycleError):
             scene.client.experiment(experiment.id).activate()
+
+    def test_a_killed_search_can_be_deleted(self, scene: Scene) -> None:
+        """As any experiment, although nobody recorded how it ended: lists read it once, and what
+        came late goes with it."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0", losses=[0.5], checkpoint="c1")
+        scene.client.experiment(experiment.id).kill()
+        for ref in ("7_0", "7_1", "7_2"):
+            scene.queue.put(ref, "CANCELLED")
+        scene.client.experiment(experiment.id).delete()
+        assert list(scene.checkpoints.iterdir()) == []
+        with pytest.raises(NotFound, match=f"experiment {experiment.id} was deleted"):
+            scene.client.experiment(experiment.id)
+        scene.client.stored(experiment.id, deleted=True).delete()
+        assert scene.client.rows() == [] and scene.store.catalog().unfinished == []
+        (experiment.path / "latest").symlink_to("nowhere")
+        assert [one.kind for one in scene.client.gc().leftovers] == ["interrupted deletion"]
+        assert [entry.name for entry in experiment.path.iterdir()] == ["facts"]
+        assert scene.warnings == []
