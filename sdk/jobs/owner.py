@@ -55,14 +55,16 @@ class JobOwners:
 
     def _refs(self, experiment_id: int) -> dict[JobRef, list[int]]:
         from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+        from detslurm.store import StoreError
 
+        found: dict[JobRef, list[int]] = {}
         facts = self._read(experiment_id)
         if facts is None:
-            return {}
-        known = ExperimentSnapshot(self._store.experiment(experiment_id), facts, {}).job_refs
-        found: dict[JobRef, list[int]] = {}
-        for trial, job_ref in known.items():
-            found.setdefault(job_ref, []).append(trial)
+            return found
+        with suppress(StoreError):  # a search's are in its log
+            known = ExperimentSnapshot(self._store.experiment(experiment_id), facts, {}).job_refs
+            for trial, job_ref in known.items():
+                found.setdefault(job_ref, []).append(trial)
         return found
 
     def _read(self, experiment_id: int) -> ExperimentFacts | None:

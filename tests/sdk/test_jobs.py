@@ -74,6 +74,14 @@ def test_whose_job_it_is_follows_from_its_directory(scene: Scene) -> None:
     assert ours.to_dict()["trial_ids"] == [2, 3]
 
 
+def test_jobs_of_an_experiment_that_cant_be_read_have_no_trials(scene: Scene) -> None:
+    """Its facts may be there, and what its search has decided not: all jobs are listed."""
+    experiment, _ = scene.search(job="9")
+    (experiment.path / "config.json").write_bytes(b"torn")
+    (job,) = _listed(scene, _row("9", indices=(1, 2), folder=str(experiment.jobs)))
+    assert (job.experiment_id, job.to_dict()["trial_ids"]) == (experiment.id, [])
+
+
 def test_one_look_at_the_queue_and_none_at_the_limits(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
