@@ -14,7 +14,7 @@ from detslurm._states import FINISHED
 from detslurm._trust import trusted
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.experiments.polling import ExperimentPoller
-from detslurm.sdk.trials.logs import failure_excerpt, job_output
+from detslurm.sdk.trials.logs import failure_excerpt, job_output, lines
 from detslurm.sdk.trials.trial import Trial
 
 # As Slurm calls them, which is what submitit gives.
@@ -146,8 +146,9 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
     def stdout(self) -> str | None:
         """Return its log, with both outputs of all its runs, as text; None before its first run."""
         self._poller.look()
-        lines = [line.partition("|| ")[2] or line for line in self.trial.logs()]
-        return "\n".join(lines) + "\n" if self.trial.row.run_count else None
+        if not self.trial.row.run_count:
+            return None
+        return "\n".join(line.text for line in lines(self.trial.directory)) + "\n"
 
     def stderr(self) -> str | None:
         """Return what `stdout()` does: a log has both outputs."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detslurm.config import load_experiment
 from detslurm.sdk.functions.executor import check_names, configured
+from detslurm.sdk.functions.job import FunctionJob, SharedPoller
 from detslurm.sdk.functions.packing import calls_config, name_of, training_config
+from tests.sdk.scenes import Scene
 
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"timeout_min": 90}, {"slurm": {"time": "0-01:30:00"}}),
@@ -102,3 +105,12 @@ def test_experiments_are_named_for_their_function() -> None:
         "test_wrong_parameters_are_refused"
     )
     assert name_of(3) == "int"
+
+
+def test_what_a_call_printed_has_its_blank_lines(tmp_path: Path) -> None:
+    """And nothing of what a log has before each line."""
+    scene = Scene(tmp_path / "store")
+    scene.run(scene.experiment(), end="completed", log=["0: first", "0: ", "0: a || b"])
+    trial = scene.client.trial(1)
+    job = FunctionJob(tmp_path, SharedPoller(trial.experiment), trial)
+    assert job.stdout() == job.stderr() == "first\n\na || b\n"
