@@ -102,13 +102,13 @@ def _comparison(
         warn(f"the code is not compared: {error.filename} can't be read: {error.strerror}")
         files = {folder: {} for folder in folders}
     code = tuple(_differences([files[folder] for folder in folders]))
-    diffs = {row.name: text for row in code if (text := _diff(ids, folders, row.name))}
+    compared = [row.name for row in code] if diff else []
     return Comparison(
         ids=tuple(ids),
         config=tuple(_differences(configs)),
         code=code,
         results=tuple(_differences(results)),
-        diffs=diffs if diff else {},
+        diffs={name: text for name in compared if (text := _diff(ids, folders, name))},
     )
 
 

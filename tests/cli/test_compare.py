@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
 from tests.store.faults import refusing
@@ -39,6 +41,15 @@ def test_experiments_side_by_side(scene: Scene, detslurm: Detslurm) -> None:
     assert "max_restarts" in shown.out and "+print" not in shown.out
     assert "hush" not in shown.out and "whisper" not in shown.out
     assert detslurm("compare", 1, 1).status == 2
+
+
+def test_lines_are_compared_where_they_are_asked_for(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The code of two experiments may have many files."""
+    fill(scene)
+    monkeypatch.delattr("detslurm.sdk.experiments.comparison.difflib.unified_diff")
+    assert "train.py" in detslurm("compare", 1, 2).out
 
 
 def test_trials_side_by_side(scene: Scene, detslurm: Detslurm) -> None:
