@@ -87,6 +87,13 @@ def test_a_list_fits_the_terminal(several: Scene) -> None:
     assert "ever ever ever" in whole and "Resource Pool" in whole
 
 
+def test_columns_that_were_asked_for_are_there(several: Scene) -> None:
+    """Also where the terminal is too narrow for them."""
+    names = "id,name,state,created,started,ended,duration,cluster"
+    header = without_colors(on_terminal("e", "list", "--columns", names, columns=40)).split("\n")[0]
+    assert [name.lower() for name in header.split()] == names.split(",")
+
+
 def test_times_are_relative_on_a_terminal(several: Scene, detslurm: Detslurm) -> None:
     """And exact elsewhere."""
     assert "years ago" in without_colors(on_terminal("e", "list", columns=100))

@@ -196,7 +196,7 @@ def chosen(
         *(["reason"] if any(row.pause_reason for row in rows) else []),
         *(["archived"] if include_archived else []),
     ]
-    return Table([COLUMNS[name] for name in names], rows)
+    return Table([COLUMNS[name] for name in names], rows, wanted=bool(columns))
 
 
 def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRow]:
