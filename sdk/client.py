@@ -310,11 +310,11 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         from detslurm.sdk.disk.quota import quota_of
 
         places = [self.store.path, self.store.path / "checkpoints"]
-        found: dict[int, Quota] = {}
+        found: dict[int, Path] = {}
         for place in places:
             if place.is_dir():
-                found.setdefault(place.stat().st_dev, quota_of(place))
-        return list(found.values())
+                found.setdefault(place.stat().st_dev, place)
+        return list(map(quota_of, found.values()))
 
     def gc(
         self,

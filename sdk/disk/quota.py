@@ -60,8 +60,8 @@ def quota_of(folder: Path) -> Quota:
 def _asked(kind: str, point: str) -> tuple[int | None, int | None]:
     user = user_name()
     if kind == "lustre":
-        return parsed(_output(["lfs", "quota", "-q", "-u", user, point]), point)
-    return parsed(_output(["quota", "-w", "-p", "-f", point]), point)
+        return parsed(_output(["lfs", "quota", "-q", "-u", user, point]))
+    return parsed(_output(["quota", "-w", "-p", "-f", point]))
 
 
 def _output(argv: Sequence[str]) -> str:
@@ -78,17 +78,16 @@ def _output(argv: Sequence[str]) -> str:
     return done.stdout  # also where it fails: that is how `quota` tells that a limit is exceeded
 
 
-def parsed(text: str, point: str) -> tuple[int | None, int | None]:
+def parsed(text: str) -> tuple[int | None, int | None]:
     """Used and allowed bytes in the output of `quota -w -p` or `lfs quota -q`.
 
-    Both have a line with the file system, the KiB in use, the quota and the limit; a star behind
-    a number says that it is exceeded. Anything else is unknown.
+    Both have the file system, the KiB in use, the quota and the limit, and lfs begins a line behind
+    a long path; a star behind a number says that it is exceeded. Anything else is unknown.
     """
-    for line in text.splitlines():
-        words = line.replace("*", " ").split()
-        numbers = [int(word) for word in words[1:4] if word.isdigit()]
-        if len(numbers) == 3 and (words[0] == point or words[0].startswith("/")):
-            used, soft, hard = numbers
+    words = text.replace("*", " ").split()
+    for place, *numbers in zip(words, words[1:], words[2:], words[3:], strict=False):
+        if "/" in place and all(map(str.isdigit, numbers)):
+            used, soft, hard = map(int, numbers)
             limit = soft or hard
             return used * _KIB, limit * _KIB if limit else None
     return None, None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk import LifecycleError
+from detslurm.sdk.disk import quota as quota_module
 from detslurm.sdk.disk import usage as usage_module
 from detslurm.sdk.disk.purge import days_left, in_danger, warnings_of
 from detslurm.sdk.disk.quota import Quota, parsed, quota_of
@@ -93,24 +94,30 @@ Disk quotas for user ada (uid 1000):
 /dev/sda1  1048576* 1000000 2000000       0      12       0       0       0
 """
 LUSTRE = "/scratch 5242880 0 10485760 - 1200 0 0 -\n"
+LONG = "/lustre/projects/vision\n               5242880* 0 10485760 - 1200 0 0 -\n"
+NFS = """\
+Disk quotas for user ada (uid 1000):
+     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace
+filer:/vol/home      20     100     120       0      12       0       0       0
+"""
 
 
 @pytest.mark.parametrize(
-    ("text", "point", "found"),
+    ("text", "found"),
     [
-        (QUOTA, "/home", (1048576 << 10, 1000000 << 10)),
-        (LUSTRE, "/scratch", (5242880 << 10, 10485760 << 10)),
-        ("/scratch 5242880 0 0 - 1200 0 0 -\n", "/scratch", (5242880 << 10, None)),
-        ("Disk quotas for user ada (uid 1000): none\n", "/home", (None, None)),
-        ("quota: cannot open\n", "/home", (None, None)),
-        ("", "/home", (None, None)),
+        (QUOTA, (1048576 << 10, 1000000 << 10)),
+        (LUSTRE, (5242880 << 10, 10485760 << 10)),
+        ("/scratch 5242880 0 0 - 1200 0 0 -\n", (5242880 << 10, None)),
+        (LONG, (5242880 << 10, 10485760 << 10)),
+        (NFS, (20 << 10, 100 << 10)),
+        ("Disk quotas for user ada (uid 1000): none\n", (None, None)),
+        ("quota: cannot open\n", (None, None)),
+        ("", (None, None)),
     ],
 )
-def test_what_quota_commands_print(
-    text: str, point: str, found: tuple[int | None, int | None]
-) -> None:
+def test_what_quota_commands_print(text: str, found: tuple[int | None, int | None]) -> None:
     """Numbers where there are numbers; anything else is unknown."""
-    assert parsed(text, point) == found
+    assert parsed(text) == found
 
 
 def test_room_and_quota_in_words(tmp_path: Path) -> None:
@@ -121,6 +128,14 @@ def test_room_and_quota_in_words(tmp_path: Path) -> None:
     assert "no limit" in Quota("/x", free=10, used=5).text
     here = quota_of(tmp_path)
     assert here.free is not None and here.free > 0
+
+
+def test_one_file_system_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store and its checkpoints are on the same, as a rule."""
+    asked: list[Path] = []
+    scene.checkpoints.mkdir(parents=True)
+    monkeypatch.setattr(quota_module, "quota_of", lambda place: asked.append(place) or Quota("/x"))
+    assert scene.client.quotas() == [Quota("/x")] and asked == [scene.root]
 
 
 def test_a_purge_is_announced_days_before(scene: Scene) -> None:
