@@ -81,7 +81,9 @@ class ShardedSave:
         own = self._plan.shares[self._dist.rank]
         if self._path is None:
             return own
-        return own | self._storage.put(self.storage_id, self._path, filter(self._is_new, own))
+        new = [name for name in own if self._is_new(name)]
+        stored = {name: size for name, size in own.items() if name not in new}
+        return stored | self._storage.put(self.storage_id, self._path, new)
 
     def _is_new(self, name: str) -> bool:
         return name not in self._ahead or self._ahead[name] != _version(self.path / name)

@@ -202,6 +202,8 @@ def _digests(
 
 
 def _digest(path: Path) -> str:
+    if path.is_symlink() and not path.exists():
+        return f"a link to {path.readlink()}"
     with path.open("rb") as file:
         return hashlib.file_digest(file, "blake2b").hexdigest()
 

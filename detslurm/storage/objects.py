@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -18,9 +19,12 @@ from typing import Any
 from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
 from detslurm.storage.names import matching, selected, with_parents, without_files
 
+logger = logging.getLogger("detslurm.storage")
+
 # Object stores know no directories; an empty one is remembered by an object in it.
 _EMPTY = ".detslurm-empty-directory"
 _MAGIC = frozenset("*?[")
+_NOWHERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
 # What is transferred at once is in memory at once.
 _FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 256 << 20
 _ATTEMPTS = 3
@@ -76,7 +80,15 @@ class ObjectStore:
         return None
 
     def put(self, storage_id: str, source: Path, names: Iterable[str]) -> Resources:
-        stored = {n: 0 if n.endswith("/") else (source / n).stat().st_size for n in names}
+        stored: Resources = {}
+        for name in names:
+            size = 0 if name.endswith("/") else _size(source / name)
+            if size is not None:
+                stored[name] = size
+            else:  # no object is a link
+                logger.warning(
+                    "%s leads nowhere, or has gone: checkpoint %s is without it", name, storage_id
+                )
         for files in _at_once(stored):
             keys = [self._key(storage_id, name) for name in files]
             self._fs.put([str(source / name) for name in files], keys)
@@ -189,9 +201,12 @@ def _stays_inside(name: PurePosixPath) -> bool:
 
 
 def _size(file: Path) -> int | None:
+    """The size of a file; None where there is none, as where a link leads nowhere."""
     try:
         return file.stat().st_size
-    except FileNotFoundError:
+    except OSError as error:
+        if error.errno not in _NOWHERE:
+            raise
         return None
 
 

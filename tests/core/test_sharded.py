@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -423,6 +424,29 @@ class TestInABucket:
                 context.restore_path(first).__enter__()
 
         assert trial.run(1, body) == [None]
+
+    def test_a_link_that_leads_nowhere_is_in_no_record(self, trial: Trial, tmp_path: Path) -> None:
+        """Nor in the bucket; all else is, whether ranks write to one directory or each to its own,
+        where both have the link."""
+
+        def body(context: CheckpointContext, dist: DistributedContext) -> list[str]:
+            def fill(path: Path, name: str) -> Path:
+                write(path, **{name: "x"})
+                with contextlib.suppress(FileExistsError):
+                    (path / "latest").symlink_to("step_90")
+                return path
+
+            with context.store_path(STEP, shard=True) as (path, first):
+                fill(path, f"rank{dist.rank}")
+            own = fill(tmp_path / str(dist.rank), f"rank{dist.rank}")
+            return [first, context.upload(own, STEP, shard=True)]
+
+        assert len({str(ids) for ids in trial.run(2, body)}) == 1
+        records = trial.notes.of("checkpoint")
+        for record in records:
+            assert set(record["resources"]) == {"rank0", "rank1", "metadata.json"}
+            assert record["resources"] == trial.storage.resources(record["uuid"])
+        assert len(records) == 2
 
     def test_a_body_that_raises_leaves_nothing(self, trial: Trial) -> None:
         """Neither objects in the bucket nor a directory on the node."""

@@ -342,6 +342,30 @@ def test_links_count_as_what_they_lead_to(store: Storage, source: Path, tmp_path
     assert (tmp_path / "target" / "shortcut" / "file").stat().st_size == 100_000
 
 
+def test_links_that_lead_nowhere(
+    store: Storage, source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `latest -> step_90`, removed since: a disk keeps them, a bucket is without them, and
+    neither loses the checkpoint. What is returned is what was stored."""
+    (source / "latest").symlink_to("step_90")
+    (source / "deep" / "loop").symlink_to("loop")
+    names = storage.list_resources(source, follow=True)
+    store.begin("one")
+    stored = store.put("one", source, names)
+    store.seal("one", None)
+    assert store.resources("one") == stored
+    store.get("one", tmp_path / "target")
+    assert storage.list_resources(tmp_path / "target") == stored
+    if isinstance(store, SharedFS):
+        assert stored == names
+        assert (tmp_path / "target" / "latest").readlink() == Path("step_90")
+        return
+    assert stored == ALL
+    for name in ("latest", "deep/loop"):
+        said = f"{name} leads nowhere, or has gone: checkpoint one is without it"
+        assert said in caplog.messages
+
+
 def test_what_is_written_in_place_can_be_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
