@@ -46,7 +46,7 @@ def import_from_path(path: str | os.PathLike[str]) -> Iterator[None]:
         raise RuntimeError("import_from_path() can't be nested, nor used by two threads at once")
     try:
         folder, cwd = Path(path).absolute(), Path.cwd()
-        before, finder = list(sys.path), _WithoutCache(folder)
+        before, finder = list(sys.path), WithoutCache(folder)
         hidden = {name: sys.modules.pop(name) for name in _modules_in(cwd)}
         sys.path[:] = [str(folder), *(p for p in before if p != "" and Path(p) != cwd)]
         sys.meta_path.insert(0, finder)
@@ -84,7 +84,7 @@ def _ours(name: str) -> bool:
     return name.partition(".")[0] in ("detslurm", "determined")
 
 
-class _WithoutCache(MetaPathFinder):
+class WithoutCache(MetaPathFinder):
     """Finds what is below one directory, and keeps Python from writing bytecode there."""
 
     def __init__(self, folder: Path) -> None:
@@ -96,7 +96,9 @@ class _WithoutCache(MetaPathFinder):
         places = [str(self._folder)] if path is None else list(path)
         below = [p for p in places if Path(p).is_relative_to(self._folder)]
         spec = PathFinder.find_spec(name, below, target) if below else None
-        if spec is not None and type(spec.loader) is SourceFileLoader:
+        if spec is None or spec.loader is None:
+            return None  # a directory without modules gives way to an installed package
+        if type(spec.loader) is SourceFileLoader:
             spec.loader = _Uncached(spec.loader.name, spec.loader.path)
         return spec
 

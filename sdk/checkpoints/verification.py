@@ -186,13 +186,14 @@ def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | 
     ]
     # A storage adds this one itself, also where nothing was recorded of it. And of a link to a
     # directory, which is recorded as one without files, a bundle brings what it leads to: what is
-    # in such a directory says nothing.
+    # in such a directory says nothing. Bytecode Python writes where code is imported.
     known = {METADATA, *recorded}
     hollow = without_files(recorded)
     added = [
         name
         for name in found
         if name not in known
+        and "__pycache__" not in PurePosixPath(name).parts
         and not any(f"{parent}/" in hollow for parent in PurePosixPath(name).parents)
     ]
     parts = {"missing": missing, "of another size": other, "not recorded": added}

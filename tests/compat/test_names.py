@@ -81,8 +81,13 @@ class TestImportFromPath:
             (place / "pack").mkdir(parents=True)
             (place / "pack" / "__init__.py").write_text("")
             (place / "pack" / "sub.py").write_text(f"where = {place.name!r}")
-            (place / "mod.py").write_text(f"from pack import sub\nwhere = {place.name!r}")
+            (place / "plain").mkdir()
+            (place / "plain" / "inner.py").write_text("")
+            (place / "mod.py").write_text(
+                f"import plain.inner\nfrom pack import sub\nwhere = {place.name!r}"
+            )
         (here / "only_here.py").write_text("")
+        (there / "xmlrpc").mkdir()  # of logs or data, say: it is no package
         code = f"""
 import sys
 import mod
@@ -91,6 +96,7 @@ path, known = list(sys.path), list(sys.meta_path)
 with det.import_from_path({str(there)!r}):
     import mod as other
     assert (other.where, other.sub.where) == ("there", "there")
+    import xmlrpc.client
     try:
         import only_here
     except ModuleNotFoundError:

@@ -19,6 +19,7 @@ from torch import nn
 from detslurm import errors, pytorch
 from detslurm.pytorch import Batch
 from detslurm.pytorch._rng import rng_state
+from detslurm.sdk import Client
 from detslurm.store import Store, fold_trial
 from tests.pytorch.fitting import fit, in_job
 from tests.pytorch.managed import Managed
@@ -135,12 +136,17 @@ class TestLoading:
         code = {p.name for p in (folder / "code").iterdir()}
         assert code == {"layers.py", "model_def.py", "train.py"}
         assert not list((tmp_path / "store").rglob("unused.bin"))
-        script = (
-            "import sys\nfrom detslurm import pytorch\n"
-            f"t = pytorch.load_trial_from_checkpoint_path({str(folder)!r}, trial_kwargs={{'a': 5}})"
-            "\nassert 'layers' not in sys.modules\nprint(t.a, t.width, t.net.weight.tolist())"
-        )
-        assert python(tmp_path, env, "-c", script) == "5 3 [[0.5, 0.5]]\n"
+        (one,) = Client(tmp_path / "store").experiment(1).checkpoints()
+        assert one.verify() is None
+        for path in (folder, folder.relative_to(tmp_path)):
+            script = (
+                "import sys\nfrom detslurm import pytorch\n"
+                f"t = pytorch.load_trial_from_checkpoint_path({str(path)!r}, "
+                "trial_kwargs={'a': 5})"
+                "\nassert 'layers' not in sys.modules\nprint(t.a, t.width, t.net.weight.tolist())"
+            )
+            assert python(tmp_path, env, "-c", script) == "5 3 [[0.5, 0.5]]\n"
+        assert one.verify() is None  # no bytecode is left in it
 
     def test_a_trial_with_build_model(self, tmp_path: Path) -> None:
         """Determined 0.13 made model and optimizer by methods, and had one of each."""

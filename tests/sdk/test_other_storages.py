@@ -180,6 +180,21 @@ def saved(scene: Scene, storage: Path, make: Callable[[Path], None]) -> tuple[Ch
     return scene.client.checkpoint(uuid), storage / uuid
 
 
+def test_bytecode_that_python_wrote_since_is_no_damage(scene: Scene, tmp_path: Path) -> None:
+    """As where somebody's script has imported a checkpoint's code from where it lies."""
+
+    def make(path: Path) -> None:
+        (path / "code").mkdir()
+        (path / "code" / "model.py").touch()
+
+    one, path = saved(scene, tmp_path / "disk", make)
+    for folder in (path, path / "code"):
+        _a_cache(folder)
+    assert one.verify() is None
+    (path / "code" / "new.py").touch()
+    assert one.verify() == "not recorded: code/new.py"
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     """What can be read below a directory."""
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

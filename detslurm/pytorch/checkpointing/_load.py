@@ -11,6 +11,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from detslurm._importing import WithoutCache
 from detslurm._trust import others_can_change_below
 from detslurm.compat import standing_in
 from detslurm.pytorch._base_context import alone
@@ -198,19 +199,26 @@ def _checked(kind: Any, load_data: Mapping[str, Any]) -> type[Any]:
 
 @contextmanager
 def _importing(code: Path | None) -> Iterator[None]:
-    """Let imports find the checkpoint's code first, and forget these modules afterwards."""
+    """Let imports find the checkpoint's code first, and forget these modules afterwards.
+
+    No `__pycache__` is written: it would count as damage to the checkpoint.
+    """
     if code is None:
         yield
         return
+    code = code.absolute()
+    finder = WithoutCache(code)
     before = dict(sys.modules)
     hidden = [name for name, module in before.items() if _shadowed(name, module, code)]
     for name in hidden:
         del sys.modules[name]
     sys.path.insert(0, str(code))
+    sys.meta_path.insert(0, finder)
     importlib.invalidate_caches()
     try:
         yield
     finally:
+        sys.meta_path.remove(finder)
         sys.path.remove(str(code))
         for name in [n for n, m in sys.modules.items() if n not in before and _is_in(m, code)]:
             del sys.modules[name]
