@@ -14,7 +14,7 @@ LEAST: Final = 16
 
 
 class BucketMeans(NamedTuple):
-    """BucketMeans over parts of a curve that follow each other; all are arrays of numpy.
+    """Means over parts of a curve that follow each other; all are arrays of numpy.
 
     Attributes:
         steps: The mean of the steps of each part's points.
