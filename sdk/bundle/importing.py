@@ -7,6 +7,7 @@ before that is an id that nobody sees, and checkpoints that belong to nothing.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tarfile
 import tempfile
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -37,7 +38,7 @@ from detslurm.store import (
     fold_trial,
     fs,
 )
-from detslurm.store.errors import CorruptRecord
+from detslurm.store.errors import CorruptRecord, explained
 from detslurm.store.facts import FactLog, put_record
 from detslurm.store.frame import block, decode_json, encode_json, frame, unframe, unframe_all
 from detslurm.store.ledger import LARGEST as MOST_TRIALS
@@ -58,7 +59,6 @@ from detslurm.store.records import (
 
 V = TypeVar("V")
 
-_BLOCK = 1 << 20
 # Records that name a storage of the other site, and what its key becomes: a word as long.
 _PLACED = ("checkpoint_started", "checkpoint", "storage")
 _PLACE_THERE = "foreign"
@@ -187,10 +187,11 @@ class _Import:
         for source in sorted(folder.iterdir()):
             target = trial.path / source.name
             if source.name.endswith(".log"):
-                fs.write_new(str(target), source.read_bytes())
+                with source.open("rb") as log, _new_file(target) as file:
+                    shutil.copyfileobj(log, file)
             elif source.name.endswith(".jsonl"):
-                with source.open("rb") as lines:
-                    fs.write_new(str(target), b"".join(map(self._line, lines)))
+                with source.open("rb") as lines, _new_file(target) as file:
+                    file.writelines(map(self._line, lines))
             else:
                 record = self._renamed(_framed(source))
                 own = {"trial": trial_id, "experiment": experiment.id}
@@ -238,8 +239,8 @@ class _Import:
             import_id=uuid.uuid4().hex,
             first_trial=ids[facts.created.first_trial],
         )
-        known = [fact for fact in facts.rest if getattr(fact, "uuid", None) in (None, *self.new)]
-        more = [self._fact(fact, ids) for fact in known]
+        known = ((fact, getattr(fact, "uuid", None)) for fact in facts.rest)
+        more = [self._fact(fact, ids) for fact, name in known if name is None or name in self.new]
         stamped = [self._stamped(record) for record in (created, *more)]
         self._check(experiment, stamped)
         gone = self._not_along(experiment, stamped)
@@ -398,6 +399,18 @@ def _own_storage(site: SiteProfile, root: Path) -> dict[str, Any]:
     loaded = load_experiment(some, site=site, root=root)
     found: dict[str, Any] = loaded.config.to_dict()["checkpoint_storage"]
     return found
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A new file, on disk when the block ends."""
+    try:
+        with os.fdopen(fs.create(str(path), os.O_WRONLY | os.O_EXCL), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise explained(error, str(path)) from error
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -100,6 +102,24 @@ def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path
     assert again.experiment_id == 3 and again.checkpoints != done.checkpoints
     other.experiment(3).delete()
     assert storage.is_dir() and other.trial(4).view.latest_checkpoint is not None
+
+
+def test_long_logs_take_no_memory(scene: Scene, other: Client, number: int, tmp_path: Path) -> None:
+    """They are copied a piece at a time, as all that a trial has recorded."""
+    file, source = tmp_path / "a.tar", scene.client.trial(1).directory.log_path(2)
+    with source.open("ab") as log:
+        for _ in range(32):
+            log.write(b"it trains and trains and trains\n" * (1 << 15))
+    scene.client.experiment(number).bundle(file)
+    tracemalloc.start()
+    try:
+        done = other.import_bundle(file)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < source.stat().st_size / 4
+    first = other.store.experiment(done.experiment_id).created().first_trial
+    assert filecmp.cmp(other.trial(first).directory.log_path(2), source, shallow=False)
 
 
 def test_numbers_that_json_lacks_arrive(
