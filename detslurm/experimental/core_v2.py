@@ -83,7 +83,7 @@ def init_context(
     Args:
         config: What counts outside of jobs; by default that of `Config()`.
         defaults: The same, but for the external ids; None by default.
-        unmanaged: The external ids alone; None by default.
+        unmanaged: The external ids, and the workspace and project; None by default.
         client: Has no effect; None by default.
         distributed: As for `core.init()`; by default this process is the only one.
         checkpoint_storage: As for `core.init()`; by default that of `config`.
@@ -103,8 +103,8 @@ def init_context(
         name=wanted.name,
         description=wanted.description,
         labels=tuple(wanted.labels or ()),
-        workspace=wanted.workspace,
-        project=wanted.project,
+        workspace=wanted.workspace or names.workspace,
+        project=wanted.project or names.project,
         hparams=wanted.hparams or {},
         data=wanted.data or {},
         searcher=wanted.searcher or {},

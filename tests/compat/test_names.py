@@ -166,7 +166,10 @@ for lr in (0.1, 0.2):
         from detslurm.experimental import core_v2
 
         def named(trial: str | None) -> core_v2.UnmanagedConfig:
-            return core_v2.UnmanagedConfig(external_experiment_id="e", external_trial_id=trial)
+            return core_v2.UnmanagedConfig(
+                workspace="vision", project="digits",
+                external_experiment_id="e", external_trial_id=trial,
+            )  # fmt: skip
 
         with pytest.raises(KeyError), core_v2.init_context(unmanaged=named("t")) as context:
             context.train.report_training_metrics(1, {"loss": 0.5})
@@ -185,6 +188,7 @@ for lr in (0.1, 0.2):
         experiment = Store(root).experiment(1)
         view = fold_experiment(experiment)
         assert [trial.state for trial in view.trials] == ["COMPLETED", "COMPLETED"]
+        assert (view.workspace, view.project) == ("vision", "digits")
         assert [row.steps for row in trial_metrics(experiment.trial(1))] == [1, 2]
         start = experiment.trial(1).start(2) or {}
         assert Identity.parse(start["process"]) == Identity.own()
