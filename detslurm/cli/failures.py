@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import click
 
+from detslurm.cli.output.printing import print_error
+
 
 class ErrorMessage(NamedTuple):
     """The message, what kind of error it is, and the exit status."""
@@ -40,6 +42,15 @@ def described(error: Exception) -> ErrorMessage | None:
         if isinstance(error, known):
             return ErrorMessage(str(error), kind)
     return ErrorMessage(_io(error), "io") if isinstance(error, OSError) else None
+
+
+def print_expected(error: Exception) -> str:
+    """Print the message for an expected error, and return it; a fault of our own is raised."""
+    known = described(error)
+    if known is None:
+        raise error
+    print_error(known.text, known.kind)
+    return known.text
 
 
 def _usage_text(error: click.ClickException) -> str:

@@ -223,6 +223,18 @@ def test_a_part_is_deleted_by_patterns(saved: Scene, detslurm: Detslurm) -> None
     assert uuids(*detslurm("c", "list", "--all", "--json").data) == [GOOD, BAD, OTHER]
 
 
+def test_what_was_deleted_beside_what_is_needed_is_said(saved: Scene, detslurm: Detslurm) -> None:
+    """A checkpoint that is refused keeps no other from it, and the document has those."""
+    keep(saved.store.experiment(1), [GOOD], by="model resnet version 3")
+    command = ("c", "rm", f"{GOOD},{BAD},{OTHER}", "--glob", "opt*", "--yes")
+    result = detslurm(*command, "--json")
+    assert result.data == [{"uuid": BAD, "state": "PARTIALLY_DELETED", "removed": ["optimizer"]}]
+    assert (result.status, result.err.count("is needed by")) == (1, 2)
+    again = detslurm(*command)
+    assert (again.status, again.err.count("is needed by")) == (1, 2)
+    assert again.out == f"Deleted 0 files of checkpoint {BAD}: PARTIALLY_DELETED\n"
+
+
 def test_what_is_needed_is_not_deleted(saved: Scene, detslurm: Detslurm) -> None:
     """Neither whole nor in part; the others are, and the command says what needs the rest."""
     number = keep(saved.store.experiment(1), [GOOD], by="model resnet version 3")
@@ -300,6 +312,8 @@ def test_changes_by_hand_are_found(saved: Scene, detslurm: Detslurm) -> None:
         1, [(GOOD, problem)],
     )  # fmt: skip
     assert "2 checkpoints checked, 1 with problems" in result.err
+    both = detslurm("c", "verify", GOOD, "-e", 1, "--json")
+    assert "2 checkpoints checked, 1 with problems" in both.err and both.data == result.data
     assert detslurm("c", "list", "--json").data[0]["problem"] == problem
     assert "DAMAGED" in detslurm("e", "lc", 1).out
     (good / "weights").write_text("12345")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from detslurm.cli.lazy import completed_by
-from detslurm.cli.output.printing import print_error, print_json, warn
+from detslurm.cli.output.printing import print_json, warn
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -239,18 +239,14 @@ def report_each(
 
     In JSON each of them stands under `key`.
     """
-    from detslurm.cli.failures import described
+    from detslurm.cli.failures import print_expected
 
     results = []
     for name in names:
         try:
             text, done = act(name), True
         except Exception as error:
-            known = described(error)
-            if known is None:
-                raise
-            text, done = known.text, False
-            print_error(text, known.kind)
+            text, done = print_expected(error), False
         results.append({key: name, "done": done, "message": text})
         if done and not as_json:
             click.echo(text)

@@ -94,12 +94,18 @@ def remove_files(uuids: list[str], globs: tuple[str, ...], yes: bool, as_json: b
       detslurm checkpoint rm 1b4e28ba,6fa459ea --glob '**/*.log' --yes
       detslurm checkpoint rm 1b4e28ba
     """
+    from detslurm.cli.failures import print_expected
+
     found = _found(uuids)
     if globs:
         confirm_deletion(f"Delete {', '.join(globs)} of {_named(found)}?", yes)
     done = []
     for one in found:
-        names = one.remove_files(globs)
+        try:
+            names = one.remove_files(globs)
+        except Exception as error:
+            print_expected(error)
+            continue
         done.append({"uuid": one.uuid, "state": one.state, "removed": names})
         if not as_json:
             click.echo(
@@ -107,6 +113,8 @@ def remove_files(uuids: list[str], globs: tuple[str, ...], yes: bool, as_json: b
             )
     if as_json:
         print_json(done)
+    if len(done) < len(found):
+        raise click.exceptions.Exit(1)
 
 
 @click.command()
@@ -123,8 +131,7 @@ def delete(uuids: list[str], yes: bool, as_json: bool) -> None:
       detslurm checkpoint delete 1b4e28ba
       detslurm checkpoint delete 1b4e28ba,6fa459ea --yes
     """
-    from detslurm.cli.failures import described
-    from detslurm.cli.output.printing import print_error
+    from detslurm.cli.failures import print_expected
     from detslurm.sdk.checkpoints.changes import delete as delete_all
 
     found = _found(uuids)
@@ -139,10 +146,7 @@ def delete(uuids: list[str], yes: bool, as_json: bool) -> None:
         try:
             delete_all(group[0]._directory, group)
         except Exception as error:
-            known = described(error)
-            if known is None:
-                raise
-            print_error(known.text, known.kind)
+            print_expected(error)
             failed = True
     gone = [one for one in found if one.state == "DELETED"]
     if as_json:

@@ -258,6 +258,7 @@ def verify(
     found = [mine.checkpoint(uuid) for uuid in uuids]
     if experiments or trials or every:
         found += _of(mine, experiments, trials)
+    found = list({one.uuid: one for one in found}.values())
     wrong = [one for one in found if one.problem] if _checked(found, deep=deep) else []
     states = Counter(str(one.state) for one in wrong)
     unseen, gone = states["UNKNOWN"], states["DELETED"]

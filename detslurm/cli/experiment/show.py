@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id, several_ids
-from detslurm.cli.output.printing import Document, Table, describes, note, print_error, shows, warn
+from detslurm.cli.output.printing import Document, Table, describes, note, shows, warn
 
 
 @click.command()
@@ -33,13 +33,12 @@ def describe(ids: list[int], outdir: Path | None) -> Document:
       detslurm experiment describe 7 8 --outdir tables
     """
     from detslurm.cli.experiment import description
-    from detslurm.cli.failures import described
+    from detslurm.cli.failures import print_expected
 
     failed: list[Exception] = []
     experiments = client().experiments(ids, skip=failed.append if len(ids) > 1 else None)
     for error in failed:
-        known = described(error)
-        print_error(str(error), known.kind if known else "store")
+        print_expected(error)
     for text in [text for experiment in experiments for text in experiment.purge_warnings()][:10]:
         warn(text)
 
