@@ -172,8 +172,9 @@ def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
         return unknown
     for row in _earlier(client, config):
         try:
-            done = [t for t in client.stored(row.id).trial_rows if _measures(t)]
-            found = _pace(config, client.stored(row.id).config, done, row.id)
+            earlier = client.stored(row.id)
+            done = [trial for trial in earlier.trial_rows if _measures(trial)]
+            found = _pace(config, earlier.config, done, row.id)
         except StoreError:
             continue
         if found is not None:
