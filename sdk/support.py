@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from detslurm.config import ExperimentConfig
 from detslurm.sdk.bundle.writing import put
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.hiding import hidden, secrets_in
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.slurm import SlurmError
-from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView, trial_metrics
+from detslurm.store import StoreError, TrialView, trial_metrics
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
-    from detslurm.sdk.jobs.queues import Queues
+    from detslurm.sdk.trials.trial import Trial
 
 # Of a log the end explains a failure; nobody sends gigabytes.
 _LOG_BYTES = 5 * 1024**2
@@ -65,43 +63,7 @@ class SupportBundle:
     missing: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The trial that is asked about, with its experiment and the clusters that know its jobs."""
-
-    one: ExperimentSnapshot
-    id: int
-    queues: Queues
-
-    @property
-    def experiment(self) -> ExperimentDir:
-        """The experiment's directory."""
-        return self.one.directory
-
-    @property
-    def directory(self) -> TrialDir:
-        """The trial's directory."""
-        return self.experiment.trial(self.id)
-
-    @property
-    def view(self) -> TrialView:
-        """Everything about the trial."""
-        return self.one.read_trial(self.id)
-
-    @property
-    def job_refs(self) -> list[JobRef]:
-        """The jobs of its runs, and the one that it waits for."""
-        jobs = (run.job for run in self.view.runs)
-        found = [JobRef(job.get("cluster", ""), job["ref"]) for job in jobs if job.get("ref")]
-        current = self.one.job_refs.get(self.id)
-        return list(dict.fromkeys([*found, *([current] if current else [])]))
-
-    def masked(self) -> dict[str, Any]:
-        """The configuration, without its secrets."""
-        return ExperimentConfig.from_dict(self.experiment.config()).masked()
-
-
-def support_bundle(trial: Subject, target: Path) -> SupportBundle:
+def support_bundle(trial: Trial, target: Path) -> SupportBundle:
     """Write the file, which must not exist; what can't be read is named in it."""
     if target.is_dir():
         target = target / f"detslurm-trial-{trial.id}.tar.gz"
@@ -120,13 +82,14 @@ def support_bundle(trial: Subject, target: Path) -> SupportBundle:
     return SupportBundle(target, target.stat().st_size, tuple(missing))
 
 
-def _content(trial: Subject) -> tuple[dict[str, bytes], list[str], list[bytes]]:
+def _content(trial: Trial) -> tuple[dict[str, bytes], list[str], list[bytes]]:
     """Name -> bytes of every file, what could not be read, and what must not be shown."""
+    directory = trial.experiment._snapshot.directory
     parts: dict[str, Callable[[], Any]] = {
         "versions.json": _versions,
-        "config.json": trial.masked,
-        "trial.json": lambda: trial.view,
-        "facts.json": lambda: list(trial.experiment.facts()),
+        "config.json": lambda: trial.experiment.config,
+        "trial.json": lambda: _read(trial),
+        "facts.json": lambda: list(directory.facts()),
         "metrics.json": lambda: summary(trial_metrics(trial.directory)),
         "slurm.json": lambda: _jobs(trial),
         "doctor.json": lambda: _findings(trial),
@@ -139,7 +102,7 @@ def _content(trial: Subject) -> tuple[dict[str, bytes], list[str], list[bytes]]:
             found[name] = _json(read())
         except (StoreError, SlurmError, OSError, ValueError) as error:
             missing.append(f"{name}: {error}")
-    secrets = secrets_in(trial.experiment, trial.masked()) if "config.json" in found else None
+    secrets = secrets_in(directory, trial.experiment.config) if "config.json" in found else None
     if secrets is None:
         missing.append("logs: only who can read the configuration knows what is secret in them")
     else:
@@ -169,26 +132,42 @@ def _versions() -> dict[str, Any]:
     }
 
 
-def _jobs(trial: Subject) -> list[dict[str, Any]]:
-    known = trial.queues.query(trial.job_refs, since=trial.one.view.created)
+def _read(trial: Trial) -> TrialView:
+    """Everything about it, read now."""
+    return trial.experiment._snapshot.read_trial(trial.id)
+
+
+def _job_refs(trial: Trial) -> list[JobRef]:
+    """The jobs of its runs, and the one that it waits for."""
+    jobs = (run.job for run in _read(trial).runs)
+    found = [JobRef(job.get("cluster", ""), job["ref"]) for job in jobs if job.get("ref")]
+    current = trial.experiment._snapshot.job_refs.get(trial.id)
+    return list(dict.fromkeys([*found, *([current] if current else [])]))
+
+
+def _jobs(trial: Trial) -> list[dict[str, Any]]:
+    experiment = trial.experiment
+    known = experiment._queues.query(_job_refs(trial), since=experiment.view.created)
     return [{"cluster": ref.cluster, **msgspec.to_builtins(job)} for ref, job in known.jobs.items()]
 
 
-def _findings(trial: Subject) -> list[dict[str, Any]]:
+def _findings(trial: Trial) -> list[dict[str, Any]]:
     from detslurm.sdk.doctor import examine
 
-    cluster = trial.one.view.cluster or "auto"
-    found = examine(trial.experiment.store.path, lambda: trial.queues.cluster(cluster))
+    experiment = trial.experiment
+    cluster = experiment.view.cluster or "auto"
+    root = experiment._snapshot.directory.store.path
+    found = examine(root, lambda: experiment._queues.cluster(cluster))
     return [finding._asdict() for finding in found]
 
 
-def _logs(trial: Subject) -> Iterator[tuple[str, bytes]]:
+def _logs(trial: Trial) -> Iterator[tuple[str, bytes]]:
     from detslurm.sdk.trials.logs import run_logs
 
     for number, path in run_logs(trial.directory)[-_LAST_RUNS:]:
         yield from _end_of(path, f"logs/run-{number}.log")
-    jobs = trial.experiment.jobs
-    for ref in trial.job_refs[-_LAST_RUNS:]:
+    jobs = trial.experiment._snapshot.directory.jobs
+    for ref in _job_refs(trial)[-_LAST_RUNS:]:
         for name in dict.fromkeys((ref.ref, ref.job_id)):
             yield from _end_of(jobs / f"slurm-{name}.out", f"logs/slurm-{name}.out")
 

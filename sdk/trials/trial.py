@@ -192,10 +192,9 @@ class Trial(CheckpointChoice):
             BundleError: If the file exists, or its directory doesn't.
             StoreError: If the trial can't be read.
         """
-        from detslurm.sdk.support import Subject, support_bundle
+        from detslurm.sdk.support import support_bundle
 
-        whose = Subject(self.experiment._snapshot, self.id, self.experiment._queues)
-        return support_bundle(whose, Path(path).expanduser().absolute())
+        return support_bundle(self, Path(path).expanduser().absolute())
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the trial's committed checkpoints, oldest first; those that were deleted are left
