@@ -6,7 +6,7 @@ of experiments that are not finished, or that have changed since, the facts and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,11 +106,12 @@ class CheckpointIndex:
     def __init__(self, path: Path, ledger: Ledger) -> None:
         self._path = path
         content = _load(path)
-        self._known = {saved.experiment: saved for saved in content.experiments}
+        self.known = {saved.experiment: saved for saved in content.experiments}
+        """The experiments whose checkpoints need not be folded again, by id."""
         self._ledger = content.ledger
         read = self._ledger.position
         for experiment in ledger.catch_up(self._ledger):
-            self._known.pop(experiment, None)
+            self.known.pop(experiment, None)
         self._tail = self._ledger.position - read
 
     @property
@@ -123,23 +124,18 @@ class CheckpointIndex:
         """What could not be read of the ledger."""
         return self._ledger.problems
 
-    @property
-    def known(self) -> dict[int, SavedCheckpoints]:
-        """The experiments whose checkpoints need not be folded again, by id."""
-        return self._known
-
     def settle(self, finished: Iterable[SavedCheckpoints]) -> None:
         """Take in what was folded of finished experiments, and keep it for later readers."""
         news = {saved.experiment: saved for saved in finished}
-        self._known.update(news)
+        self.known.update(news)
         if news or self._tail >= STALE_AFTER:
-            self._save(list(self._known.values()))
+            self._save()
 
-    def _save(self, known: Sequence[SavedCheckpoints]) -> None:
+    def _save(self) -> None:
         if self._ledger.refused:
             return  # what can't be read now would be left out for good
         root = str(self._path.parent)
-        rebuildable.save(self._path, _Content(self._ledger, list(known), root))
+        rebuildable.save(self._path, _Content(self._ledger, list(self.known.values()), root))
 
 
 def _load(path: Path) -> _Content:

@@ -96,35 +96,6 @@ def _merge(earlier: MetricRow, later: MetricRow) -> MetricRow:
     )
 
 
-def summaries(rows: Iterable[MetricRow]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Per group and metric: count, min, max, sum, mean (of numbers) and last."""
-    result: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        group = result.setdefault(row.group, {})
-        for name, value in flat(row.metrics):
-            _add(group.setdefault(name, {"count": 0}), value)
-    return result
-
-
-def _add(summary: dict[str, Any], value: Any) -> None:
-    summary["count"] += 1
-    summary["last"] = value
-    if not is_number(value):
-        return
-    count = summary["numbers"] = summary.get("numbers", 0) + 1
-    summary["min"] = _least(summary.get("min", value), value)
-    summary["max"] = -_least(-summary.get("max", value), -value)
-    summary["sum"] = summary.get("sum", 0) + value
-    summary["mean"] = summary["sum"] / count
-
-
-def _least(one: float, other: float) -> float:
-    # NaN is not less than anything: it must not hide the numbers around it.
-    if math.isnan(one):
-        return other
-    return one if math.isnan(other) or one <= other else other
-
-
 def flat(metrics: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
     """Leaves of nested metrics with dotted names."""
     for name, value in metrics.items():

@@ -12,6 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 from zlib import crc32
@@ -238,10 +239,8 @@ class EventLog(Generic[S]):
         return self._log.path_text(number).removesuffix(".json") + ".pack"
 
     def _replace(self, path: fs.AnyPath, data: bytes) -> None:
-        try:
+        with suppress(StoreError):  # others work a little more
             fs.replace_file(path, data, sync=False)
-        except StoreError:
-            pass  # others work a little more
 
     def _take(self, fact: dict[str, Any]) -> None:
         self.position = fact["n"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from detslurm import _access
 from detslurm.store.errors import LINKLESS, NoHardLinks, StoreError, explained
@@ -25,6 +25,7 @@ REOPENS: Final = 10
 PIECE: Final = 1 << 18
 
 AnyPath = str | os.PathLike[str]
+T = TypeVar("T")
 
 _counter = itertools.count()
 
@@ -155,10 +156,8 @@ def write_all(handle: int, data: bytes) -> None:
 
 def discard(path: str) -> None:
     """Remove a temporary name if it is there."""
-    try:
+    with suppress(OSError):  # a leftover temporary name is litter, never a fact
         os.unlink(path)
-    except OSError:
-        pass  # a leftover temporary name is litter, never a fact
 
 
 def replace_file(path: AnyPath, data: bytes, *, sync: bool = True, secret: bool = False) -> None:
@@ -184,10 +183,10 @@ def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
     that this node remembers is not believed before the file server was asked again.
     """
     name = os.fspath(path)
-    data = _read_by_name(name)
+    data = _by_name(name, _read_once)
     if data is None and expected:
         forget_missing(name)
-        data = _read_by_name(name)
+        data = _by_name(name, _read_once)
     return data
 
 
@@ -210,10 +209,12 @@ def read_pieces(path: AnyPath, *, start: int = 0) -> Iterator[bytes]:
             _before_reopening(name, error, attempt)
 
 
-def _read_by_name(name: str) -> bytes | None:
+def _by_name(path: AnyPath, look: Callable[[str], T]) -> T | None:
+    """What `look` finds by a name; None where there is no such name."""
+    name = os.fspath(path)
     for attempt in range(REOPENS):
         try:
-            return _read_once(name)
+            return look(name)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -261,10 +262,8 @@ def forget_missing(name: str) -> None:
             forget_missing(folder)
     except OSError:
         pass
-    try:
+    with suppress(OSError):
         os.link(_OTHER_FILE_SYSTEM, name)
-    except OSError:
-        pass
 
 
 def refresh(folder: AnyPath) -> None:
@@ -283,46 +282,21 @@ def refresh(folder: AnyPath) -> None:
 
 def exists(path: AnyPath, *, expected: bool = False) -> bool:
     """Whether there is such a name, as far as this node knows; `expected` as in `read_file`."""
-    if _is_known(path):
+    if _by_name(path, os.stat) is not None:
         return True
     if expected:
         forget_missing(os.fspath(path))
-    return expected and _is_known(path)
-
-
-def _is_known(path: AnyPath) -> bool:
-    for attempt in range(REOPENS):
-        try:
-            os.stat(path)
-            return True
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            if error.errno != errno.ESTALE or attempt == REOPENS - 1:
-                raise explained(error, os.fspath(path)) from error
-    raise AssertionError("unreachable")
+    return expected and _by_name(path, os.stat) is not None
 
 
 def size_of(path: AnyPath) -> int | None:
     """Bytes in `path` as the file server sees them now, None where there is no such file."""
-    for _ in range(REOPENS):
-        try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise explained(error, os.fspath(path)) from error
-            refresh(os.path.dirname(path))
-            continue
-        try:
-            return os.fstat(handle).st_size
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise explained(error, os.fspath(path)) from error
-        finally:
-            close_quietly(handle)
-    raise StoreError(f"{os.fspath(path)} stays stale: it is replaced again and again")
+    return _by_name(path, _size_once)
+
+
+def _size_once(name: str) -> int:
+    with _opened(name) as handle:
+        return os.fstat(handle).st_size
 
 
 def modified(path: AnyPath) -> float | None:
@@ -337,18 +311,8 @@ def modified(path: AnyPath) -> float | None:
 def owner_of(path: AnyPath, *, follow: bool = True) -> int | None:
     """The id of the user whose file it is, None where there is no such file; without `follow` a
     link is its maker's."""
-    for _ in range(REOPENS):
-        try:
-            found = os.stat(path) if follow else os.lstat(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            if error.errno != errno.ESTALE:
-                raise explained(error, os.fspath(path)) from error
-            refresh(os.path.dirname(path))
-            continue
-        return found.st_uid
-    raise StoreError(f"{os.fspath(path)} stays stale: it is replaced again and again")
+    found = _by_name(path, os.stat if follow else os.lstat)
+    return found.st_uid if found else None
 
 
 def time_there(folder: AnyPath) -> float | None:
@@ -448,10 +412,8 @@ def sync_directory(path: AnyPath) -> bool:
 
 def close_quietly(handle: int) -> None:
     """Let go of a handle through which nothing was written that matters."""
-    try:
+    with suppress(OSError):
         os.close(handle)
-    except OSError:
-        pass
 
 
 def names_in(path: AnyPath) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -29,7 +30,5 @@ def relocated(path: str, old: str, new: str) -> str:
 
 def save(path: fs.AnyPath, content: msgspec.Struct, *, sync: bool = True) -> None:
     """Replace the file; where that is not possible the next reader works a little more."""
-    try:
+    with suppress(StoreError):
         fs.replace_file(path, frame(msgspec.to_builtins(content)), sync=sync)
-    except StoreError:
-        return

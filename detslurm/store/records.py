@@ -226,16 +226,14 @@ class SearchEnded(Record, frozen=True, tag="search_ended"):
     verdict: str | None = None
 
 
-class CheckpointDeleted(
-    Record, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_deleted"
-):
+class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_deleted"):
     """Checkpoints were removed."""
 
     uuid: str | None = None
     uuids: tuple[str, ...] = ()
 
 
-class CheckpointKept(Record, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_kept"):
+class CheckpointKept(Record, frozen=True, kw_only=True, tag="checkpoint_kept"):
     """Nobody may delete these from here on; void where one of them was deleted before.
 
     Attributes:
@@ -263,9 +261,7 @@ class CheckpointFilesRemoved(Record, frozen=True, tag="checkpoint_files_removed"
     resources: dict[str, int]
 
 
-class CheckpointMetadata(
-    Record, frozen=True, kw_only=True, omit_defaults=True, tag="checkpoint_metadata"
-):
+class CheckpointMetadata(Record, frozen=True, kw_only=True, tag="checkpoint_metadata"):
     """The user gave a checkpoint other metadata: first `remove`, then `set`."""
 
     uuid: str

@@ -7,13 +7,14 @@ own, at the end in the end record. What could not be read is None: unavailable i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, StoreError
-from detslurm.store.frame import frame, unframe
+from detslurm.store import fs, rebuildable
+from detslurm.store.errors import StoreError
+from detslurm.store.frame import frame
 
 if TYPE_CHECKING:
     from detslurm.store.trial import TrialDir
@@ -145,9 +146,8 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
             gpu_percent=sum(percents) / len(percents) if percents else None,
         )
         if self.history and point.end < self.history[-1].end + _ROUND:
-            first = (
-                self.history.pop()
-            )  # its end stays: of a thousand nodes there is always one more
+            first = self.history.pop()
+            # Its end stays: of a thousand nodes there is always one more.
             point = msgspec.structs.replace(first.merged(point), end=first.end)
         self.history = thinned([*self.history, point])
 
@@ -194,16 +194,10 @@ def parse_usage(plain: Any) -> RunUsage | None:
 
 def keep_usage(trial: TrialDir, run: int, usage: RunUsage) -> None:
     """Let readers see what a run has used so far; a failure costs them that alone."""
-    try:
+    with suppress(StoreError):
         fs.replace_file(trial.usage_path(run), frame(usage.to_dict()), sync=False)
-    except StoreError:
-        pass
 
 
 def read_usage(trial: TrialDir, run: int) -> RunUsage | None:
     """What a run has used as its runner saw it last; None if that is not known."""
-    try:
-        data = fs.read_file(trial.usage_path(run))
-        return None if data is None else parse_usage(unframe(data.rstrip(b"\n")))
-    except (StoreError, CorruptRecord):
-        return None
+    return rebuildable.load(trial.usage_path(run), RunUsage)

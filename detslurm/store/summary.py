@@ -7,11 +7,9 @@ from typing import Final
 import msgspec
 
 from detslurm._states import UNKNOWN
-from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store import rebuildable
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
-from detslurm.store.frame import frame, unframe
 from detslurm.store.views import ExperimentView, TrialRow
 
 # An unfinished experiment's summary is written again once this many more trials are over.
@@ -46,13 +44,7 @@ def _has_other_checkpoint(row: TrialRow, facts: ExperimentFacts) -> bool:
 
 def load(experiment: ExperimentDir) -> Summary:
     """The experiment's summary, empty where there is none that can be read."""
-    try:
-        data = fs.read_file(experiment.path / "summary.json")
-        if data is None:
-            return Summary()
-        return msgspec.convert(unframe(data.rstrip(b"\n")), Summary)
-    except (StoreError, CorruptRecord, msgspec.ValidationError):
-        return Summary()
+    return rebuildable.load(experiment.path / "summary.json", Summary) or Summary()
 
 
 def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Summary) -> None:
@@ -66,12 +58,5 @@ def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Su
     if UNKNOWN in view.trial_states:
         return  # what can't be read now would be left out for good
     summary = Summary(view.facts, view.finished, rows)
-    try:
-        # It checks itself: a first listing of ten thousand needs no ten thousand waits for a disk.
-        fs.replace_file(experiment.path / "summary.json", _line(summary), sync=False)
-    except StoreError:
-        pass
-
-
-def _line(summary: Summary) -> bytes:
-    return frame(msgspec.to_builtins(summary))
+    # It checks itself: a first listing of ten thousand needs no ten thousand waits for a disk.
+    rebuildable.save(experiment.path / "summary.json", summary, sync=False)

@@ -17,8 +17,8 @@ from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
 from detslurm.sdk.experiments.ordering import duration
 from detslurm.sdk.experiments.polling import first_trial
-from detslurm.sdk.trials.summary_metrics import _figures
-from detslurm.store import NotFound, RunLog
+from detslurm.sdk.trials.summary_metrics import _figures, summary
+from detslurm.store import MetricRow, NotFound, RunLog
 from tests.sdk.scenes import CUSTOM, Scene, say
 from tests.store.faults import race
 
@@ -174,6 +174,16 @@ def test_the_sum_of_a_trial_s_metrics(scene: Scene) -> None:
     assert figures == {"count": 2, "sum": 0.9, "mean": 0.45, "min": 0.4, "max": 0.5, "last": 0.4,
                        "type": "number"}  # fmt: skip
     assert (trial.experiment_id, trial.hparams) == (1, {"lr": 0.1, "i": 0})
+
+
+def test_the_sum_passes_over_what_is_no_number() -> None:
+    """And NaN hides no minimum and maximum."""
+    values = [3, math.nan, 1.0, "text", True]
+    rows = [MetricRow("training", n, {"m": {"x": v}}) for n, v in enumerate(values)]
+    figures = summary(rows)["avg_metrics"]["m.x"]
+    assert (figures["min"], figures["max"], figures["last"]) == (1.0, 3, 1.0)
+    assert figures["count"] == 3
+    assert math.isnan(figures["mean"])
 
 
 def _determined(scene: Scene) -> client.Determined:

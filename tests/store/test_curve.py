@@ -19,7 +19,7 @@ from detslurm.store import (
     trial_metrics,
 )
 from detslurm.store.columns import columns_of
-from detslurm.store.curve import Span, clean_rows, last_valid_steps, summaries
+from detslurm.store.curve import Span, clean_rows, last_valid_steps
 from tests.store import scenes
 
 LENGTH, VALIDATE, SAVE = 30, 5, 7
@@ -158,13 +158,3 @@ def test_a_run_that_starts_over_takes_everything_it_repeats() -> None:
     rows.append(MetricRow("training", 1, {"loss": 2}, 2))
     limits = last_valid_steps([Span(1, 0, 1), Span(2, 9, 1)])
     assert points(clean_rows(rows, limits)) == [("training", 1, {"loss": 2})]
-
-
-def test_summaries_pass_over_what_is_no_number() -> None:
-    """Minimum, maximum and mean are of numbers, NaN hides nothing, and the last value is kept."""
-    values = [3, math.nan, 1.0, "text", True]
-    rows = [MetricRow("training", n, {"m": {"x": v}}) for n, v in enumerate(values)]
-    summary = summaries(rows)["training"]["m.x"]
-    assert (summary["min"], summary["max"], summary["last"]) == (1.0, 3, True)
-    assert summary["count"] == 5
-    assert math.isnan(summary["mean"])
