@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm._quantities import counted
-from detslurm.cli.arguments.ids import client, ids_or_all
+from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import Column, Table, note, shows, size
 from detslurm.cli.output.progress import steps
 
@@ -19,10 +19,10 @@ _KINDS = ("checkpoints", "logs", "metrics", "code", "tensorboard")
 
 
 @click.command()
-@ids_or_all
+@any_experiments
 @click.option("--by-user", is_flag=True, help="Show one row for each user.")
 @shows
-def du(ids: list[int] | None, by_user: bool) -> Table:
+def du(ids: list[int], by_user: bool) -> Table:
     """Show what experiments take on disk, by kind of file, the largest first.
 
     Checkpoints and code count as they were recorded, other files by their present size. The total
@@ -36,7 +36,8 @@ def du(ids: list[int] | None, by_user: bool) -> Table:
     """
     mine = client()
     with steps("Looking at experiments") as progress:
-        found = sorted(mine.disk_usage(ids, progress=progress), key=lambda one: -one.usage.total)
+        found = mine.disk_usage(ids or None, progress=progress)
+    found.sort(key=lambda one: -one.usage.total)
     note(f"{size(sum(one.usage.total for one in found))} in {counted(len(found), 'experiment')}")
     for one in mine.quotas():
         note(one.text)

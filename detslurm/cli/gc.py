@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detslurm._quantities import counted
-from detslurm.cli.arguments.ids import client, ids_or_all
+from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import json_option, note, print_json, size, table
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@ids_or_all
+@any_experiments
 @click.option("-n", "--dry-run", is_flag=True, help="Delete nothing; show what would be deleted.")
 @click.option(
     "--unrecorded",
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     " Only where no other store uses the same checkpoint storage.",
 )
 @json_option
-def gc(ids: list[int] | None, dry_run: bool, unrecorded: bool, as_json: bool) -> None:
+def gc(ids: list[int], dry_run: bool, unrecorded: bool, as_json: bool) -> None:
     """Delete checkpoints that no policy keeps, and what crashes have left behind.
 
     The jobs of an experiment collect by themselves; this is for what they could not: deletions and
@@ -36,9 +36,9 @@ def gc(ids: list[int] | None, dry_run: bool, unrecorded: bool, as_json: bool) ->
       detslurm gc --dry-run
       detslurm gc 7 8
     """
-    if unrecorded and ids is not None:
+    if unrecorded and ids:
         raise click.UsageError("--unrecorded looks at the whole store: leave out the ids")
-    done = client().gc(ids, dry_run=dry_run, unrecorded=unrecorded)
+    done = client().gc(ids or None, dry_run=dry_run, unrecorded=unrecorded)
     if as_json:
         print_json({"dry_run": dry_run, "freed": done.freed, **_plain(done)})
         return

@@ -87,6 +87,10 @@ def trial_of(word: str) -> int:
     return positive(text)
 
 
+def _trials_of(word: str) -> list[int]:
+    return [trial_of(word)]
+
+
 def job_or_experiment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A job's or an experiment's id as it is; `last` and names of experiments as ids."""
     if value is None or ctx.resilient_parsing or value[:1].isdigit():
@@ -105,14 +109,16 @@ def _one(parse: Callable[[str], int]) -> Callable[..., Any]:
     return callback
 
 
-def _several(parse: Callable[[str], Iterable[int]]) -> Callable[..., Any]:
-    """`3 4,5` as 3, 4, 5, each once."""
+def several(parse: Callable[[str], Iterable[object]]) -> Callable[..., Any]:
+    """A callback that takes `3 4,5` as 3, 4, 5, each once; an empty tuple where nothing is given.
 
-    def callback(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-        if ctx.resilient_parsing or value is None:
+    What is given and empty, such as a variable that is not set, is refused: it is not all of them.
+    """
+
+    def callback(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+        if ctx.resilient_parsing or not value:
             return value
-        words = (value,) if isinstance(value, str) else value
-        parts = [part for word in words for part in word.split(",") if part.strip()]
+        parts = [part for word in value for part in word.split(",") if part.strip()]
         if not parts:
             raise click.BadParameter("no id given")
         return list(dict.fromkeys(number for part in parts for number in parse(part)))
@@ -134,33 +140,22 @@ several_ids = click.argument(
     metavar="ID...",
     nargs=-1,
     required=True,
-    callback=_several(experiments_of),
+    callback=several(experiments_of),
     shell_complete=completed_by("experiments"),
 )
-_several_trials = _several(lambda word: [trial_of(word)])
 several_trials = click.argument(
     "ids",
     metavar="TRIAL_ID...",
     nargs=-1,
     required=True,
-    callback=_several_trials,
+    callback=several(_trials_of),
     shell_complete=completed_by("trials"),
 )
-ids_or_all = click.argument(
-    "ids",
-    metavar="[ID...]",
-    nargs=-1,
-    callback=lambda ctx, param, value: (
-        _several(experiments_of)(ctx, param, value) if value else None
-    ),
-)
-
-
 any_experiments = click.argument(
     "ids",
     metavar="[ID]...",
     nargs=-1,
-    callback=lambda ctx, param, value: value and _several(experiments_of)(ctx, param, value),
+    callback=several(experiments_of),
     shell_complete=completed_by("experiments"),
 )
 
@@ -173,7 +168,7 @@ def any_trials(text: str) -> Callable[[Command], Command]:
         "trials",
         metavar="TRIAL_ID",
         multiple=True,
-        callback=lambda ctx, param, value: value and _several_trials(ctx, param, value),
+        callback=several(_trials_of),
         help=text,
         shell_complete=completed_by("trials"),
     )

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import click
 
+from detslurm.cli.arguments.ids import several
+
 _UNITS: Final = {
     "age": {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800},
     "size": {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40},
@@ -52,16 +54,12 @@ def _one(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return _uuid(value)
 
 
-def _several(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str]:
-    """`a b,c` as a, b, c, each once."""
-    words = [part for word in value for part in word.split(",") if part.strip()]
-    if param.required and not words:
-        raise click.BadParameter("no id given")
-    return list(dict.fromkeys(map(_uuid, words)))
+def _uuids(text: str) -> list[str]:
+    return [_uuid(text)]
 
 
 one_uuid = click.argument("uuid", metavar="UUID", callback=_one)
 several_uuids = click.argument(
-    "uuids", metavar="UUID...", nargs=-1, required=True, callback=_several
+    "uuids", metavar="UUID...", nargs=-1, required=True, callback=several(_uuids)
 )
-any_uuids = click.argument("uuids", metavar="[UUID...]", nargs=-1, callback=_several)
+any_uuids = click.argument("uuids", metavar="[UUID...]", nargs=-1, callback=several(_uuids))

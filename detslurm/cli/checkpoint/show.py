@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm._quantities import counted
-from detslurm.cli.arguments.ids import client, experiments_of, trial_of
+from detslurm.cli.arguments.ids import any_trials, client, experiments_of, several
 from detslurm.cli.checkpoint import listing
 from detslurm.cli.checkpoint.arguments import Quantity, any_uuids, one_uuid
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import (
     Document,
     Table,
@@ -32,33 +33,12 @@ if TYPE_CHECKING:
 _FIELDS = ("uuid", "experiment_id", "trial_id", "batch_number", "end_time", "state", "size")
 
 
-def _words(value: tuple[str, ...]) -> list[str]:
-    words = [part for word in value for part in word.split(",") if part.strip()]
-    if value and not words:  # a variable that is not set: not all of them
-        raise click.BadParameter("no id given")
-    return words
-
-
-def _owners(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[int]:
-    if ctx.resilient_parsing:
-        return []
-    return [number for word in _words(value) for number in experiments_of(word)]
-
-
-def _savers(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[int]:
-    if ctx.resilient_parsing:
-        return []
-    return [trial_of(word) for word in _words(value)]
-
-
 _experiments = click.option(
-    "-e", "--experiment", "experiments", multiple=True, metavar="ID", callback=_owners,
+    "-e", "--experiment", "experiments", multiple=True, metavar="ID",
     help="Take only the checkpoints of this experiment; may be repeated.",
+    callback=several(experiments_of), shell_complete=completed_by("experiments"),
 )  # fmt: skip
-_trials = click.option(
-    "-t", "--trial", "trials", multiple=True, metavar="ID", callback=_savers,
-    help="Take only the checkpoints of this trial; may be repeated.",
-)  # fmt: skip
+_trials = any_trials("Take only the checkpoints of this trial; may be repeated.")
 
 
 @click.command("list")
