@@ -35,6 +35,7 @@ from detslurm.launch.nodes import Nodes
 from detslurm.launch.rank_server import RankServer
 from detslurm.launch.supervision import supervise
 from detslurm.slurm import Allocation
+from detslurm.slurm.hostlist import expand_hostlist
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"
 
@@ -152,12 +153,22 @@ def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
     rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *aborting_together(args.command)]
     # Started from outside, each rank is in a container of its own, and all are in the same image.
     rank = [*container_prefix(config), *rank]
+    allocation, placed = _of_this_step(allocation)
     argv = allocation.step_command(
         rank, mpi=(config.get("slurm") or {}).get("mpi") or "pmix", per_node=nodes.slots
     )
     border = argv.index("--")
     # Each rank changes to the working directory of its own node.
-    return [*argv[:border], "--chdir=/", *args.overrides, *argv[border:]]
+    return [*argv[:border], "--chdir=/", *placed, *args.overrides, *argv[border:]]
+
+
+def _of_this_step(allocation: Allocation) -> tuple[Allocation, list[str]]:
+    """What this step has of the job, which may have more nodes, and what puts another beside it."""
+    nodes = tuple(expand_hostlist(os.environ.get("SLURM_STEP_NODELIST", "")))
+    if not nodes or len(nodes) == allocation.node_count:
+        return allocation, []
+    gpus = None if allocation.gpus_of_job is None else len(allocation.slot_ids) * len(nodes)
+    return allocation._replace(nodes=nodes, gpus_of_job=gpus), [f"--nodelist={','.join(nodes)}"]
 
 
 def _mpirun() -> str:

@@ -113,6 +113,20 @@ def test_as_many_ranks_as_the_arguments_say(desk: Desk) -> None:
         assert (f"nodes {nodes}" if nodes else "1 ranks on 2 nodes") in log
 
 
+def test_a_training_on_some_of_a_job_s_nodes(desk: Desk) -> None:
+    """A batch script of one's own may have several: the ranks of each are on its own step's nodes,
+    also where the job was asked for with GPUs of all its nodes together."""
+    desk.write("train.py", textwrap.dedent(COUNT))
+    launch = "--nodes=2 --relative=1 --ntasks-per-node=1 python3 -m detslurm.launch.mpi train.py"
+    batch(desk, f"srun {launch}\n", "--nodes=3", "--job-name=plain")
+    batch(desk, f"srun --gpus=2 {launch}\n", "--nodes=3", "--gpus=3", "--job-name=gpus")
+    for name in ("plain", "gpus"):
+        number = named(desk, name, steps=0)
+        assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED"
+    assert desk.user.cwd is not None
+    assert (desk.user.cwd / "job.out").read_text().count("nodes 0 1 flags 2\n") == 4
+
+
 FENCES = """\
     import ctypes, os, pathlib, time
 
