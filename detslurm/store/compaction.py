@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -66,17 +67,14 @@ def _refusal(experiment: ExperimentDir, state: str) -> StoreError:
 
 
 def _write(file: Any, trials: Sequence[TrialDir]) -> None:
-    groups: dict[str, _Group] = {}
+    groups: dict[str, _Group] = defaultdict(lambda: _Group(len(trials)))
     runs = array("q")
     for place, trial in enumerate(trials):
         known = trial.runs()  # once: what begins meanwhile is not counted as read
         rows = logged_metrics(trial, known=known)
         runs.append(len(known))
         for row in rows:
-            group = groups.get(row.group)
-            if group is None:
-                group = groups[row.group] = _Group(len(trials))
-            group.add(place, row)
+            groups[row.group].add(place, row)
     _dataset(file, "trials/id", np.array([trial.id for trial in trials], dtype=np.int64))
     _dataset(file, "trials/runs", np.array(runs, dtype=np.int64))
     folder = file.create_group("groups", track_order=True)
@@ -107,7 +105,7 @@ class _Group:
     def __init__(self, trials: int) -> None:
         self.counts = np.zeros(trials, dtype=np.int64)
         self.steps, self.runs, self.times = array("q"), array("q"), array("d")
-        self.columns: dict[tuple[str, ...], _Column] = {}
+        self.columns: dict[tuple[str, ...], _Column] = defaultdict(_Column)
         self.batches = _Column()
 
     def add(self, trial: int, row: MetricRow) -> None:
@@ -117,15 +115,9 @@ class _Group:
         self.runs.append(row.run)
         self.times.append(math.nan if row.time is None else row.time)
         for path, value in _leaves(row.metrics, ()):
-            self._column(path).add(place, value)
+            self.columns[path].add(place, value)
         if row.batch is not None:
             self.batches.add(place, row.batch)
-
-    def _column(self, path: tuple[str, ...]) -> _Column:
-        column = self.columns.get(path)
-        if column is None:
-            column = self.columns[path] = _Column()
-        return column
 
     def write(self, place: Any, trials: Sequence[int]) -> None:
         _dataset(place, "offsets", np.concatenate(([0], np.cumsum(self.counts))))

@@ -70,6 +70,11 @@ def is_refusal(fault: OSError) -> bool:
     return fault.errno in (errno.EACCES, errno.EPERM)
 
 
+def not_seen_yet(path: object) -> StoreError:
+    """For a fact whose number is taken, and that can't be read."""
+    return StoreError(f"{path} exists but cannot be read on this node yet: try again")
+
+
 def explained(error: OSError, path: str) -> StoreFault:
     """Turn an OSError into the store's own, which names the path and the way out."""
     code = error.errno or 0

@@ -20,7 +20,7 @@ from zlib import crc32
 import msgspec
 
 from detslurm.store import fs
-from detslurm.store.errors import StoreError
+from detslurm.store.errors import StoreError, not_seen_yet
 from detslurm.store.facts import SCHEMA, FactLog, read_record
 from detslurm.store.frame import decode_json, encode_json, frame
 from detslurm.store.waiting_room import CommitRequest, Visit, WaitingRoom
@@ -182,8 +182,7 @@ class EventLog(Generic[S]):
         """Fold the facts from the next number on, which is taken."""
         facts = self._next()
         if not facts:
-            name = self._log.name(self.position + 1)
-            raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
+            raise not_seen_yet(self._log.name(self.position + 1))
         for fact in facts:
             self._take(fact)
 

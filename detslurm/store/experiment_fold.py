@@ -11,7 +11,7 @@ import msgspec
 from detslurm._states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
 from detslurm.store.errors import Problem
-from detslurm.store.metric_rank import better
+from detslurm.store.metric_rank import first_best
 from detslurm.store.records import (
     AddingWorkers,
     Corrupt,
@@ -259,7 +259,7 @@ def experiment_view(
     )
     smaller = created.smaller_is_better
     workspace, project = _folder(fields.get("folder"), created)
-    best = _best_trial(trials, smaller)
+    best = first_best(trials, _best_value, smaller)
     done = state in FINISHED
     ends = (trial.ended for trial in trials if trial.ended is not None)
     return ExperimentView(
@@ -284,7 +284,7 @@ def experiment_view(
         metric=created.metric,
         smaller_is_better=smaller,
         best_trial=best.id if best else None,
-        best_value=best.best_validation.value if best and best.best_validation else None,
+        best_value=_best_value(best) if best else None,
         cluster=created.cluster,
         parent=created.parent,
         origin=created.origin,
@@ -292,7 +292,6 @@ def experiment_view(
         project=project,
         facts=facts.count,
         first_trial=created.first_trial,
-        max_restarts=created.max_restarts,
         desired=desired,
         fields=fields,
         jobs=facts.jobs,
@@ -366,16 +365,8 @@ def _final_state(desired: DesiredState, states: set[str]) -> str:
     return "ERROR" if "ERROR" in states else "CANCELED"
 
 
-def _best_trial(trials: Iterable[TrialRow], smaller: bool) -> TrialRow | None:
-    best: TrialRow | None = None
-    for trial in trials:
-        validation = trial.best_validation
-        if validation is None or validation.value is None:
-            continue
-        best_value = best.best_validation.value if best and best.best_validation else None
-        if best is None or better(validation.value, best_value, smaller):
-            best = trial
-    return best
+def _best_value(trial: TrialRow) -> float | None:
+    return trial.best_validation.value if trial.best_validation else None
 
 
 def _progress(trials: Sequence[TrialRow], *, ended: bool) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from detslurm import _access
-from detslurm.store.errors import StoreError
+from detslurm.store.errors import StoreError, not_seen_yet
 from detslurm.store.facts import REFUSED, FactLog
 
 LARGEST: Final = 1_000_000
@@ -110,8 +110,7 @@ class Ledger:
             before = state.position
             self.catch_up(state)
             if state.position == before:
-                name = self.log.name(before + 1)
-                raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
+                raise not_seen_yet(self.log.name(before + 1))
 
     def touch(self, state: LedgerState, experiment: int) -> int:
         """Note that a fact was added which a summary made before does not know."""

@@ -76,7 +76,9 @@ def line_facts(line: bytes) -> LineFacts:
     if len(steps) == len(found):
         return LineFacts(steps, time=time)
     others = (part for part, step in zip(_split(raw), found, strict=True) if step is None)
-    return _well_formed(steps, list(map(decode_record, others)), time)
+    records = list(map(decode_record, others))
+    sound = list(filter(well_formed, records))
+    return LineFacts(steps, sound, len(sound) < len(records), time)
 
 
 def _needed_alone(head: _Head) -> int | None:
@@ -100,13 +102,6 @@ def _split(raw: bytes) -> list[bytes]:
         return list(map(bytes, _parts(raw)))
     except msgspec.DecodeError as error:
         raise CorruptRecord(f"not JSON: {error}") from None
-
-
-def _well_formed(
-    steps: Sequence[int], records: Sequence[dict[str, Any]], time: float | None
-) -> LineFacts:
-    sound = [record for record in records if well_formed(record)]
-    return LineFacts(steps, sound, len(sound) < len(records), time)
 
 
 def line_rows(line: bytes, run: int = 1, group: str | None = None) -> list[MetricRow]:

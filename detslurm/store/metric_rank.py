@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def metric_rank(value: float, smaller_is_better: bool) -> tuple[int, float]:
@@ -18,3 +22,12 @@ def better(one: float, other: float | None, smaller_is_better: bool) -> bool:
     if other is None:
         return True
     return metric_rank(one, smaller_is_better) < metric_rank(other, smaller_is_better)
+
+
+def first_best(
+    candidates: Iterable[T], value_of: Callable[[T], float | None], smaller_is_better: bool
+) -> T | None:
+    """The candidate with the best value, the first of equals; None where none has a value."""
+    rated = [(value, one) for one in candidates if (value := value_of(one)) is not None]
+    best = min(rated, key=lambda pair: metric_rank(pair[0], smaller_is_better), default=None)
+    return best[1] if best else None

@@ -34,7 +34,6 @@ class ProbeReport(NamedTuple):
     path: str
     fs_type: str
     mount_point: str
-    mount_options: str
     free_bytes: int | None
     free_inodes: int | None
     checks: tuple[Check, ...]
@@ -62,9 +61,7 @@ def probe(path: fs.AnyPath, *, fast: bool = False) -> ProbeReport:
     free_bytes, free_inodes = _free(folder)
     errors = tuple(f"{check.name}: {check.detail}" for check in checks if not check.ok)
     warnings = tuple(_warnings(kind, options, free_bytes, free_inodes))
-    return ProbeReport(
-        str(folder), kind, mount, options, free_bytes, free_inodes, checks, errors, warnings
-    )
+    return ProbeReport(str(folder), kind, mount, free_bytes, free_inodes, checks, errors, warnings)
 
 
 def _checks(folder: Path, wanted: Mapping[str, Callable[[Path], str]]) -> Iterator[Check]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, StoreError
+from detslurm.store.errors import StoreError
 from detslurm.store.frame import frame, unframe
 
 Content = TypeVar("Content", bound=msgspec.Struct)
@@ -19,7 +19,7 @@ def load(path: fs.AnyPath, kind: type[Content]) -> Content | None:
     try:
         line = (fs.read_file(path) or b"").rstrip(b"\n")
         return msgspec.convert(unframe(line), kind, str_keys=True)
-    except (StoreError, CorruptRecord, msgspec.ValidationError):
+    except (StoreError, msgspec.ValidationError):
         return None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm.store import fs, rebuildable
-from detslurm.store.errors import StoreError
+from detslurm.store.errors import StoreError, not_seen_yet
 from detslurm.store.facts import FactLog
 from detslurm.store.model_fold import RegistryState
 from detslurm.store.records import Record, plain_of
@@ -51,8 +51,7 @@ class ModelRegistry:
             before = state.position
             self._catch_up(state)
             if state.position == before:
-                name = self.log.name(before + 1)
-                raise StoreError(f"{name} exists but cannot be read on this node yet: try again")
+                raise not_seen_yet(self.log.name(before + 1))
         self._save(state, known)
         return state
 

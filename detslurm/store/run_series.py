@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -27,8 +28,8 @@ class Points(NamedTuple):
     times: array[float]
 
 
-def _no_points() -> Points:
-    return Points(array("q"), array("d"), array("d"))
+def _no_points() -> dict[tuple[str, str], Points]:
+    return defaultdict(lambda: Points(array("q"), array("d"), array("d")))
 
 
 @dataclass
@@ -40,7 +41,7 @@ class RunSeries:
     first: float = math.inf  # the smallest step of any report
     profiled: bool = False
     whole: bool = True
-    points: dict[tuple[str, str], Points] = field(default_factory=dict)
+    points: dict[tuple[str, str], Points] = field(default_factory=_no_points)
 
     @property
     def size(self) -> int:
@@ -74,7 +75,7 @@ class RunSeries:
         times = array("d", [math.nan if row.time is None else row.time for row in rows])
         self.first = min(self.first, *steps)
         for name, column in columns.items():
-            points = self._points_of(rows[0].group, name)
+            points = self.points[rows[0].group, name]
             points.steps.extend(steps)
             points.values.extend(column)
             points.times.extend(times)
@@ -89,16 +90,10 @@ class RunSeries:
     def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
         for metric, value in flat(metrics):
             if is_number(value):
-                points = self._points_of(group, metric)
+                points = self.points[group, metric]
                 points.steps.append(steps)
                 points.values.append(as_float(value))
                 points.times.append(math.nan if when is None else when)
-
-    def _points_of(self, group: str, metric: str) -> Points:
-        points = self.points.get((group, metric))
-        if points is None:
-            points = self.points[group, metric] = _no_points()
-        return points
 
 
 SeriesCache = dict[int, RunSeries]

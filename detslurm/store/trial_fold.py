@@ -21,7 +21,7 @@ from detslurm._states import (
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
 from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
 from detslurm.store.errors import TORN, Problem
-from detslurm.store.metric_rank import better
+from detslurm.store.metric_rank import first_best
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
 from detslurm.store.views import (
@@ -127,7 +127,8 @@ def trial_view(
     newest = runs[-1] if runs else RunFacts(number=0)
     shown = list(map(_run_view, runs))
     if shown and last is None and newest.end is None and context.is_lost:
-        shown[-1] = _run_view(msgspec.structs.replace(newest, end=_lost_end(context.lost)))
+        lost_end = {"outcome": LOST, "reason": context.lost}  # as its end record would be
+        shown[-1] = _run_view(msgspec.structs.replace(newest, end=lost_end))
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
         id=trial_id,
@@ -217,11 +218,6 @@ def _end_time(runs: Sequence[RunView], last: dict[str, Any] | None) -> float | N
     return last.get("time") if last is not None else runs[-1].ended if runs else None
 
 
-def _lost_end(reason: str | None) -> dict[str, Any]:
-    """Stands for the end record that a run has not left, whose job is gone for good."""
-    return {"outcome": LOST, "reason": reason}
-
-
 def _alert(run: int, record: dict[str, Any]) -> AlertView:
     fields = ("time", "level", "title", "description")
     return AlertView(run=run, **{name: record[name] for name in fields if name in record})
@@ -275,13 +271,7 @@ def _number(metrics: dict[str, Any], name: str | None) -> float | None:
 
 def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationView | None:
     """The best validation, the earliest of equals; in the order of `metric_rank`."""
-    best: ValidationView | None = None
-    for candidate in validations:
-        if candidate.value is None:
-            continue
-        if best is None or better(candidate.value, best.value, smaller):
-            best = candidate
-    return best
+    return first_best(validations, lambda validation: validation.value, smaller)
 
 
 def _checkpoints(

@@ -345,7 +345,6 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
     Attributes:
         facts: The number of its facts.
         first_trial: The id of its first trial.
-        max_restarts: How many restarts each trial may use.
         desired: What the user wants of it.
         fields: Settings that were changed after the submission, such as `priority`.
         jobs: Its submissions, in order.
@@ -355,7 +354,6 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
 
     facts: int = 0
     first_trial: int = 0
-    max_restarts: int = 0
     desired: DesiredState = DesiredState()
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
     jobs: tuple[Job, ...] = ()
