@@ -48,9 +48,13 @@ def sign_of_slurm() -> str | None:
 
     if which("sbatch"):
         return None
-    conf = os.environ.get("SLURM_CONF")
-    found = filter(_exists, (*([conf] if conf else ()), *_CONFIGURATIONS))
-    return next(found, None) or next((f"{name} runs here" for name in _daemons()), None)
+    return _configuration() or next((f"{name} runs here" for name in _daemons()), None)
+
+
+def _configuration() -> str | None:
+    """A configuration that is there: the one of SLURM_CONF, else one in a usual place."""
+    named = os.environ.get("SLURM_CONF")
+    return next(filter(_exists, (*([named] if named else ()), *_CONFIGURATIONS)), None)
 
 
 def _exists(path: str) -> bool:
@@ -74,11 +78,10 @@ def slurm_is_here() -> bool:
 
     if not which("sbatch"):
         return False
-    conf = os.environ.get("SLURM_CONF")
-    if conf:
-        return _exists(conf)
-    if any(map(_exists, _CONFIGURATIONS)):
+    if _configuration() is not None:
         return True
+    if os.environ.get("SLURM_CONF"):
+        return False  # scontrol would wait for that file, a minute
     from detslurm.slurm import command
 
     # Configless sites and those built with another prefix: only Slurm itself knows. A controller

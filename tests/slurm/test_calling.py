@@ -216,9 +216,13 @@ def test_without_slurm_the_local_cluster_is_found(
 ) -> None:
     """auto asks for sbatch and a configuration; names that don't exist are refused."""
     fake("sbatch", "true")
-    conf = tmp_path / "slurm.conf"
+    conf, usual = tmp_path / "slurm.conf", tmp_path / "usual.conf"
+    monkeypatch.setattr("detslurm.slurm.detect._CONFIGURATIONS", (str(usual),))
     monkeypatch.setenv("SLURM_CONF", str(conf))
     assert detect_cluster(root=tmp_path).name == "local"
+    usual.touch()  # of a Slurm that the variable, left from another one, does not speak of
+    assert detect_cluster(root=tmp_path).name == "slurm"
+    usual.unlink()
     conf.touch()
     assert detect_cluster(root=tmp_path).name == "slurm"
     assert detect_cluster("local", root=tmp_path).name == "local"
