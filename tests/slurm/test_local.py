@@ -18,8 +18,10 @@ import pytest
 from detslurm._child_processes import descendants, signal_each
 from detslurm.sdk import Client, LifecycleError
 from detslurm.slurm import LocalCluster, SlurmError
-from detslurm.slurm.local import journal, wire
+from detslurm.slurm.local import journal, policy, wire
+from detslurm.slurm.local.jobs import Jobs
 from detslurm.slurm.local.paths import LocalClusterPaths
+from detslurm.slurm.local.view import describe
 from tests.cluster import wait_for
 from tests.slurm.bench import Bench
 from tests.slurm.schedulers import end_scheduler, kill_scheduler, scheduler_pid, strays
@@ -56,6 +58,22 @@ def test_the_scheduler_is_no_part_of_the_run_that_starts_it(
     local.submit("child")
     pid = scheduler_pid(local_cluster(local))
     assert b"DET_" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_what_the_scheduler_does_not_understand_ends_nothing(local: Bench) -> None:
+    """A request of another version's client is refused, and so is a verb; jobs go on."""
+    job = local.submit("child")
+    local.wait_word(job, "start")
+    cluster = local_cluster(local)
+    pid = scheduler_pid(cluster)
+    request = {**local.request().to_dict(), "newer": 1}
+    question = {"verb": "submit", "job": 99, "token": "x", "request": request}
+    for asked in (question, {"verb": "newer"}):
+        with pytest.raises(SlurmError, match="newer"):
+            wire.ask(cluster.paths.address, asked)
+    assert scheduler_pid(cluster) == pid
+    local.go()
+    assert local.wait_state(job, "COMPLETED").restarts == 0
 
 
 def test_a_killed_supervisor_is_a_lost_node(local: Bench) -> None:
@@ -298,6 +316,17 @@ def test_a_grown_journal_is_compacted(tmp_path: Path) -> None:
     journal.compact(path, keep_jobs=10)
     kept = {event["job"] for event in journal.read(path)}
     assert kept == {3, *range(391, 401)}
+
+
+def test_a_look_at_the_queue_goes_over_all_jobs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is free is the same for each that waits: of ten thousand a look took seconds."""
+    request = {"name": "x", "command": ["true"], "folder": "/", "count": 20}
+    event = {"t": "job", "job": 1, "token": "1", "time": 1.0, "request": request}
+    jobs, looks, free = Jobs([event]), [], policy.free
+    monkeypatch.setattr(policy, "free", lambda *words: looks.append(0) or free(*words))
+    rows = describe(jobs, ["1"], policy.Slots(0), 2.0)
+    assert [row["reason"] for row in rows] == ["Resources"] * 20
+    assert len(looks) == 1
 
 
 def test_strange_roots_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,15 +33,8 @@ if TYPE_CHECKING:
     from detslurm.slurm.pending_details import PendingDetails, StartTest
     from detslurm.slurm.queued_job import QueuedJob
 
-# Slurm's names of the fields that can be changed here, and what becomes of the value.
-_UPDATES = {
-    "nice": ("nice", int),
-    "arraytaskthrottle": ("throttle", int),
-    "timelimit": ("time_minutes", int),
-    "jobname": ("name", str),
-    "comment": ("comment", str),
-    "dependency": ("dependency", str),
-}
+# Slurm's names of the numbers that can be changed here, and a request's.
+_UPDATES = {"nice": "nice", "arraytaskthrottle": "throttle"}
 
 
 class LocalCluster:
@@ -112,12 +105,11 @@ class LocalCluster:
 
     def update(self, ref: str, **fields: str | int) -> None:
         """Change fields of queued jobs, by scontrol's names; on an array for all elements."""
-        changes: dict[str, Any] = {}
+        changes: dict[str, int | None] = {}
         for name, value in fields.items():
             if name.lower() not in _UPDATES:
                 raise SlurmError(f"the local cluster cannot change {name.lower()}")
-            own, kind = _UPDATES[name.lower()]
-            changes[own] = kind(value) or None
+            changes[_UPDATES[name.lower()]] = int(value) or None
         for one in ref.split(","):
             self._ask("update", job=int(split_ref(one)[0]), changes=changes)
 

@@ -258,6 +258,12 @@ class Scheduler:
                     answer = {"error": refusal.message, "advice": refusal.advice}
                 except OSError as fault:
                     answer = {"error": f"{self.paths.journal}: {fault.strerror}"}
+                except Exception as fault:  # such as a question of another version's client
+                    traceback.print_exc()
+                    answer = {
+                        "error": f"the local cluster's scheduler: {type(fault).__name__}: {fault}",
+                        "advice": "It goes on. One of another version ends with its last job.",
+                    }
                 connection.sendall(json.dumps(answer).encode() + b"\n")
             except OSError:
                 pass  # the client went away

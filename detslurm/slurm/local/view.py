@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detslurm.slurm.interface import JobInfo
@@ -14,6 +14,7 @@ from detslurm.slurm.local.policy import Slots
 if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm.request import JobRequest
 
 
 def describe(
@@ -21,12 +22,17 @@ def describe(
 ) -> list[dict[str, Any]]:
     """Plain data for `info` about every element that the refs name."""
     running = policy.running_counts(jobs)
+    free = policy.free(jobs, slots) if slots is not None else None
     elements = {element.key: element for ref in refs for element in jobs.find(ref)}
-    return [_describe(jobs, element, slots, running, now) for element in elements.values()]
+    return [_describe(jobs, element, free, running, now) for element in elements.values()]
 
 
 def _describe(
-    jobs: Jobs, element: Element, slots: Slots | None, running: dict[int, int], now: float
+    jobs: Jobs,
+    element: Element,
+    free: tuple[int, tuple[str, ...]] | None,
+    running: dict[int, int],
+    now: float,
 ) -> dict[str, Any]:
     job = jobs.jobs[element.job]
     minutes = job.request.time_minutes
@@ -36,7 +42,7 @@ def _describe(
     reason = ""
     if element.state == "PENDING":
         reason = policy.blocked(jobs, element, running)
-        if not reason and slots is not None and not _fits(jobs, element, slots):
+        if not reason and free is not None and not _fits(job.request, *free):
             reason = "Resources"
     return {
         "ref": element.ref,
@@ -53,9 +59,8 @@ def _describe(
     }
 
 
-def _fits(jobs: Jobs, element: Element, slots: Slots) -> bool:
-    cpus, gpus = policy.free(jobs, slots)
-    want_cpus, want_gpus = policy.needs(jobs.request(element))
+def _fits(request: JobRequest, cpus: int, gpus: Sequence[str]) -> bool:
+    want_cpus, want_gpus = policy.needs(request)
     return want_cpus <= cpus and want_gpus <= len(gpus)
 
 
