@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from detslurm.slurm.hostlist import hosts_in
-from detslurm.slurm.job_record import memory_option, parse_job_records
+from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.limits import known, parse_record
 from detslurm.slurm.pending_details import (
     License,
@@ -20,6 +20,7 @@ from detslurm.slurm.queue import parse_duration, parse_number, parse_time
 _FACTORS = ("age", "association", "fair share", "job size", "partition", "QOS", "site", "TRES")
 PRIORITY_FORMAT = "%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N"
 """What `parse_priorities` reads, as sprio's --format."""
+_ASIDE = ("--job-name=", "--partition=", "--time=", "--chdir=")
 
 
 def parse_pending_record(text: str, ref: str) -> PendingRecord | None:
@@ -37,46 +38,8 @@ def parse_pending_record(text: str, ref: str) -> PendingRecord | None:
         evaluated=parse_time(job.get("LastSchedEval")),
         wanted_nodes=hosts_in(known(job.get("ReqNodeList"))),
         restarts=parse_number(job.get("Restarts")),
-        options=tuple(_options(job)),
+        options=tuple(o for o in options_of(job) if not o.startswith(_ASIDE)),
     )
-
-
-# Fields of a job's record, and the option of sbatch that asks for the same.
-_SAME = (
-    ("Account", "account"),
-    ("QOS", "qos"),
-    ("Features", "constraint"),
-    ("Licenses", "licenses"),
-    ("Reservation", "reservation"),
-    ("NumNodes", "nodes"),
-    ("NumTasks", "ntasks"),
-    ("CPUs/Task", "cpus-per-task"),
-    ("MinMemoryCPU", "mem-per-cpu"),
-    ("MinMemoryNode", "mem"),
-    ("TresPerJob", "gpus"),
-    ("TresPerNode", "gres"),
-    ("TresPerTask", "gpus-per-task"),
-)
-
-
-def _options(job: Mapping[str, str]) -> Iterable[str]:
-    for field_name, option in _SAME:
-        value = job.get(field_name, "")
-        if value in ("", "(null)", "N/A", "0"):
-            continue
-        if field_name.startswith("Tres"):
-            value = _gpus_only(value, typed="gpu:" if option == "gres" else "")
-            if not value:
-                continue
-        yield f"--{option}={memory_option(value) if option.startswith('mem') else value}"
-    if job.get("OverSubscribe") == "NO":
-        yield "--exclusive"
-
-
-def _gpus_only(text: str, typed: str) -> str:
-    """The GPUs in `gres:gpu:a100:2` or `gres/gpu=2`, as --gres or --gpus take them."""
-    match = re.search(r"gres[:/]gpu[:=]([^,()]+)", text)
-    return typed + match[1].replace("=", ":") if match else ""
 
 
 def parse_priorities(text: str) -> tuple[Priority, ...]:

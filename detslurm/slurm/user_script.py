@@ -16,47 +16,13 @@ from typing import Any
 from detslurm import _env
 from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.job_record import memory_option, parse_job_records
+from detslurm.slurm.job_record import options_of, parse_job_records
+from detslurm.slurm.queue import parse_number
 from detslurm.slurm.script_arguments import arguments
 
 SCRIPT = "batch.sh"
 """The user's own batch script, beside what its jobs leave in the experiment's `jobs`."""
 
-_OPTIONS = {
-    "JobName": "--job-name",
-    "Partition": "--partition",
-    "Account": "--account",
-    "QOS": "--qos",
-    "TimeLimit": "--time",
-    "NumNodes": "--nodes",
-    "NumTasks": "--ntasks",
-    "CPUs/Task": "--cpus-per-task",
-    "MinMemoryNode": "--mem",
-    "MinMemoryCPU": "--mem-per-cpu",
-    "Features": "--constraint",
-    "Reservation": "--reservation",
-    "Licenses": "--licenses",
-    "WorkDir": "--chdir",
-}
-_MEMORY = ("--mem", "--mem-per-cpu")
-# Fields of generic resources, as options: all but the first take GPUs alone.
-_TRES = {
-    "TresPerNode": "--gres",
-    "TresPerJob": "--gpus",
-    "TresPerTask": "--gpus-per-task",
-    "TresPerSocket": "--gpus-per-socket",
-    "CpusPerTres": "--cpus-per-gpu",
-    "MemPerTres": "--mem-per-gpu",
-}
-# What sbatch refuses beside them: the record has their defaults.
-_IMPLIED = (
-    ("CpusPerTres", "CPUs/Task"),
-    ("MemPerTres", "MinMemoryCPU"),
-    ("MemPerTres", "MinMemoryNode"),
-)
-# Either may be other than the site's default.
-_REQUEUE = {"1": ("--requeue",), "0": ("--no-requeue",)}
-_UNSAID = ("(null)", "N/A", "", "0")
 _PATIENCE = 20.0
 
 
@@ -76,43 +42,9 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     return {
         "options": options_of(record),
         "arguments": words,
-        "throttle": _throttle(record),
+        "throttle": parse_number(record.get("ArrayTaskThrottle")) or None,
         "folder": record.get("WorkDir", ""),
     }
-
-
-def options_of(record: Mapping[str, str]) -> list[str]:
-    """What a job asked for, by its record, as options of sbatch."""
-    gpus = _generic_resources(record)
-    implied = {name for tres, name in _IMPLIED if tres in gpus}
-    options = [
-        f"{option}={memory_option(record[name]) if option in _MEMORY else record[name]}"
-        for name, option in _OPTIONS.items()
-        if record.get(name, "") not in _UNSAID and name not in implied
-    ]
-    per_node = record.get("NtasksPerN:B:S:C", "0").partition(":")[0]
-    return [
-        *options,
-        *([f"--ntasks-per-node={per_node}"] if per_node.strip("0") else []),
-        *(f"{_TRES[name]}={items}" for name, items in gpus.items()),
-        *_REQUEUE.get(record.get("Requeue", ""), ()),
-    ]
-
-
-def _generic_resources(record: Mapping[str, str]) -> dict[str, str]:
-    """Field of the record -> its value as the option takes it.
-
-    `gres:gpu:2` up to 23.02, `gres/gpu:2` and `cpu=1,gres/gpu=2` later.
-    """
-    found = {}
-    for name, option in _TRES.items():
-        items = [item.strip() for item in record.get(name, "").split(",")]
-        wanted = [item[5:].replace("=", ":") for item in items if item[:5] in ("gres:", "gres/")]
-        if option != "--gres":
-            wanted = [item[4:] for item in wanted if item.startswith("gpu:")]
-        if wanted:
-            found[name] = ",".join(wanted)
-    return found
 
 
 def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] = ()) -> str:
@@ -155,8 +87,3 @@ def submitted_fact(
         for ref, index in zip(refs, indices, strict=True)
     ]
     return {"type": "submitted", "jobs": jobs, "script": dict(script)}
-
-
-def _throttle(record: Mapping[str, str]) -> int | None:
-    text = record.get("ArrayTaskThrottle", "")
-    return int(text) if text.isdigit() and text != "0" else None

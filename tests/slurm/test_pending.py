@@ -56,6 +56,7 @@ def test_a_pending_record() -> None:
     assert set(found.options) == {
         *("--account=ml", "--qos=normal", "--licenses=matlab:2", "--nodes=2-2", "--ntasks=2"),
         *("--cpus-per-task=2", "--mem-per-cpu=100M", "--gres=gpu:a100:4", "--exclusive"),
+        *("--nodelist=n[2-3]", "--requeue"),
     }
     halves = parse_pending_record(RECORD.replace("MinMemoryCPU=100M", "MinMemoryCPU=2.50G"), "27")
     assert halves is not None and "--mem-per-cpu=2560M" in halves.options  # sbatch refuses 2.50G

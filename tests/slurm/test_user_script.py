@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from detslurm.slurm import command
-from detslurm.slurm.job_record import parse_job_records
+from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.script_arguments import arguments, behind
-from detslurm.slurm.user_script import options_of, submit_again
+from detslurm.slurm.user_script import submit_again
 from tests.cluster.waiting import wait_for
 from tests.slurm.bench import Bench
 
@@ -67,6 +67,22 @@ def test_a_job_that_may_not_be_requeued_stays_so() -> None:
     """By the site's default its successor might be; what is not known is left to the site."""
     assert options_of({"Requeue": "0"}) == ["--no-requeue"]
     assert options_of({}) == []
+
+
+@pytest.mark.cluster
+def test_nodes_are_asked_for_again(real: Bench) -> None:
+    """Those that it wants, those that it must not have, and that nobody else is on them; by what
+    Slurm shows of a job that runs, and Slurm takes it."""
+    wanted = {"--exclusive", "--exclude=n1", "--nodelist=n[2-3]"}
+    for asked in (wanted, set[str]()):
+        job = command.run(["sbatch", "--parsable", "--nodes=2", *asked, "--wrap=sleep 60"]).strip()
+        real.wait_state(job, "RUNNING")
+        (record,) = parse_job_records(command.run(["scontrol", "show", "job", job]))
+        again = options_of(record)
+        names = ("--excl", "--node", "--over")
+        assert {word for word in again if word.startswith(names)} == {"--nodes=2", *asked}
+        command.run(["sbatch", "--test-only", *again, "--wrap=true"])
+        real.cluster.cancel([job])
 
 
 @pytest.mark.cluster
