@@ -58,9 +58,9 @@ class RunProcesses:
     def used(self) -> Used:
         """What they have used up to now; raises `OSError` where /proc is not readable."""
         own = self._own(self._candidates())
-        roots = {pid: one.seconds for pid, one in own.items() if self._is_root(one, own)}
-        self._ended += sum(s for pid, s in self._roots.items() if pid not in roots)
-        self._roots = roots
+        # One that is no root any more was an orphan for a moment: its parent had just ended.
+        self._ended += sum(s for pid, s in self._roots.items() if pid not in own)
+        self._roots = {pid: one.seconds for pid, one in own.items() if self._is_root(one, own)}
         return Used(
             seconds=_waited_for() + self._ended + sum(one.seconds for one in own.values()),
             resident=sum(one.resident for one in own.values()),
@@ -95,16 +95,13 @@ class RunProcesses:
         def is_own(pid: int) -> bool:
             if pid not in known:
                 one = candidates.get(pid)
-                known[pid] = one is not None and (is_own(one.parent) or self._is_marked(pid))
+                known[pid] = one is not None and (is_own(one.parent) or mark_of(pid) == self._mark)
             return known[pid]
 
         own = {pid: one for pid, one in candidates.items() if is_own(pid)}
         self._others |= candidates.keys() - own.keys()
         own.pop(os.getpid(), None)
         return own
-
-    def _is_marked(self, pid: int) -> bool:
-        return mark_of(pid) == self._mark
 
 
 def read_process(pid: int) -> Process | None:

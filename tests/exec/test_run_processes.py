@@ -9,8 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 
+import pytest
+
+from detslurm.exec import run_processes
 from detslurm.exec.orphans import RunMark
-from detslurm.exec.run_processes import RunProcesses, cpu_delay
+from detslurm.exec.run_processes import Process, RunProcesses, cpu_delay
 from tests.cluster.waiting import wait_for
 
 PATIENCE = 120.0
@@ -54,6 +57,24 @@ def test_code_that_others_keep_from_the_cpu_is_starved() -> None:
         assert [used.pids for used in after] == [{starved}, {sleeper}]
         assert after[0].seconds - before[0].seconds < 0.05 * (time.monotonic() - then)
         assert [used.starved for used in after] == [1, 0]
+
+
+def test_an_orphan_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parent, of the same run, has ended in the middle of a look: at the next one it is the
+    agent's child, and at the last one the agent has waited for it. A rank that srun has started
+    nobody here waits for."""
+    table, waited = {10: Process(9, "R", 5.0, 0), 11: Process(1, "R", 3.0, 0)}, [0.0]
+    monkeypatch.setattr(run_processes, "pids", lambda: [*table])
+    monkeypatch.setattr(run_processes, "read_process", lambda pid: table.get(pid))
+    monkeypatch.setattr(run_processes, "mark_of", lambda pid: MARK)
+    monkeypatch.setattr(run_processes, "_waited_for", lambda: waited[0])
+    run = RunProcesses(MARK)
+    assert run.used().seconds == 8.0
+    table[10] = Process(os.getpid(), "R", 6.0, 0)
+    assert run.used().seconds == 9.0
+    table.clear()
+    waited[0] = 6.0
+    assert run.used().seconds == 9.0
 
 
 def test_a_process_that_is_gone_has_waited_for_nothing() -> None:
