@@ -21,7 +21,7 @@ from detslurm.store.records import CheckpointDeleted, Intent, Lost, Submitted
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import on_disk, run
-from tests.store.faults import BEFORE, killed_at, refusing
+from tests.store.faults import deaths, killed_at, refusing
 
 
 @pytest.fixture
@@ -264,11 +264,19 @@ def test_what_came_late_to_a_deleted_experiment_goes(scene: Scene, name: str) ->
 
 def test_gc_finishes_what_a_killed_deletion_began(tmp_path: Path) -> None:
     """At whichever call it died: either nothing was deleted yet, or all is in the end."""
-    for call in range(1, 2000, 3):
-        scene = Scene(tmp_path / f"store-{call}")
+
+    def two(name: str) -> tuple[Scene, ExperimentDir]:
+        scene = Scene(tmp_path / name)
         made = collecting.experiment(scene, latest=9)
         run(scene, made, 0, [("a", 1, None), ("b", 2, None)])
-        killed = killed_at(scene.client.stored(1).delete, call, BEFORE)
+        return scene, made
+
+    whole, _ = two("whole")
+    moments = deaths(whole.client.stored(1).delete, tmp_path / "whole")
+    for call, moment in moments:
+        scene, made = two(f"store-{call}-{moment}")
+        killed = killed_at(scene.client.stored(1).delete, call, moment)
+        assert killed == ((call, moment) != moments[-1])
         if fold_facts(made).desired.deleted:
             scene.client.gc()
             assert on_disk(scene) == set()
@@ -276,9 +284,6 @@ def test_gc_finishes_what_a_killed_deletion_began(tmp_path: Path) -> None:
         else:
             assert killed and on_disk(scene) == {"a", "b"}
             assert scene.client.gc() == Collected()
-        if not killed:
-            return
-    raise AssertionError("it never got done")
 
 
 def test_what_a_dead_process_held_is_let_go(scene: Scene) -> None:

@@ -8,8 +8,10 @@ import os
 import signal
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -91,6 +93,64 @@ def killed_at(work: Callable[[], object], call: int, moment: str) -> bool:
     return False
 
 
+def deaths(work: Callable[[], object], *places: Path) -> list[tuple[int, str]]:
+    """The calls of `work` and moments to be `killed_at`; the last one never comes.
+
+    Whoever dies after a call that has changed nothing leaves these directories as who dies before
+    it. The work is done once, to see what each call changes, also between two calls: other people's
+    code has calls of its own.
+    """
+    return [(call, moment) for call, moment in race(1, lambda _: _deaths(work, places))[0]]
+
+
+def _deaths(work: Callable[[], object], places: Sequence[Path]) -> list[tuple[int, str]]:
+    found = [(1, BEFORE)]
+    calls, last = 0, _look(places)
+
+    def note(moment: str) -> None:
+        nonlocal last
+        before, last = last, _look(places)
+        if last != before:
+            found.append((calls, moment))
+
+    def wrap(name: str) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            note(BEFORE)
+            if name in WRITES:
+                found.append((calls, HALFWAY))
+            try:
+                return real(*args, **kwargs)
+            finally:
+                note(AFTER)
+
+        return call
+
+    with ExitStack() as stack:
+        for name in CALLS:
+            stack.enter_context(mock.patch.object(os, name, wrap(name)))
+        work()
+    return [*found, (10 * calls, AFTER)]
+
+
+def _look(places: Sequence[Path]) -> list[tuple[object, ...]]:
+    """What is in these directories."""
+    found: list[tuple[object, ...]] = []
+    left = [os.fspath(place) for place in places]
+    while left:
+        with suppress(FileNotFoundError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                stat = entry.stat(follow_symlinks=False)
+                times = stat.st_mtime_ns, stat.st_ctime_ns
+                found.append((entry.path, stat.st_ino, stat.st_mode, stat.st_size, *times))
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+    return found
+
+
 def race(workers: int, work: Callable[[int], Any]) -> list[Any]:
     """Let `workers` processes do `work` at the same time; their results (JSON) in order."""
     gate_read, gate_write = os.pipe()
@@ -106,6 +166,21 @@ def race(workers: int, work: Callable[[int], Any]) -> list[Any]:
     os.close(gate_read)
     os.close(gate_write)
     return [_result(pipe) for pipe in pipes]
+
+
+def races(workers: int, works: Sequence[Callable[[int], Any]]) -> list[list[Any]]:
+    """Let `workers` processes do one work after the other, each at the same time; what they all
+    returned of the first work, of the second, and so on."""
+    together = get_context("fork").Barrier(workers)
+
+    def all_of_them(number: int) -> list[Any]:
+        done = []
+        for work in works:
+            together.wait(60.0)
+            done.append(work(number))
+        return done
+
+    return [list(one) for one in zip(*race(workers, all_of_them), strict=True)]
 
 
 def _report(pipe: int, work: Callable[[int], Any], number: int) -> None:

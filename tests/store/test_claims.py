@@ -25,7 +25,7 @@ from detslurm.store.errors import StoreFault
 from detslurm.store.facts import REFUSED, FactLog
 from detslurm.store.frame import frame
 from tests.store import scenes
-from tests.store.faults import failing, race, refusing
+from tests.store.faults import failing, race, races, refusing
 from tests.store.listing import rows_of
 
 
@@ -102,12 +102,12 @@ def test_a_long_log_is_read_ahead_of_its_end(store: Store) -> None:
 def test_a_run_is_claimed_once(store: Store) -> None:
     """Of racing runners one gets each run."""
     trial = scenes.trial(store)
-    for number in range(1, 15):
-        won = race(3, partial(_claim, trial, number))
-        assert Counter(won)[True] == 1
+    won = races(3, [partial(_claim, trial, number) for number in range(1, 15)])
+    for number, each in enumerate(won, 1):
+        assert Counter(each)[True] == 1
         start = trial.start(number)
         assert start is not None
-        assert start["who"] == won.index(True)
+        assert start["who"] == each.index(True)
 
 
 def test_a_run_has_one_end_record(store: Store) -> None:
@@ -115,11 +115,12 @@ def test_a_run_has_one_end_record(store: Store) -> None:
     trial = scenes.trial(store)
     for number in range(1, 15):
         scenes.claim(trial, number)
-        won = race(2, partial(_end, trial, number))
-        assert Counter(won)[True] == 1
+    won = races(2, [partial(_end, trial, number) for number in range(1, 15)])
+    for number, each in enumerate(won, 1):
+        assert Counter(each)[True] == 1
         end = trial.end(number)
         assert end is not None
-        assert end["who"] == won.index(True)
+        assert end["who"] == each.index(True)
 
 
 def test_a_run_with_an_older_token_comes_too_late(store: Store) -> None:
@@ -135,14 +136,14 @@ def test_a_run_with_an_older_token_comes_too_late(store: Store) -> None:
 
 def test_the_higher_fencing_token_wins_a_race(store: Store) -> None:
     """In whatever order: the run that stays open has the token that the search gave away last."""
-    for _ in range(10):
-        trial = scenes.trial(store)
 
-        def open_run(fencing_token: int, trial: TrialDir = trial) -> None:
-            with contextlib.suppress(RunTaken):
-                trial.open_run({"fencing_token": fencing_token})
+    def open_run(trial: TrialDir, fencing_token: int) -> None:
+        with contextlib.suppress(RunTaken):
+            trial.open_run({"fencing_token": fencing_token})
 
-        race(4, open_run)
+    trials = [scenes.trial(store) for _ in range(10)]
+    races(4, [partial(open_run, trial) for trial in trials])
+    for trial in trials:
         runs = trial.runs()
         assert [run.start["fencing_token"] for run in runs] == sorted(
             {run.start["fencing_token"] for run in runs}

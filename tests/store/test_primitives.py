@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.store import NoHardLinks, StoreError, StoreFault, StoreFull, fs
-from tests.store.faults import FULL_DISK, failing, race
+from tests.store.faults import FULL_DISK, failing, race, races
 
 
 def _litter(place: Path) -> list[str]:
@@ -32,10 +32,11 @@ def test_put_if_absent_gives_a_name_once(place: Path) -> None:
 @pytest.mark.parametrize("workers", [2, 8])
 def test_racing_writers_have_one_winner(place: Path, workers: int) -> None:
     """Of processes that race for one name exactly one is told that it won, and it did."""
-    for name in map(str, range(25)):
-        won = race(workers, partial(_put_own_number, place / name))
-        assert Counter(won)[True] == 1
-        assert fs.read_file(place / name) == b"%d" % won.index(True)
+    names = [place / str(number) for number in range(25)]
+    won = races(workers, [partial(_put_own_number, name) for name in names])
+    for name, each in zip(names, won, strict=True):
+        assert Counter(each)[True] == 1
+        assert fs.read_file(name) == b"%d" % each.index(True)
 
 
 def test_a_reader_never_sees_half_a_fact(place: Path) -> None:
