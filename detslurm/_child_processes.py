@@ -104,6 +104,22 @@ def pids() -> list[int]:
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
+def environ_of(pid: int) -> list[bytes]:
+    """What a process was started with, as `NAME=value`; nothing of another user's, or one gone."""
+    data = []
+    try:
+        # Without Python's file objects: it is read for every process of the node.
+        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while chunk := os.read(fd, 1 << 16):
+                data.append(chunk)
+        finally:
+            os.close(fd)
+    except OSError:
+        return []
+    return b"".join(data).split(b"\0")
+
+
 def _parents() -> Iterator[tuple[int, int]]:
     for pid in pids():
         try:

@@ -76,7 +76,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     find_environment(str(prefix))
     yield Row(what="looking whether it has changed", ours=perf_counter() - began, unit="s",
               anchor=packing, peer="packing", most_ratio=0.25)  # fmt: skip
-    staged.leave()
+    os.close(staged.lock)
 
 
 def _environment(prefix: Path) -> Path:

@@ -32,7 +32,12 @@ from detslurm.exec.entrypoint import (
     entrypoint_argv,
     with_startup_hook,
 )
-from detslurm.exec.environment import interface_of, python_first, run_environment, user_variables
+from detslurm.exec.environment import (
+    interface_of,
+    run_environment,
+    user_variables,
+    with_commands_in,
+)
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch
 from detslurm.exec.orphans import RunMark, end_orphans
@@ -309,10 +314,12 @@ class Agent:
     def _base_environment(self) -> Mapping[str, str]:
         """That of the job, in which the code finds its Python."""
         if "environment" in self._start:
-            from detslurm.exec.staging import with_commands_of
-
-            return with_commands_of(os.environ, self._start["environment"]["prefix"])
-        return os.environ if self._prefix else python_first(os.environ)
+            folder = f"{self._start['environment']['prefix']}/bin"
+        elif self._prefix:
+            return os.environ
+        else:
+            folder = str(Path(sys.executable).parent)
+        return with_commands_in(folder, os.environ)
 
     def _end_remaining(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,9 @@ def run_environment(
     }
     if job := _env.job_of(base):
         ours[_env.JOB] = job
-    return with_determined({**_without_ours(base), **variables, **ours})
+    # A job submitted from inside another job must not inherit that one's identity.
+    others = {k: v for k, v in base.items() if not k.startswith(_env.OF_A_RUN)}
+    return with_determined({**others, **variables, **ours})
 
 
 def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
@@ -104,11 +105,6 @@ def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -
     return found
 
 
-def _without_ours(base: Mapping[str, str]) -> dict[str, str]:
-    # A job submitted from inside another job must not inherit that one's identity.
-    return {k: v for k, v in base.items() if not k.startswith(_env.OF_A_RUN)}
-
-
 def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
     """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
     return env.get(_env.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
@@ -129,10 +125,9 @@ def _assignment(item: str) -> tuple[str, str]:
     return (name, value) if equals else (name, os.environ.get(name, ""))
 
 
-def python_first(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment with this Python's directory in PATH, if it is not there at all."""
-    here = str(Path(sys.executable).parent)
+def with_commands_in(folder: str, env: Mapping[str, str]) -> dict[str, str]:
+    """The same with this directory first in PATH, if it is not there at all."""
     path = env.get("PATH", os.defpath)
-    if here in path.split(os.pathsep):
+    if folder in path.split(os.pathsep):
         return dict(env)
-    return {**env, "PATH": f"{here}{os.pathsep}{path}"}
+    return {**env, "PATH": f"{folder}{os.pathsep}{path}"}

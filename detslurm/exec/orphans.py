@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from detslurm import _env
-from detslurm._child_processes import pids, signal_each
+from detslurm._child_processes import environ_of, pids, signal_each
 from detslurm._process import started
 
 # SIGKILL takes a moment, longer where the process is deep in the kernel.
@@ -85,26 +85,8 @@ def _orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> Iterator[int]
 
 def mark_of(pid: int) -> RunMark | None:
     """The run that a process was started for; None of others, and of those that can't be read."""
-    return RunMark.of(_environment(f"/proc/{pid}/environ"))
-
-
-def _environment(path: str) -> dict[str, str]:
-    try:
-        data = b"".join(_chunks(path))
-    except OSError:
-        return {}  # another user's, or gone: nobody's whom we may end
-    pairs = (item.partition(b"=") for item in data.split(b"\0"))
-    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-
-
-def _chunks(path: str) -> Iterator[bytes]:
-    # Without Python's file objects: it is read for every process of the node.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        while chunk := os.read(fd, 1 << 16):
-            yield chunk
-    finally:
-        os.close(fd)
+    pairs = (entry.partition(b"=") for entry in environ_of(pid))
+    return RunMark.of({os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs})
 
 
 def main(argv: list[str]) -> int:

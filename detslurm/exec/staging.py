@@ -71,10 +71,6 @@ class StagedEnvironment:
     prefixes: tuple[str, ...]
     lock: int
 
-    def leave(self) -> None:
-        """Use it no longer."""
-        os.close(self.lock)
-
 
 def stage(
     environment: Mapping[str, Any],
@@ -394,14 +390,6 @@ def _moved(path: str, staged: StagedEnvironment) -> str:
             moved = staged.path + path[len(prefix) :]
             return moved if Path(moved).exists() else path
     return path
-
-
-def with_commands_of(env: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """The same variables with the commands of the one that was asked for in PATH."""
-    path, own = env.get("PATH", os.defpath), f"{prefix}/bin"
-    if own in path.split(os.pathsep):
-        return dict(env)
-    return {**env, "PATH": f"{own}{os.pathsep}{path}"}
 
 
 def leave_nodes(allocation: Allocation) -> None:

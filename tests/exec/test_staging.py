@@ -309,7 +309,7 @@ class TestANode:
         first = staged(one)
         (Path(first.path) / SITE / "installed.py").touch()
         assert "has changed its copy" in reason(one)
-        first.leave()
+        os.close(first.lock)
         assert not (Path(staged(one).path) / SITE / "installed.py").exists()
 
     @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ class TestANode:
         """A cleaner of /tmp takes files one by one, a loss of power what they hold."""
         one = packed(environment, tmp_path)
         first = staged(one)
-        first.leave()
+        os.close(first.lock)
         harm(Path(first.path))
         copy = Path(staged(one).path)
         assert (copy / SITE / "package.py").read_text() == "VALUE = 1\n"
@@ -344,12 +344,12 @@ class TestANode:
         monkeypatch.setattr(staging, "_BOOT", tmp_path / "boot")
         (tmp_path / "boot").write_text("first")
         first = staged(one)
-        first.leave()
+        os.close(first.lock)
         held = os.open(first.path, os.O_RDONLY)  # no other directory gets its number
-        staged(one).leave()
+        os.close(staged(one).lock)
         assert os.path.samestat(os.fstat(held), os.stat(first.path))  # noqa: PTH116
         (tmp_path / "boot").write_text("second")
-        staged(one).leave()
+        os.close(staged(one).lock)
         assert not os.path.samestat(os.fstat(held), os.stat(first.path))  # noqa: PTH116
         os.close(held)
 
@@ -362,7 +362,7 @@ class TestANode:
         used = staged(packed(environment, tmp_path))
         (environment / SITE / "package.py").write_text("VALUE = 22\n")
         recent = staged(packed(environment, tmp_path))
-        recent.leave()
+        os.close(recent.lock)
         (environment / SITE / "package.py").write_text("VALUE = 333\n")
         os.utime(used.path, (1e9, 1e9))
         make_workdir(code, "1.1.1", tmp=disk)
@@ -382,7 +382,7 @@ class TestANode:
         (environment / SITE / "package.py").write_text("VALUE = 22\n")
         second = staged(packed(environment, tmp_path))
         assert len(copies(disk)) == 2
-        first.leave()
+        os.close(first.lock)
         (environment / SITE / "package.py").write_text("VALUE = 333\n")
         third = staged(packed(environment, tmp_path))
         assert {str(copy) for copy in copies(disk)} == {second.path, third.path}
@@ -507,7 +507,7 @@ class TestANode:
         """Where /tmp is memory, which counts as the job's."""
         one = packed(environment, tmp_path)
         monkeypatch.setattr(staging, "mounted_kind", lambda place: "tmpfs")
-        staged(one).leave()
+        os.close(staged(one).lock)
         staging.main([])
         monkeypatch.setattr(staging, "_memory", lambda: 3 * one["size"])
         assert "is memory" in reason(one)

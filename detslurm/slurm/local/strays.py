@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
-from pathlib import Path
 
 from detslurm import _env
-from detslurm._child_processes import pids, signal_each
+from detslurm._child_processes import environ_of, pids, signal_each
 from detslurm._process import started
 
 
@@ -20,16 +19,7 @@ def strays(tag: str, job: str = "", index: str = "") -> list[int]:
             f"{_env.LOCAL_JOB_ID}={job}".encode(),
             f"{_env.LOCAL_TASK_ID}={index}".encode(),
         }
-    found = []
-    for pid in pids():
-        if pid == os.getpid():
-            continue
-        try:
-            if marks <= set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
-                found.append(pid)
-        except OSError:  # another user's, or gone
-            continue
-    return found
+    return [pid for pid in pids() if pid != os.getpid() and marks <= set(environ_of(pid))]
 
 
 def sweep(tag: str, ref: str = "") -> None:
