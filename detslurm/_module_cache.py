@@ -52,12 +52,16 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
         known.close()
         if _cached_modules.is_unchanged(known.distributions + known.editable):
             return None
-    argv = [sys.executable, "-P", "-m", __name__]
     try:
-        done = subprocess.run(argv, capture_output=True, check=True, timeout=_PATIENCE)
+        return path, _made_apart()
     except (OSError, subprocess.SubprocessError):
         return None
-    return path, done.stdout
+
+
+def _made_apart() -> bytes:
+    """The contents, made by a process that has imported nothing else."""
+    argv = [sys.executable, "-P", "-m", __name__]
+    return subprocess.run(argv, capture_output=True, check=True, timeout=_PATIENCE).stdout
 
 
 def contents() -> bytes:
@@ -180,9 +184,8 @@ def _below(package: str) -> dict[str, _Found]:
 
 
 def _read(name: str, loader: Any, origin: str, directories: list[str] | None) -> _Found:
-    stamp = _cached_modules.stamp(
-        origin
-    )  # before the code, which may change: the next start will see that
+    # Before the code, which may change: the next start will see that.
+    stamp = _cached_modules.stamp(origin)
     code = loader.get_code(name) if hasattr(loader, "get_code") else None
     return _Found(stamp, directories, None if code is None else marshal.dumps(code))
 

@@ -114,7 +114,6 @@ class Attempt:
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
         self._reassembler = agent_protocol.Reassembler()
         self._exit_codes: dict[int, int] = {}
-        self._acknowledged: dict[int, bool] = {}
         self._up: set[int] = set()
         self._srun_failed = False  # it told an error that a preemption does not explain
         self._arrived: dict[int, dict[str, Any]] = {}
@@ -213,7 +212,7 @@ class Attempt:
     def _on_end(self, node: int, report: dict[str, Any]) -> None:
         code = int(report["exit_code"])
         self._exit_codes[node] = code
-        self._acknowledged[node] = bool(report["acknowledged"])
+        self._result.acknowledged |= bool(report["acknowledged"])
         if self._guard is not None:
             self._guard.on_end(node, time.monotonic())
         self._result.why = self._result.why or report.get("why")
@@ -346,7 +345,7 @@ class Attempt:
         known = self._result.cause
         if known not in (Cause.KILL, Cause.ENDING):  # agents see a preemption in every end
             self._result.yield_allocation |= cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
-        if known is cause or (known is not None and not _outranks(cause, known)):
+        if known is not None and _RANKING.index(cause) <= _RANKING.index(known):
             return
         self._result.cause = cause
         if cause is Cause.KILL:
@@ -413,7 +412,6 @@ class Attempt:
             self._result.exit_code = self._first_failure or failures[0]
         elif len(self._exit_codes) < len(self._nodes):
             self._result.exit_code = _KILLED if self._result.job_is_ending else status or 1
-        self._result.acknowledged = any(self._acknowledged.values())
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
         # was one only if no node had failed before, or vanished without a word. But an agent that
         # is still starting can say nothing when that signal ends it.
@@ -434,12 +432,8 @@ _WHY = {
 }
 
 
-def _outranks(new: Cause, old: Cause) -> bool:
-    # The signal of the limit itself looks like a preemption to the agents.
-    # What the search has stopped is done, whatever else asks it to stop.
-    return _RANKING.index(new) > _RANKING.index(old)
-
-
+# The signal of the limit itself looks like a preemption to the agents.
+# What the search has stopped is done, whatever else asks it to stop.
 _RANKING = (
     Cause.PREEMPTION,
     Cause.TIME_LIMIT,

@@ -60,7 +60,8 @@ class CheckpointCollection:
         if is_last or (trials > PASSES and index % -(-trials // PASSES) == 0):
             self._collect()
         elif trials <= PASSES:
-            self._collect(None if self._ranks_all else trial_id)
+            ranks_all = self._config["checkpoint_storage"].get("save_experiment_best")
+            self._collect(None if ranks_all else trial_id)
 
     def after_experiment(self) -> None:
         """Collect what nobody has collected whose last trial has ended without its worker."""
@@ -74,10 +75,6 @@ class CheckpointCollection:
         room = threading.Thread(target=self._collect, args=(trial_id,), daemon=True)
         room.start()
         room.join(_ROOM_SECONDS)
-
-    @property
-    def _ranks_all(self) -> bool:
-        return bool(self._config["checkpoint_storage"].get("save_experiment_best"))
 
     def _collect(self, trial_id: int | None = None) -> None:
         try:

@@ -23,11 +23,9 @@ def submit_deferred(
         intents.refresh()
         if intents.cause is None and intents.facts.created.submit_from_jobs:
             _submit(intents, config, ref, connect(None))
-    except SlurmError as error:
-        print_message(f"no more trials can be submitted now: {error}")
     except StoreError as error:
         log_store_error(error)
-    except OSError as error:
+    except (SlurmError, OSError) as error:
         print_message(f"no more trials can be submitted now: {error}")
 
 

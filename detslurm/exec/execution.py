@@ -175,7 +175,7 @@ class Execution:
             view = self.view()
 
     def _claim(self, view: TrialView) -> dict[str, Any]:
-        allocation, plan = self._allocation, self.task.plan
+        allocation, plan, token = self._allocation, self.task.plan, self.task.fencing_token
         continued = self._continued()
         return self._trial.open_run(
             {
@@ -191,11 +191,7 @@ class Execution:
                 "resume": self._resume(view, continued),
                 **self._environment(),
                 **({} if continued is None else {"continued": continued.as_claimed()}),
-                **(
-                    {"fencing_token": token}
-                    if (token := self.task.fencing_token) is not None
-                    else {}
-                ),
+                **({} if token is None else {"fencing_token": token}),
             }
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
+from detslurm._quantities import counted
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe_all
@@ -164,8 +165,5 @@ class IdleGuard:
         """What is wrong, in a sentence."""
         stopped = [name for node, name in enumerate(self._nodes) if self._stopped.get(node)]
         where = f"; processes on {', '.join(stopped[:8])} are stopped (SIGSTOP)" if stopped else ""
-        return f"nothing was computed, printed or reported for {_minutes(self._limit)}{where}"
-
-
-def _minutes(seconds: float) -> str:
-    return "1 minute" if seconds == 60 else f"{seconds / 60:g} minutes"
+        minutes = counted(self._limit / 60, "minute")
+        return f"nothing was computed, printed or reported for {minutes}{where}"

@@ -57,7 +57,7 @@ class UnmanagedJob:
     ) -> None:
         self._trial, self._start, self._step, self.flag = trial, start, step, flag
         self._experiment = ExperimentDir.at(trial.experiment_path)
-        self._decided = False
+        self.has_ended = False  # by this process, which writes the run's end record
         self._process = os.getpid()
         self.is_chief = False
         self.rendezvous_port: ports.Reservation | None = None
@@ -105,11 +105,6 @@ class UnmanagedJob:
             if signal.getsignal(sig) is signal.SIG_DFL:
                 signal.signal(sig, lambda *_: self.flag.request_preemption())
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether this process has written the run's end record."""
-        return self._decided
-
     def close(self, outcome: str, reason: str) -> None:
         """The script has ended on its own: as `finish`, with the outcome that it reports."""
         if outcome == "error":
@@ -119,12 +114,12 @@ class UnmanagedJob:
 
     def finish(self, exit_code: int, reason: str | None = None) -> None:
         """Write the run's end record and, if there is more to do, ask Slurm for the next start."""
-        if not self.is_chief or self._decided or os.getpid() != self._process:
+        if not self.is_chief or self.has_ended or os.getpid() != self._process:
             # Called when the context closes and again at exit; and a forked child (of a data
             # loader, say) inherits this object and atexit's list.
             return
         # First of all: the record below may fail, and at exit nobody must try to write another one.
-        self._decided = True
+        self.has_ended = True
         try:
             self._record_end(exit_code, reason)
         except (StoreError, OSError) as err:
