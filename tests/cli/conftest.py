@@ -11,6 +11,7 @@ import pytest
 
 from detslurm.cli import main
 from tests.envelope import unwrap
+from tests.sdk.conftest import one_module_cache as one_module_cache
 from tests.sdk.scenes import Scene
 
 

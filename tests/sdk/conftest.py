@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from detslurm import _module_cache
 from tests.sdk.scenes import Scene
 from tests.store import clients
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_module_cache() -> Iterator[None]:
+    """What submissions write beside each new store is the same for all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_module_cache, "_made_apart", cache(_module_cache._made_apart))
+        yield
 
 
 @pytest.fixture
