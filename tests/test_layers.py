@@ -65,6 +65,7 @@ MUTUAL = {
     ("detslurm.sdk.experiments.polling", "detslurm.sdk.experiments.experiment"),
     ("detslurm.sdk.experiments.polling", "detslurm.sdk.trials.trial"),
     ("detslurm.sdk.trials.logs", "detslurm.sdk.trials.trial"),  # which shows its log through it
+    ("detslurm.sdk.support", "detslurm.sdk.trials.trial"),  # which is put into one file by it
     ("detslurm.slurm.local.verbs", "detslurm.slurm.local.scheduler"),  # whose state they change
 }
 """Modules that know the module which makes them."""

@@ -134,7 +134,12 @@ def test_one_file_system_is_asked_once(scene: Scene, monkeypatch: pytest.MonkeyP
     """The store and its checkpoints are on the same, as a rule."""
     asked: list[Path] = []
     scene.checkpoints.mkdir(parents=True)
-    monkeypatch.setattr(quota_module, "quota_of", lambda place: asked.append(place) or Quota("/x"))
+
+    def quota_of(place: Path) -> Quota:
+        asked.append(place)
+        return Quota("/x")
+
+    monkeypatch.setattr(quota_module, "quota_of", quota_of)
     assert scene.client.quotas() == [Quota("/x")] and asked == [scene.root]
 
 
