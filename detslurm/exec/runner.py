@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_NO_SUCCESSOR = "no successor could be submitted"
+
 
 class Runner:
     """Works for trials until there is nothing to do or this job has to give way.
@@ -308,22 +310,27 @@ class Runner:
 
     def _submit_successor(self, hold: bool) -> str:
         # Only here: every runner pays for what is imported at its start.
-        from detslurm.slurm.resubmit import submitted_fact, successor_request
+        from detslurm.slurm.resubmit import NeverSubmitted, submitted_fact, successor_request
 
-        share = self._trial_queue.remaining_trials()
-        request = self._with_retries(
-            lambda: successor_request(
-                self._experiment.facts(),
-                self._experiment,
-                share.start,
-                each=len(share),
-                after=self._allocation.ref,
-                hold=hold,
-                exclude=self._excluded,
+        share, cluster = self._trial_queue.remaining_trials(), self._cluster()
+        try:
+            request = self._with_retries(
+                lambda: successor_request(
+                    self._experiment.facts(),
+                    self._experiment,
+                    share.start,
+                    each=len(share),
+                    after=self._allocation.ref,
+                    hold=hold,
+                    exclude=self._excluded,
+                )
             )
-        )
-        cluster = self._cluster()
-        job_id = cluster.submit(request)
+            job_id = cluster.submit(request)
+        except NeverSubmitted as err:  # its `submit` was killed
+            why = "how this job was submitted is not recorded"
+            raise SlurmError(f"{_NO_SUCCESSOR}: {why}") from err
+        except SlurmError as err:
+            raise SlurmError(f"{_NO_SUCCESSOR}: {err.message}", err.advice) from err
         fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
         self._with_retries(lambda: self._experiment.append(fact))
         return job_id

@@ -16,7 +16,8 @@ import pytest
 
 from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
-from detslurm.exec.runner import Runner
+from detslurm.exec.outcome import Cause
+from detslurm.exec.runner import Runner, main
 from detslurm.store import ExperimentDir, fold_experiment, fs, retry
 from detslurm.store.run_log import RunLog
 from tests.sdk.scenes import Scene
@@ -101,3 +102,27 @@ def test_a_runner_outlives_any_single_error(scene: Scene, job: None) -> None:
         if not happened():
             return
     raise AssertionError("the runner never came to an end")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_runner_that_gets_no_successor_says_why(
+    scene: Scene,
+    job: None,
+    recorded: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Its run's end is recorded: the queue refuses, or a `submit` that was killed has not recorded
+    how this job was asked for."""
+    result = AttemptResult(
+        began=True, cause=Cause.PREEMPTION, acknowledged=True, yield_allocation=True
+    )
+    monkeypatch.setattr(Execution, "_attempt", lambda *_: result)
+    monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
+    scene.queue.down = recorded
+    about = {"on_preempt": "successor"}
+    experiment = scene.experiment(job="7" if recorded else None, about=about)
+    assert main([str(experiment.path), "0"]) == 1
+    assert outcomes(experiment) == ["preempted"]
+    said = "Unable to contact" if recorded else "how this job was submitted is not recorded"
+    assert f"detslurm: no successor could be submitted: {said}" in capfd.readouterr().out
