@@ -25,7 +25,7 @@ def measure(bench: Bench) -> Iterator[Row]:
     recorder = Recorder(folder / "run-1.jsonl")
     storage = SharedFS(folder / "checkpoints")
     context = CheckpointContext(
-        DistributedContext._single(), storage, recorder, needs_steps=True
+        DistributedContext(), storage, recorder, needs_steps=True
     )  # fmt: skip
 
     def ours() -> float:

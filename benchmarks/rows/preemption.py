@@ -39,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 def _look() -> Rounds:
     flag = PreemptFlag.create()
-    context = PreemptContext(DistributedContext._single(), flag).start()
+    context = PreemptContext(DistributedContext(), flag).start()
 
     def looks() -> None:
         for _ in range(LOOKS):

@@ -75,7 +75,7 @@ def calls_of_a_report(bench: Bench) -> float:
 
 
 def _ours(path: Path) -> float:
-    dist = DistributedContext._single()
+    dist = DistributedContext()
     recorder = Recorder(path)
     train = TrainContext(
         dist, recorder, flag=None, best_validation=lambda: None, metadata=None

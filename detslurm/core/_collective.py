@@ -6,7 +6,7 @@ A rank that fails reports it instead of staying away, so that no peer waits for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from detslurm import errors
 from detslurm._errors import InvalidHP
@@ -25,18 +25,6 @@ _KNOWN = (
     errors.CheckpointNotFound,
     InvalidHP,
 )
-
-
-class Gather(Protocol):
-    """`gather` or `gather_local` of a DistributedContext."""
-
-    def __call__(self, stuff: Any) -> list[Any] | None: ...
-
-
-class Broadcast(Protocol):
-    """`broadcast` or `broadcast_local` of a DistributedContext."""
-
-    def __call__(self, stuff: Any) -> Any: ...
 
 
 class RankFailure(NamedTuple):
@@ -68,8 +56,8 @@ def run_collectively(
     Everybody gets the decision, or an exception if any of that failed anywhere: the one who
     failed its own, the others one of the same type with its first line.
     """
-    gather: Gather = dist.gather_local if local else dist.gather
-    broadcast: Broadcast = dist.broadcast_local if local else dist.broadcast
+    gather: Callable[[Any], list[Any] | None] = dist.gather_local if local else dist.gather
+    broadcast: Callable[[Any], Any] = dist.broadcast_local if local else dist.broadcast
     own, answer = _attempt(part)
     answers = gather(answer)
     if answers is not None:

@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -52,7 +53,7 @@ from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
-from detslurm.store import ExperimentDir, StoreError, TrialDir, fold_trial
+from detslurm.store import StoreError, fold_trial
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
@@ -271,7 +272,7 @@ def init_with_info(
     given = _given_storage(checkpoint_storage)
     if distributed is None:
         _refuse_many_slots(info)
-    dist = distributed or DistributedContext._single()
+    dist = distributed or DistributedContext()
     if info is None or info.task_type != "TRIAL":
         return _init_unmanaged(dist, given, preempt_mode, tensorboard_mode, unmanaged_info)
     return _init_in_job(info, dist, given, preempt_mode, tensorboard_mode)
@@ -320,7 +321,7 @@ def _init_in_job(
             needs_steps=True,
             location=elsewhere,
             is_superseded=lambda: trial.superseded(run),
-            mark_deleted=lambda uuid: mark_deleted(experiment_of(info), uuid),
+            mark_deleted=partial(mark_deleted, trial),
             on_saved=auto.checkpoint_saved if auto is not None else None,
         ),
         distributed=dist,
@@ -403,7 +404,7 @@ def _init_unmanaged(
             script.recorder,
             needs_steps=False,
             location=elsewhere,
-            mark_deleted=_deletion_by(script.trial) if script.trial is not None else None,
+            mark_deleted=partial(mark_deleted, script.trial) if script.trial is not None else None,
         ),
         distributed=dist,
         preempt=PreemptContext(dist, None, preempt_mode),
@@ -475,7 +476,3 @@ def _mind_signals() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=False, chain=chain)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR2, lambda *_: None)
-
-
-def _deletion_by(trial: TrialDir) -> Callable[[str], str | None]:
-    return lambda uuid: mark_deleted(ExperimentDir.at(trial.experiment_path), uuid)

@@ -15,12 +15,11 @@ from detslurm.core._launched import (
     checked_topology,
     chosen_port_offset,
     explicit_ports,
-    first_node,
     slurm_tasks,
     topology_by_tf_config,
 )
 from detslurm.core.transports.call_sequence import Scope
-from detslurm.slurm.hostlist import tasks_of_node
+from detslurm.slurm.hostlist import counts_by_node, hosts_in
 
 
 class DistributedContext:
@@ -80,7 +79,6 @@ class DistributedContext:
         self.cross_rank, self.cross_size = topology.cross_rank, topology.cross_size
         self._group: Any = None
         self._fast_path: Any = None
-        self._closed = False
         if self.size == 1:
             return
         from detslurm.core.transports.build import TransportOptions, build_process_group
@@ -93,10 +91,6 @@ class DistributedContext:
             topology, TransportOptions(requested, chief_ip, ports, force_tcp, _comm, _salt)
         )
         self._fast_path = self._group.fast_path()
-
-    @classmethod
-    def _single(cls) -> DistributedContext:
-        return cls(rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1)
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
@@ -233,7 +227,7 @@ class DistributedContext:
         node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         topology = world.topology_in(comm, node)
         if topology.size == 1:
-            return cls._single()
+            return cls()
         return cls(**topology._asdict(), transport="mpi", _comm=comm)
 
     @classmethod
@@ -257,10 +251,10 @@ class DistributedContext:
             rank=env["SLURM_PROCID"],
             size=env["SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"],
             local_rank=env["SLURM_LOCALID"],
-            local_size=tasks_of_node(counts, env["SLURM_NODEID"]),
+            local_size=counts_by_node(counts)[env["SLURM_NODEID"]],
             cross_rank=env["SLURM_NODEID"],
             cross_size=env[step_nodes if step_nodes in env else "SLURM_NNODES"],
-            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or first_node(nodes),
+            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or next(iter(hosts_in(nodes)), None),
             port_offset=chosen_port_offset(),
             _salt=f"step {os.environ.get('SLURM_STEP_ID', '')}",
         )
@@ -376,7 +370,6 @@ class DistributedContext:
 
     def close(self) -> None:
         """Leave the group of peers; calling it again does nothing."""
-        self._closed = True
         group, self._group, self._fast_path = self._group, None, None
         if group is not None:
             group.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 
 from detslurm import _env
@@ -45,18 +44,14 @@ def topology_by_tf_config(text: str) -> tuple[RankTopology, str | None]:
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        chiefs = len(cluster.get("chief", ()))
-        hosts = [word.rpartition(":")[0].strip("[]") for word in _tf_workers(cluster)]
-        rank = int(task["index"]) + {"chief": 0, "worker": chiefs}[task["type"]]
+        chiefs, workers = cluster.get("chief", ()), cluster.get("worker", ())
+        hosts = [word.rpartition(":")[0].strip("[]") for word in (*chiefs, *workers)]
+        rank = int(task["index"]) + {"chief": 0, "worker": len(chiefs)}[task["type"]]
         here, nodes = hosts[rank], list(dict.fromkeys(hosts))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as err:
         raise ValueError(f"TF_CONFIG is none of a chief or worker among workers: {text}") from err
     local = (hosts[:rank].count(here), hosts.count(here))
     return RankTopology(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
-
-
-def _tf_workers(cluster: Mapping[str, list[str]]) -> list[str]:
-    return [*cluster.get("chief", ()), *cluster.get("worker", ())]
 
 
 def checked_topology(*given: int | None) -> RankTopology:
@@ -105,9 +100,3 @@ def slurm_tasks(environ: Mapping[str, str]) -> int:
     if "SLURM_PROCID" not in environ:
         return 1
     return int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or 1)
-
-
-def first_node(nodelist: str) -> str | None:
-    """n01 of `n[01-04,7],m3`."""
-    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,]*)", nodelist)
-    return "".join(part or "" for part in found.groups()) if found else None

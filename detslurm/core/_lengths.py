@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+OWN_LENGTHS: Final = ("custom", "pbt")
+"""Searchers that decide as they go how far a trial trains, without a `max_length`."""
 
 
 class LengthSource(Protocol):

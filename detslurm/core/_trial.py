@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _env
 from detslurm._info import ClusterInfo
-from detslurm.core._lengths import FixedLengths, LengthSource, max_length
+from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storages
 from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from detslurm.store.best_validation import BestValidation
 
 logger = logging.getLogger("detslurm.core")
-
-# Searchers whose lengths come from themselves, without `max_length`.
-_OWN_LENGTHS = ("custom", "pbt")
 
 
 def trial_of(info: ClusterInfo) -> TrialDir:
@@ -47,7 +44,7 @@ def lengths_of(
     Workers know of no search: the chief decides for them.
     """
     length = max_length(config["searcher"])
-    if length is None and config["searcher"]["name"] not in _OWN_LENGTHS:
+    if length is None and config["searcher"]["name"] not in OWN_LENGTHS:
         return None
     if search is not None:
         return search
@@ -72,9 +69,11 @@ def collect_partial_checkpoints(
             logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
 
 
-def mark_deleted(experiment: ExperimentDir, storage_id: str) -> str | None:
+def mark_deleted(trial: TrialDir, storage_id: str) -> str | None:
     """Delete a checkpoint by a fact of the experiment; returns what needs it, if it can't be."""
     from detslurm.store import checkpoint_facts  # only here: most code never deletes any
+
+    experiment = ExperimentDir.at(trial.experiment_path)
 
     def mark() -> str | None:
         return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)

@@ -331,7 +331,7 @@ def alone(
         "exp_conf": exp_conf,
         "steps_completed": 0,
         "managed_training": False,
-        "distributed": DistributedContext._single(),
+        "distributed": DistributedContext(),
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from detslurm import _env
 from detslurm._info import ClusterInfo, get_cluster_info
+from detslurm.core._lengths import OWN_LENGTHS
 from detslurm.core._searcher import configured_unit
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._base_trial import BaseTrial
@@ -24,8 +25,6 @@ from detslurm.pytorch._units import NEVER, Batch, Epoch, TrainUnit, length, peri
 logger = logging.getLogger("detslurm.pytorch")
 
 _POLICIES = ("best", "all", "none")
-_OWN_LENGTHS = ("pbt", "custom")
-"""Searchers that decide as they go how far a trial trains, without a `max_length`."""
 
 
 class Trainer:
@@ -211,7 +210,7 @@ class Trainer:
     def _managed_length(self, given: TrainUnit | None) -> tuple[TrainUnit | None, bool]:
         """The length to train to in a job, and whether the search gives it."""
         searcher: Mapping[str, Any] = self._context.get_experiment_config().get("searcher") or {}
-        if searcher.get("name") in _OWN_LENGTHS:
+        if searcher.get("name") in OWN_LENGTHS:
             if configured_unit(searcher) is None and given is None:
                 raise ValueError(
                     "`fit(max_length=X)` must be set: nothing defines what the search's lengths"

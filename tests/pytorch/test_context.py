@@ -135,7 +135,7 @@ def made(hparams: dict[str, Any] | None = None, slots: int = 1, aggregation: int
     """A context by itself."""
     return Context(
         None, None, hparams, slots, 0, None, aggregation, 0, False,
-        distributed=DistributedContext._single(),
+        distributed=DistributedContext(),
     )  # fmt: skip
 
 

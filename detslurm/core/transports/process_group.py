@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from detslurm.core.transports.call_sequence import CallSequence, Op, Scope
 from detslurm.core.transports.choose import RankTopology
-from detslurm.core.transports.health import DistributedError, Health
+from detslurm.core.transports.health import Health
 from detslurm.core.transports.link import Communicator, Parts
 from detslurm.core.transports.mpi.communicator import MpiCommunicator
 from detslurm.core.transports.mpi.fast_path import MpiFastPath
@@ -104,8 +104,7 @@ class ProcessGroup:
     def _begin(self, scope: Scope, op: Op) -> None:
         # A failure is final: after it ranks may be in different calls, and no order can be
         # restored.
-        if self._health.failure is not None:
-            raise DistributedError(self._health.failure)
+        self._health.check()
         self._sequence.begin(scope, op)
 
     def _gather_inside(self, parts: Parts) -> Parts | None:

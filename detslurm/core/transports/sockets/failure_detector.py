@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from detslurm.core.transports.call_sequence import Call
@@ -55,10 +56,8 @@ class FailureDetector:
                 if peer is None or number == peer:
                     # Never blocks: a stopped peer with a full buffer must not hold up the report of
                     # a failure to the others.
-                    try:
+                    with suppress(OSError):  # its end will be seen by the thread
                         sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-                    except OSError:
-                        pass  # its end will be seen by the thread
 
     def explain(self, peer: int) -> None:
         """Wait until the thread knows why the peer's connection has ended: soon, as a rule."""

@@ -11,6 +11,7 @@ import socket
 import struct
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from detslurm.core.transports.health import CHECK_INTERVAL, DistributedError, Health
@@ -120,10 +121,7 @@ class SocketLink:
                 self._ahead += self._receive_some()
             code, count, serial, size = HEAD.unpack_from(self._ahead)
             end = HEAD.size + size
-            if end == len(self._ahead):
-                body, self._ahead = self._ahead[HEAD.size :], b""
-                return Frame(code, serial, split(count, body))
-            if end < len(self._ahead):
+            if end <= len(self._ahead):
                 body, self._ahead = self._ahead[HEAD.size : end], self._ahead[end:]
                 return Frame(code, serial, split(count, body))
             return Frame(code, serial, split(count, self._receive_body(size)))
@@ -190,10 +188,8 @@ class SocketLink:
         """Wake a thread that waits on this socket."""
         # Closing would not wake a thread that is in recv(2), and would free the number of a
         # descriptor that it still uses.
-        try:
+        with suppress(OSError):  # it is gone already
             self._sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # it is gone already
 
     def close(self) -> None:
         """Close; the kernel still delivers what was sent."""
