@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from detslurm._errors import InvalidHP
-from detslurm._info import get_cluster_info
 from detslurm._quantities import counted
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
@@ -122,14 +121,15 @@ class TrainingLoop:
 
     def _continued(self, path: Any) -> TrialState:
         saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
-        context = self._context
-        own = not context._managed or saved.trial_id == context.get_trial_id()
-        if own or _continues(saved.trial_id):
-            self._own_options = not own and _hparams_changed()
+        info = self._core.info if self._context._managed else None
+        if info is None or info.trial.trial_id == saved.trial_id:
+            return saved
+        if info.trial.continues == saved.trial_id:  # of another experiment
+            self._own_options = info.trial._hparams_changed
             # A trial that continues another one has no checkpoint of its own yet.
-            return saved if own else replace(saved, last_ckpt=0)
+            return replace(saved, last_ckpt=0)
         # From another trial's checkpoint it starts warm, unless the search has copied that trial.
-        is_copy = bool(saved.batches_trained and _info_steps() == saved.batches_trained)
+        is_copy = 0 < saved.batches_trained == info.trial._steps_completed
         self._own_options = is_copy
         return replace(saved, searcher_metric=None) if is_copy else TrialState()
 
@@ -331,11 +331,12 @@ class TrainingLoop:
     def _after_window(self, target: TrainingTarget) -> None:
         if not self._is_chief:
             return
-        batches = self._state.batches_trained
-        if target.operation is not None:
-            target.report_progress(batches)
-        elif target.batches:
-            self._core.train.report_progress(min(batches / target.batches, 1.0))
+        if target.batches:
+            share = min(self._state.batches_trained / target.batches, 1.0)
+            if target.operation is not None:
+                target.operation.report_progress(share * target.operation.length)
+            else:
+                self._core.train.report_progress(share)
         if self._context._writer is not None:
             self._context._writer.flush()
 
@@ -369,20 +370,3 @@ class TrainingLoop:
         if self._saving or self._state.saved_here or self._state.batches_trained == 0:
             return
         self._save(leaving=True, alone=alone)
-
-
-def _continues(trial_id: int) -> bool:
-    """Whether this trial goes on counting where that one, of another experiment, had come to."""
-    info = get_cluster_info()
-    return info is not None and info.trial.continues == trial_id
-
-
-def _hparams_changed() -> bool:
-    info = get_cluster_info()
-    return info is not None and info.trial._hparams_changed
-
-
-def _info_steps() -> int:
-    """How many batches this run has behind it when it begins, according to its job."""
-    info = get_cluster_info()
-    return info.trial._steps_completed if info is not None else 0

@@ -9,14 +9,14 @@ from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._averages import kept_output
-from detslurm.pytorch._base_trial import evaluates_batches
+from detslurm.pytorch._base_trial import by_name, evaluates_batches
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import is_sharded
 from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import ENDLESS
 from detslurm.pytorch._sanity_checks import explain
-from detslurm.pytorch._trial import PyTorchTrial, evaluate_batch_of, train_batch_of
+from detslurm.pytorch._trial import PyTorchTrial, evaluate_batch_of
 from detslurm.pytorch.checkpointing._saving import ModelCheckpoints
 
 
@@ -42,7 +42,7 @@ class ModelDriver:
             )
         evaluates_batches(trial)
         self._trial, self._context = trial, context
-        self._of_batch = train_batch_of(trial)
+        self._of_batch = by_name(trial.train_batch, "batch", "epoch_idx", "batch_idx")
         self.shard = Shard(context.distributed.rank, context.distributed.size)
 
     @staticmethod

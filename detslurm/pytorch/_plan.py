@@ -35,12 +35,6 @@ class TrainingTarget:
     batches: int
     operation: SearcherOperation | None = None
 
-    def report_progress(self, batches: int) -> None:
-        """Report to the search how far the trial is. Chief only."""
-        if self.operation is not None and self.batches:
-            share = min(batches / self.batches, 1.0)
-            self.operation.report_progress(share * self.operation.length)
-
 
 @dataclass(frozen=True)
 class Measures:

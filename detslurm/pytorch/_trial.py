@@ -70,11 +70,6 @@ class PyTorchTrial(BaseTrial):
         raise NotImplementedError
 
 
-def train_batch_of(trial: PyTorchTrial) -> Callable[..., Any]:
-    """`train_batch()`, to be called with the batch, the epoch and the number of the batch."""
-    return by_name(trial.train_batch, "batch", "epoch_idx", "batch_idx")
-
-
 def evaluate_batch_of(trial: PyTorchTrial) -> Callable[..., Any]:
     """`evaluate_batch()`, to be called with the batch and its number; older code has it without."""
     method: Callable[..., Any] = trial.evaluate_batch

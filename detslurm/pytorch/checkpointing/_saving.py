@@ -97,13 +97,10 @@ class ModelCheckpoints(Checkpoints):
         if self._background is not None and not (alone or leaving or together):
             self._background.begin(partial(self._in_background, contents), state)
             return None
-        if together or alone or dist.size == 1:
-            shard = together and not alone
-            uuid = self._writer.kept(lambda: self._write(contents, shard=shard), leaving=leaving)
-        else:
-            uuid = self._writer.kept(
-                lambda: self._from_chief(lambda: self._write(contents)), leaving=leaving
-            )
+        write = partial(self._write, contents, shard=together and not alone)
+        if not (together or alone or dist.size == 1):
+            write = partial(self._from_chief, write)
+        uuid = self._writer.kept(write, leaving=leaving)
         if uuid is not None:
             self._hooks.on_checkpoint_upload_end(uuid)
             state.ranks, state.last_ckpt = dist.size, state.batches_trained

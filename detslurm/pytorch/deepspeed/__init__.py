@@ -5,7 +5,7 @@ Needs the extra `detslurm[deepspeed]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detslurm._lazy import lazy_names
 
@@ -40,11 +40,7 @@ _HOMES = {
     "_trainer": ("Trainer",),
     "_trial": ("DeepSpeedTrial",),
 }
-_load = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names})
-
-
-def __getattr__(name: str) -> Any:
-    return _load(name)
+__getattr__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names})
 
 
 def __dir__() -> list[str]:

@@ -14,13 +14,13 @@ from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._averages import array_of, averages, kept_output, partial
-from detslurm.pytorch._base_trial import evaluates_batches
+from detslurm.pytorch._base_trial import by_name, evaluates_batches
 from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import ENDLESS
 from detslurm.pytorch.deepspeed._checkpoints import EngineCheckpoints
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
-from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial, evaluate_batch_of, train_batch_of
+from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -49,7 +49,7 @@ class EngineDriver:
                 " together: override evaluate_batch() instead"
             )
         self._trial, self._context = trial, context
-        self._of_batch = train_batch_of(trial)
+        self._of_batch = by_name(trial.train_batch, "dataloader_iter", "epoch_idx", "batch_idx")
         self.reports = place.should_report_metrics
         self.shard = Shard(
             place.data_parallel_rank, place.data_parallel_world_size, place.should_build_data_loader
@@ -119,7 +119,7 @@ class EngineEvaluator:
     ) -> None:
         self._trial, self._context = trial, context
         self._loader, self._at_most = loader, at_most
-        self._evaluate_batch = evaluate_batch_of(trial)
+        self._evaluate_batch = by_name(trial.evaluate_batch, "dataloader_iter", "batch_idx")
         self._is_pipeline = context.use_pipeline_parallel
         self._takes = context.get_num_micro_batches_per_slot() if self._is_pipeline else 1
         self.together = context.distributed.size > 1

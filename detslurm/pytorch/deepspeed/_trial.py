@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from detslurm.pytorch._base_trial import BaseTrial, by_name
+from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._data import DataLoader
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._universal import load_engine
@@ -160,13 +160,3 @@ class DeepSpeedTrial(BaseTrial):
         """
         for index, engine in enumerate(context.models):
             load_engine(context, engine, load_path, f"model{index}")
-
-
-def train_batch_of(trial: DeepSpeedTrial) -> Callable[..., Any]:
-    """`train_batch()`, to be called with the iterator, the epoch and the number of the batch."""
-    return by_name(trial.train_batch, "dataloader_iter", "epoch_idx", "batch_idx")
-
-
-def evaluate_batch_of(trial: DeepSpeedTrial) -> Callable[..., Any]:
-    """`evaluate_batch()`, to be called with the iterator and the number of the batch."""
-    return by_name(trial.evaluate_batch, "dataloader_iter", "batch_idx")
