@@ -18,7 +18,7 @@ from detslurm.config import describe
 from detslurm.config.describe import type_info
 from detslurm.config.errors import ConfigProblem, Position
 from detslurm.config.key_suggestions import recommended, unknown_key_hint
-from detslurm.config.rules import rules_of
+from detslurm.config.rules import broken_rules
 from detslurm.config.schema.hyperparameters import Hyperparameters, Range
 from detslurm.config.schema.searcher import Custom
 from detslurm.config.type_match import in_bounds, matches
@@ -96,8 +96,8 @@ class Checker:
         elif isinstance(kind, schema.StrType):
             self._text(node, kind, path, extra)
         elif isinstance(kind, schema.LiteralType) and node.value not in kind.values:
-            near = describe.nearest(_SYNONYMS.get(node.value, node.value), map(str, kind.values))
-            hint = f"did you mean {describe.quoted(near)}?" if near else ""
+            given = _SYNONYMS.get(node.value, node.value)
+            hint = describe.did_you_mean(given, map(str, kind.values))
             self._wrong_kind(node, kind, path, extra, hint)
 
     def _list(self, node: YamlNode, kind: schema.VarTupleType, path: str, extra: Extra) -> None:
@@ -150,7 +150,7 @@ class Checker:
 
     def _rules(self, node: YamlNode, kind: schema.StructType, path: str) -> None:
         given = {key: child.plain() for key, child in node.value.items() if child.value is not None}
-        for field, message, hint in rules_of(kind.cls)(given):
+        for field, message, hint in broken_rules(kind.cls, given):
             child = node.value.get(field) if field else None
             at = child.at if child else node.where
             self._report(at, key_path(path, field) if field else path, message, hint)
@@ -181,10 +181,9 @@ class Checker:
         if tag is None:
             self._untagged(node, structs, field, path)
         elif not isinstance(tag.value, str) or tag.value not in by_tag:
-            near = describe.nearest(str(tag.value), by_tag)
-            hint = f"did you mean {describe.quoted(near)}?" if near else ""
+            hint = _tag_hint(path, tag.value) or describe.did_you_mean(str(tag.value), by_tag)
             message = f"{describe.one_of(by_tag)} is expected, found {describe.found(tag)}"
-            self._report(tag.at, key_path(path, field), message, _tag_hint(path, tag.value) or hint)
+            self._report(tag.at, key_path(path, field), message, hint)
         else:
             self._struct(node, by_tag[tag.value], path, _owners(structs))
 
@@ -243,8 +242,8 @@ _SYNONYMS = {"gpu": "cuda"}
 
 
 def _tag_hint(path: str, tag: Any) -> str:
-    ours = path.split(".")[0] != "hyperparameters" or describe.nearest(str(tag), describe_types())
-    return "" if ours else _TYPE_HINT
+    elsewhere = path.split(".")[0] != "hyperparameters"
+    return "" if elsewhere or describe.did_you_mean(str(tag), describe_types()) else _TYPE_HINT
 
 
 def describe_types() -> list[str]:

@@ -96,11 +96,11 @@ def quoted(text: str) -> str:
     return json.dumps(shown, ensure_ascii=False)
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that is most like `name`, if any is like it at all."""
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint at the known name that is most like `name`; empty if none is like it at all."""
     by_shape = {_shape(k): k for k in known}
     match = difflib.get_close_matches(_shape(name[:80]), by_shape, n=1, cutoff=cutoff)
-    return by_shape[match[0]] if match else None
+    return f"did you mean {quoted(by_shape[match[0]])}?" if match else ""
 
 
 def _shape(name: str) -> str:

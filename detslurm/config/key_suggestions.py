@@ -48,13 +48,12 @@ def _advice(field: schema.Field) -> str:
 
 def unknown_key_hint(key: str, known: list[str], path: str) -> str:
     """The hint for a user who wrote `key` at `path`, where only `known` keys are allowed."""
-    near = describe.nearest(key, known, 0.8)
-    if near:
-        return f"did you mean {describe.quoted(near)}?"
+    if hint := describe.did_you_mean(key, known, 0.8):
+        return hint
     if path_elsewhere := _paths_by_key().get(key) or _FOREIGN.get(key.lower().replace("-", "_")):
         return f"did you mean {path_elsewhere}?"
-    if near := describe.nearest(key, known):
-        return f"did you mean {describe.quoted(near)}?"
+    if hint := describe.did_you_mean(key, known):
+        return hint
     if len(known) <= 12:
         return f"expected is {describe.one_of(sorted(known))}"
     return ""

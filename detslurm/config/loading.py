@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +71,7 @@ def load_experiment(
     if template is not None:
         layers.append(load.keep(lambda: load.template(template), YamlNode({}, user.at)))
     config = load.complete(layers)
-    given = _merged(layers).plain()
+    given = reduce(merge, layers).plain()
     if base is not None:  # nobody wrote it, and what has no effect here was said of the other one
         return LoadedExperiment(
             config=config, given=given, warnings=(), text=json.dumps(given, indent=2)
@@ -114,7 +115,7 @@ class _Load:
         """Check each layer on its own, merge them over site and defaults, check the whole."""
         for layer in layers:
             self._note(Checker(complete=False).check(layer, ExperimentConfig))
-        merged = _merged([normalize(layer) for layer in layers])
+        merged = reduce(merge, [normalize(layer) for layer in layers])
         merged = self._over_site(merged)
         self._problems += Checker(complete=True).check(merged, ExperimentConfig).problems
         self._problems += experiment_problems(merged)
@@ -128,13 +129,13 @@ class _Load:
 
     def _over_site(self, config: YamlNode) -> YamlNode:
         site = Position(self._site.source or "<site>")
-        below = _merged([config, *self._located(self._site.layers(""), site)])
+        below = reduce(merge, [config, *self._located(self._site.layers(""), site)])
         pool = below.get("resources", "resource_pool")
         name = pool.value if pool and isinstance(pool.value, str) else ""
         layers = [config, *self._located(self._site.layers(name), site)]
         if not self._based:  # a complete one lacks what was left out of it on purpose
             layers.append(locate(default_layer(self._root), Position("<defaults>")))
-        return _merged(layers)
+        return reduce(merge, layers)
 
     def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[YamlNode]:
         return [normalize(locate(layer, at)) for layer in layers]
@@ -155,13 +156,6 @@ class _Load:
             ),
         )
         return tuple(filter(None, texts))
-
-
-def _merged(layers: Sequence[YamlNode]) -> YamlNode:
-    merged = layers[0]
-    for lower in layers[1:]:
-        merged = merge(merged, lower)
-    return merged
 
 
 def _named(what: str, notes: Sequence[Noted]) -> str:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from detslurm.config.fields import Section
+from detslurm.config.schema.searcher import Searcher
+from detslurm.config.schema.storage import Storage
 from detslurm.config.yaml_node import YamlNode
 
 Path = tuple[str, ...]
@@ -56,8 +59,8 @@ def _nested(node: YamlNode) -> bool:
     return node.is_mapping and "type" not in node.value
 
 
-def _union(tag: str, common: frozenset[str]) -> Rule:
-    """Fields of a member merge only into the same member; common ones always."""
+def _union(tag: str, common: type[Section]) -> Rule:
+    """Fields of a member merge only into the same member; those that all have in common always."""
 
     def rule(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
         ours, theirs = high.get(tag), low.get(tag)
@@ -65,7 +68,7 @@ def _union(tag: str, common: frozenset[str]) -> Rule:
             return _generic(high, low, path)
         if not low.is_mapping:
             return high
-        shared = {key: value for key, value in low.value.items() if key in common}
+        shared = {key: value for key, value in low.value.items() if key in common.__struct_fields__}
         return _generic(high, low._replace(value=shared), path)
 
     return rule
@@ -118,9 +121,6 @@ def _after_once(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
     return high._replace(value=low.value + [i for i in high.value if _itself(i) not in seen])
 
 
-_SEARCHER = frozenset(("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid"))
-_STORAGE = frozenset(("save_experiment_best", "save_trial_best", "save_trial_latest"))
-
 LENGTHS: frozenset[Path] = frozenset(
     (
         ("min_validation_period",),
@@ -136,8 +136,8 @@ _RULES: dict[Path, Rule] = {
     **dict.fromkeys(LENGTHS, _length),
     ("data",): _anywhere,
     ("hyperparameters",): _hyperparameters,
-    ("searcher",): _union("name", _SEARCHER),
-    ("checkpoint_storage",): _union("type", _STORAGE),
+    ("searcher",): _union("name", Searcher),
+    ("checkpoint_storage",): _union("type", Storage),
     ("labels",): _by(_itself),
     ("log_policies",): _by(_policy),
     ("bind_mounts",): _by(_key("container_path")),

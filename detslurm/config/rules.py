@@ -28,15 +28,11 @@ class Broken(NamedTuple):
 Rule = Callable[[Given], Iterator[Broken]]
 
 
-def rules_of(section: type) -> Rule:
-    """All rules that hold for a section, those of its base classes included."""
-
-    def run(given: Given) -> Iterator[Broken]:
-        for base in section.__mro__:
-            if base in _RULES:
-                yield from _RULES[base](given)
-
-    return run
+def broken_rules(section: type, given: Given) -> Iterator[Broken]:
+    """What breaks the rules that hold for a section, those of its base classes included."""
+    for base in section.__mro__:
+        if base in _RULES:
+            yield from _RULES[base](given)
 
 
 def _length(given: Given) -> Iterator[Broken]:

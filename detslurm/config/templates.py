@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detslurm import _access
-from detslurm.config.describe import nearest, quoted
+from detslurm.config.describe import did_you_mean, quoted
 from detslurm.config.errors import ConfigErrors, ConfigProblem
 
 SUFFIX = ".yaml"
@@ -33,10 +33,8 @@ def find_template(template: str | Path, root: Path) -> Path:
         if "\0" not in text and (folder / (text + SUFFIX)).is_file():
             return folder / (text + SUFFIX)
     known = sorted({one.name for one in template_files(root)})
-    near = nearest(text, known)
-    if near:
-        hint = f"did you mean {quoted(near)}?"
-    else:
+    hint = did_you_mean(text, known)
+    if not hint:
         hint = f"there is {', '.join(known)}" if known else "`detslurm template create` makes one"
     message = f"there is no template {quoted(text)}"
     raise ConfigErrors([ConfigProblem("--template", None, None, "", message, hint)])

@@ -12,13 +12,7 @@ from detslurm.config.loading import LoadedExperiment
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.experiment import ExperimentConfig
 from detslurm.config.schema.lengths import UNITS
-
-_OF_ANY_SEARCHER = (
-    "metric",
-    "smaller_is_better",
-    "source_trial_id",
-    "source_checkpoint_uuid",
-)
+from detslurm.config.schema.searcher import Searcher
 
 
 def in_test_mode(loaded: LoadedExperiment) -> LoadedExperiment:
@@ -39,7 +33,7 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
         "description": f"[test mode] {config['description'] or ''}".rstrip(),
         "searcher": {
             "name": "single",
-            **{name: searcher[name] for name in _OF_ANY_SEARCHER},
+            **{name: searcher[name] for name in Searcher.__struct_fields__},
             "max_length": _one_unit(searcher),
         },
         "checkpoint_storage": {**config["checkpoint_storage"], **kept},

@@ -30,12 +30,10 @@ class IndependentTrials(Method):
             trial.metric, trial.reached = number(event.metric), units
 
     def closed(self, state: State, index: int) -> None:
-        invalid = state.invalid if self.replaces and self._may_replace(state) else 0
+        replaces = self.replaces and may_replace(state.invalid, self.max_trials)
+        invalid = state.invalid if replaces else 0
         if state.created - invalid < self.max_trials:
             self.new(state, self.target_length)
-
-    def _may_replace(self, state: State) -> bool:
-        return may_replace(state.invalid, self.max_trials)
 
     def progress(self, state: State) -> float:
         share = 0.0

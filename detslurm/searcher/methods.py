@@ -17,8 +17,6 @@ from detslurm.searcher.optuna.method import OptunaMethod
 from detslurm.searcher.pbt import PBT
 from detslurm.searcher.sampling import Samples
 
-SEARCHES = ("single", "random", "grid", "async_halving", "adaptive_asha", "pbt", "custom", "optuna")
-
 
 def method_of(
     searcher: Mapping[str, Any], space: Mapping[str, Any], samples: Samples, seed: int = 0

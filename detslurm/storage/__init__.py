@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detslurm.storage.files import copy_selected, list_resources
 from detslurm.storage.interface import METADATA, Resources, Selector, Storage
-from detslurm.storage.locations import Storages, from_config, from_uri, location, section_of
+from detslurm.storage.locations import Storages, from_config, location, section_of
 from detslurm.storage.objects import ObjectStore
 from detslurm.storage.shared_fs import SharedFS
 
@@ -18,7 +18,6 @@ __all__ = [
     "Storages",
     "copy_selected",
     "from_config",
-    "from_uri",
     "list_resources",
     "location",
     "section_of",

@@ -152,14 +152,10 @@ def _make_relative(link: Path, root: Path) -> None:
 
 def sync_names(root: Path, names: Iterable[str]) -> None:
     """Bring some resources of a tree to the disk, for nobody else to write."""
-    for name in names:
-        _sync_file(root / name)
+    for path in (root / name for name in names):
+        if not path.is_symlink():
+            sync(path, guard=True)
     sync(root)
-
-
-def _sync_file(path: Path) -> None:
-    if not path.is_symlink():
-        sync(path, guard=True)
 
 
 def sync(path: Path, *, guard: bool = False) -> None:

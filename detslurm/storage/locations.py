@@ -37,16 +37,11 @@ def from_config(section: Mapping[str, Any]) -> Storage:
     raise ValueError(f"checkpoint_storage.type {kind!r} does not exist; use shared_fs, s3, ...")
 
 
-def from_uri(text: str) -> Storage:
-    """The storage that a path, `file://`, `s3://bucket/prefix` or `gs://bucket/prefix` names.
+def section_of(text: str) -> dict[str, Any]:
+    """The section for what a path, `file://`, `s3://bucket/prefix` or `gs://bucket/prefix` names.
 
     Raises `ValueError` for anything else.
     """
-    return from_config(section_of(text))
-
-
-def section_of(text: str) -> dict[str, Any]:
-    """What `from_uri` means as a section. Raises as that."""
     parts = urlsplit(text)
     if not parts.scheme:
         return _directory(Path(text).expanduser().absolute())

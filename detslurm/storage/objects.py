@@ -46,9 +46,7 @@ class ObjectStore:
     def _fs(self) -> Any:
         try:
             import fsspec
-        except ImportError as error:
-            raise _missing(self._protocol, error) from error
-        try:
+
             # Other processes write here too: what was listed a moment ago may be wrong now.
             return fsspec.filesystem(
                 self._protocol,
@@ -57,7 +55,10 @@ class ObjectStore:
                 **self._options,
             )
         except ImportError as error:
-            raise _missing(self._protocol, error) from error
+            raise RuntimeError(
+                f"checkpoint storage on {self._protocol} needs packages that are not installed here"
+                f" ({error}): `pip install 'detslurm[cloud]'`, for gs also gcsfs, for azure adlfs"
+            ) from error
 
     def _key(self, storage_id: str, name: str = "") -> str:
         return "/".join(filter(None, (self._root, check_storage_id(storage_id), name)))
@@ -136,7 +137,8 @@ class ObjectStore:
         return bool(self._objects(storage_id)) and not self._fs.exists(self._marker(storage_id))
 
     def resources(self, storage_id: str) -> Resources:
-        return _resources(self._objects(storage_id))
+        resources = with_parents(self._objects(storage_id))
+        return {n: size for n, size in resources.items() if PurePosixPath(n).name != _EMPTY}
 
     def metadata(self, storage_id: str) -> dict[str, Any]:
         data: dict[str, Any] = json.loads(self._fs.cat_file(self._key(storage_id, METADATA)))
@@ -224,15 +226,3 @@ def _at_once(resources: Mapping[str, int]) -> Iterator[list[str]]:
         size += own
     if group:
         yield group
-
-
-def _resources(objects: Mapping[str, int]) -> Resources:
-    resources = with_parents(objects)
-    return {n: size for n, size in resources.items() if PurePosixPath(n).name != _EMPTY}
-
-
-def _missing(protocol: str, error: ImportError) -> RuntimeError:
-    return RuntimeError(
-        f"checkpoint storage on {protocol} needs packages that are not installed here ({error}): "
-        "`pip install 'detslurm[cloud]'`, for gs also gcsfs, for azure adlfs"
-    )

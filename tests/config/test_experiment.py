@@ -55,8 +55,7 @@ def test_everything_is_read(full: ExperimentConfig) -> None:
     assert full.environment.image.cuda == "b"
     assert full.slurm.time == "0-04:00:00"
     assert full.slurm.time_seconds == 4 * 3600
-    assert full.min_validation_period.unit == "epochs"
-    assert full.min_validation_period.units == 1
+    assert full.min_validation_period.epochs == 1
 
 
 def test_policies_merge_with_the_defaults_and_can_be_disabled(full: ExperimentConfig) -> None:

@@ -453,7 +453,7 @@ class TestForms:
     )
     def test_uris(self, uri: str, where: str) -> None:
         """Each names its place."""
-        assert storage.from_uri(uri).where == where
+        assert storage.from_config(storage.section_of(uri)).where == where
 
     @pytest.mark.parametrize(
         "uri",
@@ -470,7 +470,7 @@ class TestForms:
     def test_other_uris_are_refused(self, uri: str) -> None:
         """Parameters, hosts of files, missing buckets and other clouds."""
         with pytest.raises(ValueError, match="checkpoint_storage"):
-            storage.from_uri(uri)
+            storage.from_config(storage.section_of(uri))
 
     def test_clouds_by_section(self) -> None:
         """Making one opens nothing and shows no secret."""
@@ -487,4 +487,4 @@ class TestForms:
         monkeypatch.setitem(sys.modules, "gcsfs", None)
         pytest.importorskip("fsspec")
         with pytest.raises(RuntimeError, match=r"pip install 'detslurm\[cloud\]'"):
-            storage.from_uri("gs://b/p").exists("x")
+            storage.from_config(storage.section_of("gs://b/p")).exists("x")

@@ -49,13 +49,6 @@ class Categorical(Section, frozen=True, kw_only=True, tag_field="type", tag="cat
 
 
 Range = Const | Int | Double | Log | Categorical
-TYPES: dict[str, type[Range]] = {
-    "categorical": Categorical,
-    "const": Const,
-    "double": Double,
-    "int": Int,
-    "log": Log,
-}
 
 
 class Hyperparameters(FrozenDict):

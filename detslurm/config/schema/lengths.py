@@ -14,17 +14,6 @@ class Length(Section, frozen=True, kw_only=True, omit_defaults=True):
     records: NonNegative | None = None
     epochs: NonNegative | None = None
 
-    @property
-    def unit(self) -> str:
-        """The one unit that is set."""
-        return next(unit for unit in UNITS if getattr(self, unit) is not None)
-
-    @property
-    def units(self) -> int:
-        """How many of `unit`."""
-        value: int = getattr(self, self.unit)
-        return value
-
 
 class PositiveLength(Length, frozen=True, kw_only=True, omit_defaults=True):
     """A length of at least 1."""

@@ -52,11 +52,6 @@ class Directory(Storage, frozen=True, kw_only=True, tag_field="type", tag="direc
 
     container_path: AbsolutePath
 
-    @property
-    def path(self) -> str:
-        """The directory that the checkpoints' own directories are in."""
-        return self.container_path
-
 
 class S3(Storage, frozen=True, kw_only=True, tag_field="type", tag="s3"):
     """A bucket on S3 or on anything that speaks its protocol."""
