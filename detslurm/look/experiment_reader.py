@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from detslurm._states import UNKNOWN
 from detslurm.look.code_listing import code_listing
 from detslurm.look.document import CheckpointPart, ExperimentPart, RungPart, TrialPart
 from detslurm.look.log_tails import log_tails
-from detslurm.look.plain import chosen, finite, plain
+from detslurm.look.plain import chosen, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
 from detslurm.sdk.hiding import secrets_in
@@ -188,18 +188,7 @@ def _by_search(experiment: Experiment) -> dict[str, Any]:
     search = experiment.search
     if search is None:
         return {}
-    rungs = [
-        RungPart(
-            bracket=rung.bracket,
-            rung=rung.rung,
-            units=rung.units,
-            trials=rung.trials,
-            outstanding=rung.outstanding,
-            best=None if rung.best is None else finite(rung.best),
-            best_trial=rung.best_trial,
-        )
-        for rung in search.rungs()
-    ]
+    rungs = [RungPart(**asdict(rung)) for rung in search.rungs()]
     return {"unit": plain(search.unit), "rungs": rungs}
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
@@ -84,10 +83,12 @@ class Queues:
         refs |= {job_ref.ref for job_ref in queue_only}
         return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
 
-    def act(self, name: str, what: str, action: Callable[[Cluster], None]) -> bool:
-        """Do something in a queue; a refusal becomes a warning, for the intent is recorded."""
+    def act(self, name: str, what: str, action: Callable[..., object], *args: object) -> bool:
+        """Do something in a queue: `action` gets the cluster and `args`. A refusal becomes a
+        warning, for the intent is recorded.
+        """
         try:
-            action(self.cluster(name))
+            action(self.cluster(name), *args)
         except SlurmError as error:
             self.warn(f"{name}: can't {what} now: {error}")
             return False
@@ -130,8 +131,12 @@ class Queues:
 
     def change(self, job_refs: Iterable[JobRef], **fields: str | int) -> None:
         """Change fields of queued jobs; one that is refused keeps no other from being changed."""
+
+        def act(cluster: Cluster, job_id: str) -> None:
+            cluster.update(job_id, **fields)
+
         for name, job_id in dict.fromkeys((job.cluster, job.job_id) for job in job_refs):
-            self.act(name, f"change job {job_id}", partial(_updated, job_id, fields))
+            self.act(name, f"change job {job_id}", act, job_id)
 
     def update(self, job_refs: Iterable[JobRef], **fields: str | int) -> None:
         """Change fields of exactly these jobs and elements. Raises SlurmError at a refusal."""
@@ -152,16 +157,8 @@ class Queues:
         for name, found in _by_cluster(job_refs).items():
             refs = list(dict.fromkeys(job.job_id if whole else job.ref for job in found))
             named = f"job {refs[0]}" if len(refs) == 1 else f"{len(refs)} jobs"
-            done &= self.act(name, f"{what} {named}", partial(_called, action, refs))
+            done &= self.act(name, f"{what} {named}", action, refs)
         return done
-
-
-def _called(action: Callable[[Cluster, list[str]], None], refs: list[str], to: Cluster) -> None:
-    action(to, refs)
-
-
-def _updated(job_id: str, fields: Mapping[str, str | int], to: Cluster) -> None:
-    to.update(job_id, **fields)
 
 
 def compressed(refs: Iterable[str]) -> list[str]:

@@ -21,6 +21,8 @@ Row = TypeVar("Row", bound=TrialRow)
 _STATES = {"waiting": "QUEUED", "paused": "PAUSED"}
 
 
+_OF_A_RUNG = ("units", "trials", "outstanding", "best", "best_trial")
+
 _Place = tuple[str, str | None, int]
 
 
@@ -188,13 +190,7 @@ class SearchView:
                     "created": bracket.created,
                     "invalid": bracket.invalid,
                     "rungs": [
-                        {
-                            "units": rung.units,
-                            "trials": rung.trials,
-                            "outstanding": rung.outstanding,
-                            "best": rung.best,
-                            "best_trial": rung.best_trial,
-                        }
+                        {name: getattr(rung, name) for name in _OF_A_RUNG}
                         for rung in self.rungs()
                         if rung.bracket == number
                     ],

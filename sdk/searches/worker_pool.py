@@ -52,15 +52,11 @@ class WorkerPool:
         # One that has taken a trial since is asked for once more, for its present token.
         self._gone |= jobs.keys() - workers.alive - state.workers.keys()
         if count := workers.missing(state, facts.trials_at_once):
-            self._queues.act(
-                _cluster(facts), f"submit {counted(count, 'worker')}", self._submit(count)
-            )
+            what = f"submit {counted(count, 'worker')}"
+            self._queues.act(_cluster(facts), what, self._submit, count)
 
-    def _submit(self, count: int) -> Callable[[Cluster], None]:
-        def submit(cluster: Cluster) -> None:
-            submit_workers(self._experiment, count, cluster)
-
-        return submit
+    def _submit(self, cluster: Cluster, count: int) -> None:
+        submit_workers(self._experiment, count, cluster)
 
     def _due(self, waiting: bool) -> bool:
         now = self._clock()
@@ -86,15 +82,15 @@ class WorkerPool:
         facts = fold_facts(self._experiment)
         jobs = [job.job_id for job in facts.jobs]
         if jobs:
-
-            def dismiss(cluster: Cluster) -> None:
-                cluster.cancel(jobs, pending_only=True)
-
-            self._queues.act(_cluster(facts), "cancel workers that wait", dismiss)
+            self._queues.act(_cluster(facts), "cancel workers that wait", _dismiss, jobs)
 
 
 def _cluster(facts: ExperimentFacts) -> str:
     return str(facts.created.cluster)
+
+
+def _dismiss(cluster: Cluster, jobs: list[str]) -> None:
+    cluster.cancel(jobs, pending_only=True)
 
 
 def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
