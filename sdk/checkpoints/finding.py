@@ -64,16 +64,24 @@ class FindingCheckpoints:
             LifecycleError: If there is no such checkpoint, several begin so, or it is too short.
             NotFound: If there is no store.
         """
-        from detslurm.sdk.checkpoints.catalog import indexed
-        from detslurm.sdk.checkpoints.choosing import found_by, objects
-
         uuid = str(uuid)  # uuid.UUID is one, too
         if len(uuid) < SHORTEST:
             raise LifecycleError(f"{uuid!r} is too short: give at least {SHORTEST} characters")
         if text := self.missing():
             raise NotFound(text)
-        if len(uuid) >= WHOLE:  # no other one begins so
-            for one in objects(self.store, indexed(self.store)):
-                if one.uuid == uuid:
-                    return one
-        return found_by(self.checkpoints(deleted=True), uuid)
+        return found_in(self.store, uuid, self.warn)
+
+
+def found_in(store: Store, uuid: str, warn: Callable[[str], None]) -> Checkpoint:
+    """The checkpoint with this storage id, or whose id begins so.
+
+    Raises NotFound for none, LifecycleError for several.
+    """
+    from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
+    from detslurm.sdk.checkpoints.choosing import found_by, objects
+
+    if len(uuid) >= WHOLE:  # no other one begins so
+        for one in objects(store, indexed(store)):
+            if one.uuid == uuid:
+                return one
+    return found_by(objects(store, saved_checkpoints(store, warn)), uuid)

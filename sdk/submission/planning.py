@@ -23,6 +23,7 @@ from detslurm.sdk.submission.sources import (
     Sources,
     source_checkpoint,
     source_notes,
+    warm_start,
     warm_start_sources,
 )
 from detslurm.sdk.submission.unused import unused_note
@@ -121,6 +122,7 @@ def make_plan(
     if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
         raise SubmitError(problem)
     source = source_checkpoint(plain, store)
+    begins_with = warm_start(plain, store, source)
     allowed = _allowed(cluster, jobs.template)
     is_search = plain["searcher"]["name"] not in RUNNABLE
     jobs, deferral, quota_notes = within_quotas(jobs, allowed, limits, is_search=is_search)
@@ -132,7 +134,7 @@ def make_plan(
         *staging,
         *_search_notes(plain, submit_from_jobs),
         *context.notes,
-        *source_notes(plain, store, source),
+        *source_notes(store, begins_with),
         *jobs.notes,
         *quota_notes,
         *storage_notes(config),
@@ -150,7 +152,7 @@ def make_plan(
         warnings=(*loaded.warnings, *notes, *visible, *unused),
         submit_from_jobs=submit_from_jobs,
         method_runner=method_runner,
-        sources=warm_start_sources(plain, store, source),
+        sources=warm_start_sources(store, begins_with),
         source_checkpoint=source,
         deferral=deferral,
         environment=environment,

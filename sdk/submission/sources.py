@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE
+from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE, found_in
 from detslurm.sdk.errors import LifecycleError, SubmitError
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError
 
@@ -37,16 +37,9 @@ def checkpoint_id(store: Store, given: str) -> str:
 
 def find_checkpoint(store: Store, given: str) -> Checkpoint | None:
     """The checkpoint with this id, or whose id begins so; None if no experiment has saved it."""
-    from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
-    from detslurm.sdk.checkpoints.choosing import found_by, objects
-
-    for one in objects(store, indexed(store)):
-        if one.uuid == given:
-            return one
-    every = list(objects(store, saved_checkpoints(store, lambda problem: None)))
-    if not any(one.uuid.startswith(given) for one in every):
-        return None
-    return found_by(every, given)
+    with suppress(NotFound):
+        return found_in(store, given, lambda problem: None)
+    return None
 
 
 def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
@@ -61,37 +54,34 @@ def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
     return None if latest is None else latest.uuid
 
 
-def warm_start_sources(
-    config: Mapping[str, Any], store: Store, latest: str | None
-) -> dict[int, tuple[str, ...]]:
-    """Those that the section `searcher` names, as far as they are this user's to protect; `latest`
-    is that of its `source_trial_id`."""
-    found = _warm_start(config, store, latest)
-    own = found is not None and not store.experiment(found[0]).foreign_owner()
-    return {found[0]: (found[1],)} if found is not None and own else {}
-
-
-def source_notes(config: Mapping[str, Any], store: Store, latest: str | None) -> list[str]:
-    """What is to be known of a warm start with what belongs to somebody else."""
-    found = _warm_start(config, store, latest)
-    if found is None or (owner := store.experiment(found[0]).foreign_owner()) is None:
-        return []
-    return [
-        f"checkpoint {found[1]} of experiment {found[0]} belongs to {owner}, who may delete it"
-        " before the new trials begin; a version in a model of theirs protects it"
-    ]
-
-
-def _warm_start(
+def warm_start(
     config: Mapping[str, Any], store: Store, latest: str | None
 ) -> tuple[int, str] | None:
-    """The checkpoint that the section `searcher` names, and the experiment that has saved it."""
+    """The checkpoint that the section `searcher` names, and the experiment that has saved it;
+    `latest` is that of its `source_trial_id`."""
     number = config["searcher"].get("source_trial_id")
     uuid = config["searcher"].get("source_checkpoint_uuid")
     if number is not None:
         return None if latest is None else (store.find_trial(number).experiment_id, latest)
     found = None if uuid is None else find_checkpoint(store, uuid)
     return None if found is None else (found.experiment_id, found.uuid)
+
+
+def warm_start_sources(store: Store, found: tuple[int, str] | None) -> dict[int, tuple[str, ...]]:
+    """What a warm start begins with, as far as it is this user's to protect."""
+    if found is None or store.experiment(found[0]).foreign_owner():
+        return {}
+    return {found[0]: (found[1],)}
+
+
+def source_notes(store: Store, found: tuple[int, str] | None) -> list[str]:
+    """What is to be known of a warm start with what belongs to somebody else."""
+    if found is None or (owner := store.experiment(found[0]).foreign_owner()) is None:
+        return []
+    return [
+        f"checkpoint {found[1]} of experiment {found[0]} belongs to {owner}, who may delete it"
+        " before the new trials begin; a version in a model of theirs protects it"
+    ]
 
 
 @contextmanager

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 from detslurm import _module_cache
 from detslurm._quantities import counted
 from detslurm.sdk.errors import SubmitError
@@ -59,27 +57,25 @@ class Submission:
 
 
 def requests(
-    plan: Plan, experiment_dir: Path, *, name: str = "det", paused: bool = False
+    plan: Plan, experiment_dir: Path, *, paused: bool = False
 ) -> Iterator[tuple[JobArray, JobRequest]]:
     """The jobs of a plan as they are submitted, less the dependencies among them."""
     for array in plan.jobs.arrays:
-        yield (
-            array,
-            plan.jobs.request(
-                array,
-                name=name,
-                command=_command(plan, experiment_dir, array),
-                folder=experiment_dir / "jobs",
-                comment=plan.config.name,
-                hold=paused,
-            ),
-        )
+        yield array, _request(plan, array, experiment_dir, experiment_dir / "jobs", hold=paused)
 
 
-def _command(plan: Plan, experiment_dir: Path, array: JobArray) -> tuple[str, ...]:
-    if plan.is_search:
-        return runner_command(experiment_dir, 0)
-    return runner_command(experiment_dir, array.first * plan.each, plan.each)
+def _request(
+    plan: Plan, array: JobArray, experiment_dir: Path, folder: Path, *, hold: bool = False
+) -> JobRequest:
+    first, each = (0, 1) if plan.is_search else (array.first * plan.each, plan.each)
+    return plan.jobs.request(
+        array,
+        name=f"det-{experiment_dir.name}",
+        command=runner_command(experiment_dir, first, each),
+        folder=folder,
+        comment=plan.config.name,
+        hold=hold,
+    )
 
 
 def check(plan: Plan, store: Store) -> tuple[str, ...]:
@@ -98,13 +94,7 @@ def check(plan: Plan, store: Store) -> tuple[str, ...]:
 def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
     """The job of the first element, which all others resemble."""
     array = plan.jobs.arrays[0] if plan.jobs.arrays else JobArray(0, 1)
-    return plan.jobs.request(
-        array,
-        name=f"det-{experiment_dir.name}",
-        command=_command(plan, experiment_dir, array),
-        folder=folder,
-        comment=plan.config.name,
-    )
+    return _request(plan, array, experiment_dir, folder)
 
 
 def submit(
@@ -152,13 +142,13 @@ def _queue_arrays(
     plan: Plan, experiment: ExperimentDir, job_ids: list[str], *, paused: bool
 ) -> int:
     """Queue what there is room for, adding to `job_ids`; how many trials are left for later."""
-    name, cluster = f"det-{experiment.id}", plan.cluster
+    cluster = plan.cluster
     each = 1 if plan.is_search else plan.each
     planned = sum(array.count for array in plan.jobs.arrays)
     end = plan.trials if plan.deferral is None else planned * each
     if plan.deferral is not None:
         defer(experiment, range(end, plan.trials), each, plan.deferral.allowed)
-    for array, request in requests(plan, experiment.path, name=name, paused=paused):
+    for array, request in requests(plan, experiment.path, paused=paused):
         after = job_ids[array.after] if array.after is not None else None
         dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
         first, sent = 0 if plan.is_search else array.first * each, 0
@@ -197,7 +187,7 @@ def cache_modules(store: Store) -> None:
 def _create(plan: Plan, store: Store, environment: records.Environment | None) -> ExperimentDir:
     with holding(store, plan.sources):
         experiment = store.create_experiment(
-            structs.replace(_created(plan), environment=environment),
+            _created(plan, environment),
             plan.config.to_dict(),
             plan.text,
             masked=plan.config.masked(),
@@ -241,7 +231,7 @@ def _size(plan: Plan, refusal: SlurmError) -> str:
     return f" It is {plan.each} now, which makes {counted(plan.workers, 'element')}."
 
 
-def _created(plan: Plan) -> records.Created:
+def _created(plan: Plan, environment: records.Environment | None) -> records.Created:
     config = plan.config.to_dict()
     searcher, resources = config["searcher"], config["resources"]
     return records.Created(
@@ -271,6 +261,7 @@ def _created(plan: Plan) -> records.Created:
         sources=tuple(plan.sources),
         source_checkpoint=plan.source_checkpoint,
         code_bytes=plan.context.size,
+        environment=environment,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detslurm.sdk.submission.preflight import warm_start_problems
-from detslurm.sdk.submission.sources import source_notes, warm_start_sources
+from detslurm.sdk.submission.sources import source_notes, warm_start, warm_start_sources
 from detslurm.store import ExperimentDir
 from tests.sdk.scenes import Scene
 
@@ -52,11 +52,12 @@ def test_a_colleagues_checkpoint_is_not_protected(
     """Its owner may delete it any time, and whoever submits is told so."""
     scene.run(scene.experiment(), losses=[0.5], checkpoint="kept", end="completed")
     config = {"searcher": {"source_checkpoint_uuid": "kept"}}
-    assert warm_start_sources(config, scene.store, None) == {1: ("kept",)}
-    assert source_notes(config, scene.store, None) == []
+    found = warm_start(config, scene.store, None)
+    assert warm_start_sources(scene.store, found) == {1: ("kept",)}
+    assert source_notes(scene.store, found) == []
     monkeypatch.setattr(ExperimentDir, "foreign_owner", lambda self: "alice")
-    assert warm_start_sources(config, scene.store, None) == {}
-    (note,) = source_notes(config, scene.store, None)
+    assert warm_start_sources(scene.store, found) == {}
+    (note,) = source_notes(scene.store, found)
     assert "belongs to alice, who may delete it" in note
 
 

@@ -187,7 +187,7 @@ def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
     from detslurm.sdk.submission.submit import requests
 
     cost, place = cost_of_plan(mine, plan), mine.store.path / "experiments" / "<id>"
-    jobs = list(requests(plan, place, name="det-<id>"))
+    jobs = list(requests(plan, place))
     script = plan.cluster.script(jobs[0][1])
     shape = plan.jobs.template
     facts = {
