@@ -21,19 +21,9 @@ from detslurm.store.reading import started_checkpoints
 from detslurm.store.records import CheckpointDeleted, Intent
 
 _GONE = (
-    *(
-        "trials",
-        "metrics.h5",
-        "summary.json",
-        "trials.json",
-        "code",
-        "jobs",
-        "search",
-        "best",
-        "latest",
-    ),
-    *("secret", "config.masked.json", "config.yaml"),
-)
+    "trials", "metrics.h5", "summary.json", "trials.json", "code", "jobs", "search", "best",
+    "latest", "secret", "config.masked.json", "config.yaml",
+)  # fmt: skip
 
 
 def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:

@@ -11,7 +11,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.slurm.priority import FIRST, LAST, nice_of, priority_of_weight
-from detslurm.store import ExperimentFacts, fold_facts
+from detslurm.store import fold_facts
 
 if TYPE_CHECKING:
     from detslurm.slurm import JobInfo
@@ -305,7 +305,4 @@ class Settings(ExperimentBase):
             self._queues.change([array], ArrayTaskThrottle=each.get(array, min(shares)))
 
     def _change_labels(self, change: Callable[[Collection[str]], set[str]]) -> None:
-        def changed(facts: ExperimentFacts) -> list[str]:
-            return settings.labels(change(facts.labels))
-
-        self._change("labels", changed)
+        self._change("labels", lambda facts: settings.labels(change(facts.labels)))

@@ -30,7 +30,8 @@ _LETTERS = {
     "E": LogLevel.ERROR,
     "F": LogLevel.CRITICAL,
 }
-_PREFIX = re.compile(r"\[rank\d+\]: ")
+# Torch puts the rank before the lines of a traceback.
+RANK_PREFIX = re.compile(r"\[rank\d+\]: ")
 _FAILURE = (
     "Traceback (most recent call last)",
     "During handling of the above exception",
@@ -105,7 +106,7 @@ class LevelReader:
 
     def level(self, line: LogLine) -> LogLevel:
         """The level of the next line."""
-        found = self._level(line.rank, _PREFIX.sub("", line.text))
+        found = self._level(line.rank, RANK_PREFIX.sub("", line.text))
         self._last[line.rank] = found
         return found
 

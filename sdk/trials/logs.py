@@ -10,7 +10,7 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine, parse
+from detslurm.sdk.trials.log_lines import EVERYTHING, RANK_PREFIX, Filter, LogLine, parse
 from detslurm.store import TrialDir, fs
 
 if TYPE_CHECKING:
@@ -21,9 +21,8 @@ _BLOCK = 1 << 16
 _LONGEST = 1 << 20
 _EXCERPT_WIDTH = 2000  # of a line that is shown among the facts of a trial
 
-# Torch puts the rank before the lines of a traceback; torchrun logs at length that a worker failed,
-# and Python what fails during its exit, such as workers of a data loader that it ended itself.
-_PREFIX = re.compile(r"\[rank\d+\]: ")
+# torchrun logs at length that a worker failed, and Python what fails during its exit, such as
+# workers of a data loader that it ended itself.
 _LEAVING = re.compile(r"[EW]\d{4} \S+ \d+ torch/distributed/elastic/|Exception ignored in ")
 
 
@@ -68,7 +67,7 @@ def tail(
 
 def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
     """The traceback that the log ends with, else its last lines; very long ones are cut."""
-    recent = [line._replace(text=_PREFIX.sub("", line.text)) for line in tail(trial, 400)]
+    recent = [line._replace(text=RANK_PREFIX.sub("", line.text)) for line in tail(trial, 400)]
     start = _last_traceback(recent)
     if start is None:
         return [_cut(line.text) for line in recent[-10:]]
