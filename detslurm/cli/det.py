@@ -58,9 +58,8 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
     },
 }
 _ONE_LETTER = (
-    *("agent", "checkpoint", "experiment", "job", "model"),
-    *("project", "slot", "trial", "workspace"),
-)
+    "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
+)  # fmt: skip
 _GROUPS = {name[0]: name for name in _ONE_LETTER} | {"tpl": "template", "rp": "resource-pool"}
 _COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
 _NOTHING = {

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import any_experiments, any_trials, client
-from detslurm.cli.output.printing import Document, describes, note
+from detslurm.cli.output.printing import Document, describes, note, size
 from detslurm.cli.output.progress import steps
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def report(
     if open_it:
         _open(target)
     return Document(
-        lambda: f"Wrote {target} ({_size(target)}): open it in any browser",
+        lambda: f"Wrote {target} ({size(target.stat().st_size)}): open it in any browser",
         lambda: _facts(chosen, trials, target),
     )
 
@@ -101,13 +101,7 @@ def _has_screen() -> bool:
     return sys.platform == "darwin" or any(os.environ.get(name) for name in named)
 
 
-def _size(target: Path) -> str:
-    from detslurm.cli.output.human import size
-
-    return size(target.stat().st_size)
-
-
 def _facts(chosen: Sequence[Experiment], trials: Sequence[int], target: Path) -> dict[str, Any]:
     ids = [experiment.id for experiment in chosen]
-    path, size = str(target.resolve()), target.stat().st_size
-    return {"path": path, "size": size, "experiments": ids, "trials": list(trials)}
+    path, written = str(target.resolve()), target.stat().st_size
+    return {"path": path, "size": written, "experiments": ids, "trials": list(trials)}

@@ -42,13 +42,11 @@ def _experiments(*, by_name: bool) -> Iterator[tuple[str, str]]:
     from detslurm.sdk.experiments.finding import names
 
     found = list(islice(names(Client(warn=lambda text: None)), None if by_name else _MOST))
-    if by_name:
-        yield "last", "the newest"
-        yield from dict.fromkeys((name, "") for _, name in found)
-        return
     yield "last", "the newest"
-    for number, name in found:
-        yield str(number), name
+    if by_name:
+        yield from dict.fromkeys((name, "") for _, name in found)
+    else:
+        yield from ((str(number), name) for number, name in found)
 
 
 def trials(incomplete: str) -> Items:

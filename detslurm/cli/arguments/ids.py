@@ -203,22 +203,17 @@ def for_each(
     act: Callable[[Experiment], str],
     *,
     as_json: bool,
-    query_queue: bool = False,
     deleted: bool = False,
 ) -> None:
     """Do something with each experiment and print what was done; one failure stops no other.
 
-    As JSON it is a list: of each id whether it was done, and the message.
-    `query_queue` asks the queue first; `deleted` takes those that were deleted before, too. The
-    exit status is 1 after any failure.
+    As JSON it is a list: of each id whether it was done, and the message. `deleted` takes those
+    that were deleted before, too. The exit status is 1 after any failure.
     """
     mine = client()
-
-    def one(number: int) -> str:
-        experiment = mine.stored(number, deleted=deleted)
-        return act(experiment.reload() if query_queue else experiment)
-
-    report_each("id", ids, one, as_json=as_json)
+    report_each(
+        "id", ids, lambda number: act(mine.stored(number, deleted=deleted)), as_json=as_json
+    )
 
 
 def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str], *, as_json: bool) -> None:

@@ -21,6 +21,7 @@ from detslurm.cli.checkpoint import browsing
 from detslurm.cli.checkpoint.browsing import CheckpointNode, FileNode, Node
 from detslurm.cli.failures import described
 from detslurm.cli.output.printing import size
+from detslurm.look.top.cells import one_line
 from detslurm.look.top.dialogs import BOX, TextScreen
 from detslurm.sdk.client import Client
 
@@ -255,7 +256,7 @@ def _stop_when_left() -> None:
 def _table(details: browsing.Details) -> Text:
     text = Text()
     for name, value in details:
-        if shown := browsing.printable(value):
-            text.append(f"{browsing.printable(name)} ", style="dim")
+        if shown := one_line(value):
+            text.append(f"{one_line(name)} ", style="dim")
             text.append(f"{shown}\n")
     return text

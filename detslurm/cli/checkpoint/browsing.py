@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from detslurm.cli.output.printing import local_time, number, size
+from detslurm.look.top.cells import one_line
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -221,9 +222,4 @@ def metric(name: str | None, value: float | None) -> str:
 
 def joined(*parts: Any) -> str:
     """Parts of a line; what others have named can't move the cursor."""
-    return "  ".join(text for part in parts if (text := printable(part)))
-
-
-def printable(value: Any) -> str:
-    """A value as one line without control characters."""
-    return "".join(c if c.isprintable() else "?" for c in number(value))
+    return "  ".join(text for part in parts if (text := one_line(part)))

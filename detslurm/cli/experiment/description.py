@@ -185,9 +185,7 @@ def search_text(search: SearchView, *, ended: bool) -> str:
     if ended:  # the log of a canceled search stops in the middle: nothing of it runs any more
         return f"{created}{invalid}"
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
-    return (
-        f"{counted(counts['created'], 'trial')} created: {kinds}, {counts['closed']} over{invalid}"
-    )
+    return f"{created}: {kinds}, {counts['closed']} over{invalid}"
 
 
 def workers_text(workers: Iterable[JobInfo]) -> str:
@@ -236,7 +234,8 @@ def _best(trial: Trial) -> str:
     return validation_text(trial.experiment.view.metric, trial.row.best_validation)
 
 
-def _latest_checkpoint(trial: Trial) -> str:
+def latest_checkpoint(trial: Trial) -> str:
+    """A trial's latest checkpoint, and when it was saved."""
     latest = trial.row.latest_checkpoint
     return f"{latest.uuid} @ {latest.steps}" if latest else ""
 
@@ -248,7 +247,7 @@ _TRIALS = [
     Column("# of Batches", lambda trial: trial.row.steps, drop=2),
     Column("Restarts", lambda trial: trial.row.restarts, drop=4),
     Column("Best Validation", _best, least=24),
-    Column("Last Checkpoint", _latest_checkpoint, drop=6, least=8),
+    Column("Last Checkpoint", latest_checkpoint, drop=6, least=8),
     Column("Started", lambda trial: trial.row.started, "time", drop=5),
     Column("Ended", lambda trial: trial.row.ended, "time", drop=7),
     Column("Job", lambda trial: job_text(trial), drop=1, least=8),

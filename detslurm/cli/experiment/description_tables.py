@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm.cli.experiment.description import trial_row
-from detslurm.cli.output.printing import plain
+from detslurm.cli.output.printing import csv_text, plain
 from detslurm.store import fs
 
 if TYPE_CHECKING:
@@ -38,10 +34,10 @@ def _experiment(one: Experiment) -> Row:
 
 
 def _trial(trial: Trial) -> Row:
-    row, best, latest = trial_row(trial), trial.row.best_validation, trial.row.latest_checkpoint
+    row, best, latest = trial.row, trial.row.best_validation, trial.row.latest_checkpoint
     shown = ("id", "experiment_id", "state", "started", "ended", "run_count", "restarts", "steps",
              "hparams", "end_reason")  # fmt: skip
-    return {name: row[name] for name in shown} | {
+    return {name: getattr(row, name) for name in shown} | {
         "best_validation": best.value if best else None,
         "best_validation_steps": best.steps if best else None,
         "latest_checkpoint": latest.uuid if latest else None,
@@ -67,14 +63,6 @@ def _workloads(trial: Trial) -> Iterator[Row]:
 
 def _write(path: Path, rows: Sequence[Row]) -> Path:
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([_cell(row.get(name), name) for name in columns] for row in rows)
-    fs.replace_file(path, text.getvalue().encode(), sync=False)
+    cells = ([plain(row.get(name), name) for name in columns] for row in rows)
+    fs.replace_file(path, csv_text(columns, cells).encode(), sync=False)
     return path
-
-
-def _cell(value: Any, name: str) -> Any:
-    shown = plain(value, name)
-    return json.dumps(shown) if isinstance(shown, (dict, list)) else shown

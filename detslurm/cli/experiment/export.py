@@ -12,16 +12,15 @@ from detslurm._quantities import counted
 from detslurm.cli.arguments.ids import client, several_ids
 from detslurm.cli.output.printing import Document, describes
 from detslurm.cli.output.progress import one_by_one
+from detslurm.sdk.export import FORMATS
 
 if TYPE_CHECKING:
     from detslurm.sdk.export import ExportedTrial
 
-_FORMATS = ("csv", "parquet", "tensorboard", "wandb", "mlflow", "trackio")
-
 
 @click.command()
 @several_ids
-@click.option("--to", type=click.Choice(_FORMATS), required=True, help="Write this format.")
+@click.option("--to", type=click.Choice(FORMATS), required=True, help="Write this format.")
 @click.option(
     "-o",
     "--output-dir",

@@ -90,12 +90,7 @@ def _over(experiment: Experiment) -> str:
 @json_option
 def archive(ids: list[int], as_json: bool) -> None:
     """Hide finished experiments from lists; `list --all` shows them."""
-
-    def act(experiment: Experiment) -> str:
-        experiment.archive()
-        return f"Archived experiment {experiment.id}"
-
-    for_each(ids, act, as_json=as_json, query_queue=True)
+    _each(ids, lambda one: one.archive(), "Archived", as_json)
 
 
 @click.command()
@@ -130,7 +125,7 @@ def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
         experiment.delete(force=force)
         return f"Deleted experiment {experiment.id}{f', freeing {size(freed)}' if freed else ''}"
 
-    for_each(ids, act, as_json=as_json, query_queue=True, deleted=True)
+    for_each(ids, act, as_json=as_json, deleted=True)
 
 
 def _confirmed(question: str, ids: list[int]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -64,20 +64,16 @@ _DEFAULT = ["id", "owner", "name", "parent", "state", "progress", "trials", "bes
 _DEFAULT += ["started", "ended", "pool"]
 
 
-def _names(known: Sequence[str], what: str) -> Callable[[Any, Any, str | None], list[str] | None]:
-    """A callback that takes a list of names with commas."""
-
-    def parse(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
-        if value is None:
-            return None
-        found = [word.strip().lower() for word in value.split(",") if word.strip()]
-        wrong = [word for word in found if word not in known]
-        if wrong or not found:
-            bad = ", ".join(wrong) or repr(value)
-            raise click.BadParameter(f"no {what} {bad}; there are {', '.join(known)}")
-        return found
-
-    return parse
+def _columns(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    """Names of columns, with commas."""
+    if value is None:
+        return None
+    found = [word.strip().lower() for word in value.split(",") if word.strip()]
+    wrong = [word for word in found if word not in COLUMNS]
+    if wrong or not found:
+        bad = ", ".join(wrong) or repr(value)
+        raise click.BadParameter(f"no column {bad}; there are {', '.join(COLUMNS)}")
+    return found
 
 
 def _several(name: str, *more: str, metavar: str, help: str) -> Callable[..., Any]:
@@ -110,7 +106,7 @@ list_options = together(
     click.option(
         "--sort",
         metavar="COLUMN",
-        callback=_names(list(COLUMNS), "column"),
+        callback=_columns,
         shell_complete=completed_by("columns"),
         help="Sort by this column, or by several with commas, smallest first. By default by id.",
     ),
@@ -118,7 +114,7 @@ list_options = together(
     click.option(
         "--columns",
         metavar="NAMES",
-        callback=_names(list(COLUMNS), "column"),
+        callback=_columns,
         shell_complete=completed_by("columns"),
         help=f"Show these columns: names with commas, out of {', '.join(COLUMNS)}.",
     ),

@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from detslurm.sdk.models.model import Model
 
 
+def _each(names: tuple[str, ...], do: Callable[[Model], object], done: str, as_json: bool) -> None:
+    mine = client()
+
+    def act(name: str) -> str:
+        model = mine.get_model(name)
+        do(model)
+        return f"{done} model {model.name}"
+
+    report_each("model", dict.fromkeys(names), act, as_json=as_json)
+
+
 @click.command()
 @click.argument("name")
 @click.option("--description", default="", help="Set the description.")
@@ -93,12 +104,7 @@ def delete_version(name: str, version: int, yes: bool) -> Document:
 def delete(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete models with all their versions; the checkpoints' files stay."""
     confirm_deletion(f"Delete {', '.join(names)} with all versions?", yes)
-
-    def act(model: Model) -> str:
-        model.delete()
-        return f"Deleted model {model.name}"
-
-    _for_each(names, act, as_json)
+    _each(names, lambda one: one.delete(), "Deleted", as_json)
 
 
 @click.command()
@@ -120,12 +126,7 @@ def move(name: str, workspace: str) -> Document:
 @json_option
 def archive(names: tuple[str, ...], as_json: bool) -> None:
     """Hide models from lists; `model list --all` shows them. Their versions stay as they are."""
-
-    def act(model: Model) -> str:
-        model.archive()
-        return f"Archived model {model.name}"
-
-    _for_each(names, act, as_json)
+    _each(names, lambda one: one.archive(), "Archived", as_json)
 
 
 @click.command()
@@ -133,16 +134,4 @@ def archive(names: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def unarchive(names: tuple[str, ...], as_json: bool) -> None:
     """Show archived models in lists again."""
-
-    def act(model: Model) -> str:
-        model.unarchive()
-        return f"Unarchived model {model.name}"
-
-    _for_each(names, act, as_json)
-
-
-def _for_each(names: tuple[str, ...], act: Callable[[Model], str], as_json: bool) -> None:
-    """Do something with each model; one failure stops no other."""
-    mine = client()
-    each = dict.fromkeys(names)
-    report_each("model", each, lambda name: act(mine.get_model(name)), as_json=as_json)
+    _each(names, lambda one: one.unarchive(), "Unarchived", as_json)

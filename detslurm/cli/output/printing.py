@@ -34,6 +34,7 @@ __all__ = [
     "Table",
     "UserData",
     "confirm_deletion",
+    "csv_text",
     "describes",
     "human_time",
     "json_line",
@@ -43,7 +44,6 @@ __all__ = [
     "number",
     "page",
     "plain",
-    "print_csv",
     "print_error",
     "print_json",
     "print_json_errors",
@@ -161,8 +161,9 @@ def _print_shown(found: Table, choice: str) -> None:
         printer = print_json if choice == "--json" else print_yaml
         printer(found.data() if found.data else list(found.rows))
     elif choice == "--csv":
-        cells = ([column.csv(row) for column in found.columns] for row in found.rows)
-        print_csv([column.csv_header or column.header for column in found.columns], cells)
+        headers = [column.csv_header or column.header for column in found.columns]
+        cells = ([plain(column.csv(row)) for column in found.columns] for row in found.rows)
+        click.echo(csv_text(headers, cells), nl=False)
     elif found.text is not None and not choice:
         page(found.text())
     else:
@@ -309,8 +310,8 @@ def plain(value: Any, key: str = "", *, given: bool = False) -> Any:
     return value
 
 
-def print_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print CSV: numbers with all their digits, lists as JSON."""
+def csv_text(headers: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """CSV of plain data: numbers with all their digits, lists and mappings as JSON."""
     import csv
     import io
     import json
@@ -319,6 +320,5 @@ def print_csv(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(headers)
     for row in rows:
-        cells = (plain(cell) for cell in row)
-        writer.writerow([json.dumps(c) if isinstance(c, (list, dict)) else c for c in cells])
-    click.echo(text.getvalue(), nl=False)
+        writer.writerow([json.dumps(c) if isinstance(c, (list, dict)) else c for c in row])
+    return text.getvalue()

@@ -214,7 +214,7 @@ def _simulation_text(result: Simulation, slots_per_trial: int) -> str:
     rows = [[counts[b, n], _train(n, result.unit), *([b] * several)] for b, n in sorted(counts)]
     shown = table(["Trials", "Training Time", *(["Bracket"] * several)], rows)
     slots = result.workers * slots_per_trial
-    on = f"{slots} slot{'s' * (slots != 1)}"
+    on = counted(slots, "slot")
     lines = {
         "trials": result.trials,
         "total": _units(result.total_units, result.unit),

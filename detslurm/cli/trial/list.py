@@ -118,11 +118,12 @@ def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
 
 
 def _columns(metric: str | None) -> list[Column]:
-    from detslurm.cli.experiment.description import compact, job_text, trial_state
-
-    def checkpoint(trial: Trial) -> str:
-        latest = trial.row.latest_checkpoint
-        return f"{latest.uuid} @ {latest.steps}" if latest else ""
+    from detslurm.cli.experiment.description import (
+        compact,
+        job_text,
+        latest_checkpoint,
+        trial_state,
+    )
 
     def best_at(trial: Trial) -> int | None:
         best = trial.row.best_validation
@@ -136,7 +137,7 @@ def _columns(metric: str | None) -> list[Column]:
         Column("Best At", best_at, drop=4),
         Column("# of Batches", lambda trial: trial.row.steps, drop=1),
         Column("Restarts", lambda trial: trial.row.restarts, drop=3),
-        Column("Last Checkpoint", checkpoint, drop=7, least=8),
+        Column("Last Checkpoint", latest_checkpoint, drop=7, least=8),
         Column("Started", lambda trial: trial.row.started, "time", drop=6),
         Column("Ended", lambda trial: trial.row.ended, "time", drop=8),
         Column("Job", job_text, drop=5, least=8),

@@ -13,7 +13,7 @@ from detslurm.cli.output.printing import json_line, note
 from detslurm.cli.output.tables import log_line
 
 if TYPE_CHECKING:
-    from detslurm.sdk.trials.log_lines import Filter, LogLine
+    from detslurm.sdk.trials.log_lines import LogLine
     from detslurm.sdk.trials.trial import Trial
 
 
@@ -140,6 +140,7 @@ def _show(
     after: str | None,
     as_json: bool,
 ) -> None:
+    from detslurm.sdk.experiments import polling
     from detslurm.sdk.trials.log_lines import Filter, log_level
 
     if head is not None and (tail is not None or follow):
@@ -149,26 +150,16 @@ def _show(
     )
     if follow or trial.row.run_count == 0:
         trial.reload()  # the queue knows why nothing comes
-    show(_lines(trial, wanted, follow, head, tail), as_json=as_json)
+    lines: Iterable[LogLine]
+    if follow:
+        lines = polling.follow_logs(trial, wanted, tail_count=tail, report=note)
+    else:
+        lines = trial._lines(wanted, follow, head, tail)
+    show(lines, as_json=as_json)
     if follow:
         note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
     elif trial.row.run_count == 0:
         note(_nothing_yet(trial))
-
-
-def _lines(
-    trial: Trial, wanted: Filter, follow: bool, head: int | None, tail: int | None
-) -> Iterable[LogLine]:
-    from detslurm.sdk.experiments import polling
-    from detslurm.sdk.trials import logs
-
-    if follow:
-        return polling.follow_logs(trial, wanted, tail_count=tail, report=note)
-    if tail is not None:
-        return logs.tail(trial.directory, tail, wanted)
-    if head is not None:
-        return logs.head(trial.directory, head, wanted)
-    return logs.lines(trial.directory, wanted)
 
 
 def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
