@@ -15,8 +15,8 @@ from typing import Final
 from urllib.parse import parse_qs
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from detslurm.look.listing import list_policy, message_page
-from detslurm.look.response import Response, redirect, send
+from detslurm.look.listing import message
+from detslurm.look.response import redirect, send
 
 TOKEN_FIELD: Final = "token"
 
@@ -36,7 +36,7 @@ def for_own_host(application: WSGIApplication) -> WSGIApplication:
         if _OWN_HOST.fullmatch(environ.get("HTTP_HOST", "")) and not _is_background(environ):
             return application(environ, start_response)
         text = "Open this under the name localhost, which the address that was printed has."
-        return send(_refusal(text), environ, start_response)
+        return send(message(HTTPStatus.FORBIDDEN, text), environ, start_response)
 
     return checked
 
@@ -58,7 +58,7 @@ def for_token(application: WSGIApplication, token: str) -> WSGIApplication:
         if _same(_asked(environ), token):  # and out of the address, which histories keep
             return send(redirect("./", cookie), environ, start_response)
         text = "Open the whole address that was printed where `detslurm ui` runs: it has a secret."
-        return send(_refusal(text), environ, start_response)
+        return send(message(HTTPStatus.FORBIDDEN, text), environ, start_response)
 
     return checked
 
@@ -67,11 +67,6 @@ def _is_background(environ: WSGIEnvironment) -> bool:
     """Whether a page of another site asks without its reader: it can't read, but keep us busy."""
     site, mode = environ.get("HTTP_SEC_FETCH_SITE"), environ.get("HTTP_SEC_FETCH_MODE")
     return site == "cross-site" and mode != "navigate"
-
-
-def _refusal(text: str) -> Response:
-    status = HTTPStatus.FORBIDDEN
-    return Response(message_page(status.phrase, text).encode(), list_policy(), status)
 
 
 def _same(given: str, token: str) -> bool:

@@ -23,7 +23,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import msgspec
 
-from detslurm.look.listing import ROWS, chosen, list_policy, listing, message_page
+from detslurm.look.listing import ROWS, chosen, list_policy, listing, message
 from detslurm.look.live import AnswerMemory, Connect, LiveStore, Overview, StoreMissing
 from detslurm.look.response import JSON, Response, redirect, send
 from detslurm.sdk.errors import LifecycleError
@@ -74,9 +74,9 @@ class _Pages:
 
     def _answer(self, environ: WSGIEnvironment) -> Response:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _message(HTTPStatus.METHOD_NOT_ALLOWED, "This is for reading only.")
+            return message(HTTPStatus.METHOD_NOT_ALLOWED, "This is for reading only.")
         path = environ.get("PATH_INFO") or "/"
-        answer = _message_as_json if path.endswith(".json") else _message
+        answer = _message_as_json if path.endswith(".json") else message
         try:
             return self._page(path, environ)
         except StoreMissing as error:
@@ -100,10 +100,10 @@ class _Pages:
             return _chosen(environ.get("QUERY_STRING", ""))
         match = _EXPERIMENTS.fullmatch(path)
         if match is None:
-            return _message(HTTPStatus.NOT_FOUND, "There is no such page.")
+            return message(HTTPStatus.NOT_FOUND, "There is no such page.")
         ids = [int(number) for number in dict.fromkeys(match[1].split(","))]
         if len(ids) > MOST_IDS:
-            return _message(HTTPStatus.NOT_FOUND, f"At most {MOST_IDS} experiments fit on a page.")
+            return message(HTTPStatus.NOT_FOUND, f"At most {MOST_IDS} experiments fit on a page.")
         if match[2] == "":
             return redirect(f"{match[1]}/")
         make = self._data if match[2] == "/snapshot.json" else self._report
@@ -161,12 +161,6 @@ def _fields(query: str) -> dict[str, list[str]]:
         return parse_qs(query, max_num_fields=100)
     except ValueError:  # more fields than any page of ours sends
         return {}
-
-
-def _message(status: HTTPStatus, text: str) -> Response:
-    return Response(
-        message_page(status.phrase, text).encode("utf-8", "replace"), list_policy(), status
-    )
 
 
 def _message_as_json(status: HTTPStatus, text: str) -> Response:

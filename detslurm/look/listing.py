@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from html import escape
+from http import HTTPStatus
 from importlib import resources
 from itertools import islice
 from typing import Final
 from urllib.parse import urlencode
 
 from detslurm.look.live import Overview
+from detslurm.look.response import Response
 from detslurm.store import ExperimentRow
 
 ROWS: Final = 200
@@ -80,9 +82,10 @@ def chosen(text: str, before: int | None) -> Callable[[ExperimentRow], bool]:
     return lambda row: (before is None or row.id < before) and _has(row, text)
 
 
-def message_page(title: str, text: str) -> str:
+def message(status: HTTPStatus, text: str) -> Response:
     """A page that says why there is nothing else to see; it looks again by itself."""
-    return _page(title, "", f'<section><p class="warning">{escape(text)}</p></section>')
+    html = _page(status.phrase, "", f'<section><p class="warning">{escape(text)}</p></section>')
+    return Response(html.encode("utf-8", "replace"), list_policy(), status)
 
 
 def _page(title: str, bar: str, content: str, source: str = "") -> str:

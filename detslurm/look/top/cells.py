@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from detslurm._quantities import human_size
@@ -119,14 +119,9 @@ def _job(job: Job) -> tuple[str, ...]:
 def matching(rows: Iterable[ExperimentRow], text: str) -> Iterable[ExperimentRow]:
     """Those in which each of the words stands: in the id, name, state, owner, project or labels."""
     words = text.lower().split()
-    for row in rows:
-        if not words or all(word in _searchable(row) for word in words):
-            yield row
+    return (row for row in rows if all(word in _searchable(row) for word in words))
 
 
 def _searchable(row: ExperimentRow) -> str:
-    parts: Mapping[str, Any] = {
-        "id": row.id, "name": row.name, "state": row.state, "owner": row.owner,
-        "project": row.project, "labels": " ".join(row.labels),
-    }  # fmt: skip
-    return " ".join(str(part) for part in parts.values()).lower()
+    parts = (str(row.id), row.name, row.state, row.owner, row.project, *row.labels)
+    return " ".join(parts).lower()
