@@ -81,8 +81,10 @@ class DistributedContext:
         self._fast_path: Any = None
         if self.size == 1:
             return
+        from detslurm.core._gloo import await_gloo_at_exit
         from detslurm.core.transports.build import TransportOptions, build_process_group
 
+        await_gloo_at_exit()
         requested = transport or os.environ.get(_env.TRANSPORT) or "auto"
         if self.local_size != self.size and requested != "mpi" and _comm is None:
             assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
