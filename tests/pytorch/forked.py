@@ -23,6 +23,8 @@ def main(count: int, name: str, *args: str) -> int:
     module = importlib.import_module(name)
     for exported in pytorch.__all__:
         getattr(pytorch, exported)
+    if hasattr(module, "fully_shard"):  # which loads torch's compiler: each rank would
+        importlib.import_module("torch._dynamo.config")
     with socket.create_server(("127.0.0.1", 0), backlog=128) as meeting:
         port = meeting.getsockname()[1]
         ranks = [_fork(module, args, _environment(rank, count, port)) for rank in range(count)]

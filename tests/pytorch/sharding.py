@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo.config  # all of the compiler, for FSDP: else each rank would load it
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 
