@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from detslurm._identity import is_ours
 from detslurm.launch.rank_server import address
 from detslurm.launch.wrap_rank import main as wrap
-from detslurm.slurm.hostlist import tasks_of_node
+from detslurm.slurm.hostlist import counts_by_node
 
 # What srun and MPI's start-up set for this rank alone.
 _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
@@ -66,9 +66,9 @@ def connected(name: str) -> socket.socket:
 
 def _tell_count(server: socket.socket, environ: Mapping[str, str]) -> None:
     """Say how many ranks this node has; a launcher that is gone shows in its missing answer."""
-    count = tasks_of_node(environ["SLURM_STEP_TASKS_PER_NODE"], int(environ["SLURM_NODEID"]))
+    counts = counts_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
     with contextlib.suppress(ConnectionError):
-        server.sendall(b"%d" % count)
+        server.sendall(b"%d" % counts[int(environ["SLURM_NODEID"])])
 
 
 def _die_with(server: socket.socket) -> None:

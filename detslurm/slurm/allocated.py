@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-_CPUS = r"(\d+)(?:\(x(\d+)\))?"
+from detslurm.slurm.hostlist import counts_by_node
+
 _MEGABYTE = 1 << 20
 
 
@@ -24,14 +24,8 @@ class Allocated(NamedTuple):
 def allocated(environ: Mapping[str, str] | None = None) -> Allocated:
     """What the job around this process has; nothing is known outside of Slurm."""
     env = os.environ if environ is None else environ
-    cpus = cpus_by_node(env.get("SLURM_JOB_CPUS_PER_NODE", ""))
+    cpus = counts_by_node(env.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Allocated(sum(cpus) or None, _memory(env, cpus))
-
-
-def cpus_by_node(text: str) -> list[int]:
-    """[8, 8, 4] of Slurm's `8(x2),4`; empty for anything else."""
-    matches = [re.fullmatch(_CPUS, part) for part in text.split(",")]
-    return [int(m[1]) for m in matches if m is not None for _ in range(int(m[2] or 1))]
 
 
 def _memory(env: Mapping[str, str], cpus: list[int]) -> int | None:

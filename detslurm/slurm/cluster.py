@@ -75,7 +75,8 @@ class SlurmCluster:
 
     def check(self, request: JobRequest) -> str | None:
         """Ask sbatch --test-only. It refuses also what nodes can't take that are out of service."""
-        argv = ["sbatch", "--test-only", *_no_array(request)]
+        # One element speaks for all: the scheduler need not expand an array for a test.
+        argv = ["sbatch", "--test-only", *(["--array=0"] if request.is_array else [])]
         path = _write_script(request.folder, self.script(request))
         try:
             command.run([*argv, str(path)], env=submit_environment(request), patience=ASK_PATIENCE)
@@ -315,11 +316,6 @@ def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:
     with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text)
     return path
-
-
-def _no_array(request: JobRequest) -> list[str]:
-    """One element speaks for all in a test: the scheduler need not expand an array for it."""
-    return ["--array=0"] if request.is_array else []
 
 
 def _parts(refs: list[str], size: int = 500) -> list[list[str]]:

@@ -9,7 +9,7 @@ from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
 from detslurm.slurm.interface import JobInfo, job_ids_of
 from detslurm.slurm.job_record import parse_job_records
-from detslurm.slurm.queue import parse_time
+from detslurm.slurm.queue import parse_number, parse_time
 
 _FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList,WorkDir"
 _PATIENCE = 20.0
@@ -117,7 +117,4 @@ def _nodes(text: str) -> tuple[str, ...]:
 def _exit(text: str) -> tuple[int | None, int | None]:
     """(exit code, signal) of Slurm's `code:signal`."""
     code, _, signal = text.partition(":")
-    return (
-        int(code) if code.isdigit() else None,
-        int(signal) if signal.isdigit() and signal != "0" else None,
-    )
+    return parse_number(code), parse_number(signal) or None

@@ -102,9 +102,7 @@ def contiguous_ranges(indices: Iterable[int]) -> list[range]:
     return found
 
 
-def tasks_of_node(text: str, node: int) -> int:
-    """2 of `2(x3),1` for the nodes 0 to 2."""
-    counts: list[int] = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        counts += [int(count)] * int(times or 1)
-    return counts[node]
+def counts_by_node(text: str) -> list[int]:
+    """[2, 2, 2, 1] of `2(x3),1`: tasks or CPUs of each node; empty for anything else."""
+    matches = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
+    return [int(m[1]) for m in matches if m is not None for _ in range(int(m[2] or 1))]

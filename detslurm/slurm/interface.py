@@ -87,11 +87,6 @@ class PartitionLimits:
     deny_accounts: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
 
-    @property
-    def requeues(self) -> bool:
-        """True when a preempted job of this partition is requeued by Slurm."""
-        return "REQUEUE" in self.preempt_mode
-
     def either(self, other: PartitionLimits) -> PartitionLimits:
         """What holds in whichever of the two a job starts; whom they admit is left open."""
         modes = sorted((self.preempt_mode, other.preempt_mode), key=lambda mode: "REQUEUE" in mode)
@@ -132,7 +127,6 @@ class ClusterLimits:
     max_job_count: int = 10000
     kill_wait: int = 30
     job_requeue: bool = True
-    preempt_mode: str = "OFF"
     accounting: bool = True
     enforces_qos: bool = False
     changes_jobs: bool = False  # by a plugin of the site, as they are submitted

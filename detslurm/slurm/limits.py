@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import overload
 
 from detslurm.slurm import command
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
-from detslurm.slurm.queue import parse_duration
+from detslurm.slurm.queue import parse_duration, parse_number
 
 _CONFIG = ["scontrol", "show", "config"]
 _PARTITIONS = ["scontrol", "--oneliner", "--all", "show", "partition"]
@@ -52,16 +50,13 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
         max_job_count=_int(values.get("MaxJobCount"), 10000),
         kill_wait=_int(values.get("KillWait"), 30),
         job_requeue=values.get("JobRequeue", "1") not in ("0", "NO"),
-        preempt_mode=default_mode,
         accounting=values.get("AccountingStorageType", "").endswith("slurmdbd"),
         enforces_qos=not {"limits", "safe"}.isdisjoint(
             values.get("AccountingStorageEnforce", "").split(",")
         ),
         changes_jobs=values.get("JobSubmitPlugins", "") not in ("", "(null)"),
         age_points=_age_points(values),
-        gres_types=tuple(
-            t for t in values.get("GresTypes", "").split(",") if t not in ("", "(null)")
-        ),
+        gres_types=_names(values.get("GresTypes")),
         tres_gpus=any(t.startswith("gres/gpu") for t in tracked),
         partitions={
             p.name: p
@@ -104,11 +99,11 @@ def _partition(
         up=record.get("State", "UP") == "UP",
         max_time=_minutes(record.get("MaxTime")),
         default_time=_minutes(record.get("DefaultTime")),
-        max_nodes=_int(record.get("MaxNodes"), None),
+        max_nodes=parse_number(record.get("MaxNodes")),
         preempt_mode=record.get("PreemptMode", preempt),
         grace_time=_int(record.get("GraceTime"), 0),
         priority_tier=_int(record.get("PriorityTier"), 1),
-        nodes=tuple(_hosts(record.get("Nodes", ""))),
+        nodes=tuple(expand_hostlist(known(record.get("Nodes")))),
         cpus_per_node=max((cpus for cpus, _ in mine), default=None),
         gpus_per_node=max(gpus, default=None),
         gpu_types=tuple(dict.fromkeys(t for _, kind in mine for t in kind if t)),
@@ -122,8 +117,7 @@ def _partition(
 
 
 def _names(text: str | None) -> tuple[str, ...]:
-    known = text if text not in (None, "ALL", "N/A", "(null)") else None
-    return tuple(known.split(",")) if known else ()
+    return () if text == "ALL" else tuple(filter(None, known(text).split(",")))
 
 
 def _node_kinds(sinfo: str) -> dict[str, list[tuple[int, dict[str, int]]]]:
@@ -145,10 +139,6 @@ def gpu_counts(gres: str) -> dict[str, int]:
     return counts
 
 
-def _hosts(text: str) -> Iterable[str]:
-    return [] if text in ("", "(null)") else expand_hostlist(text)
-
-
 def known(text: str | None) -> str:
     """The value of a field; empty where Slurm has none."""
     return "" if text in (None, "(null)", "N/A") else text or ""
@@ -158,7 +148,7 @@ def _minutes(text: str | None) -> int | None:
     if not text or text in ("UNLIMITED", "INFINITE", "NONE"):
         return None
     seconds = parse_duration(text)
-    return seconds // 60 if seconds is not None else _int(text, None)
+    return seconds // 60 if seconds is not None else parse_number(text)
 
 
 def _max_array_tasks(values: dict[str, str]) -> int | None:
@@ -166,10 +156,6 @@ def _max_array_tasks(values: dict[str, str]) -> int | None:
     return int(match[1]) if match else None
 
 
-@overload
-def _int(text: str | None, default: int) -> int: ...
-@overload
-def _int(text: str | None, default: None) -> int | None: ...
-def _int(text: str | None, default: int | None) -> int | None:
-    match = re.match(r"\d+", text or "")
-    return int(match[0]) if match else default
+def _int(text: str | None, default: int) -> int:
+    number = parse_number(text)
+    return default if number is None else number

@@ -16,7 +16,7 @@ from functools import cached_property
 
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.queue import parse_duration
+from detslurm.slurm.queue import parse_amount, parse_duration
 
 _PATIENCE = 5.0  # what can't be asked is not known, and no submission waits for it
 _QOS = (
@@ -27,7 +27,6 @@ _ASSOCIATION = (
     "Account,Partition,DefaultQOS,QOS,MaxWall,User,MaxTRES,MaxJobs,MaxSubmit,GrpJobs,GrpSubmit,"
     "GrpTRES"
 )
-_IN_MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +172,7 @@ def _controller_qos(line: str, user: str) -> tuple[str, Qos]:
     record = _words(line)
     mine = _own_part(_parts(users), user)
     return record["QOS"].partition("(")[0], Qos(
-        _number(record.get("MaxWallPJ", "")),
+        parse_amount(record.get("MaxWallPJ", "")),
         per_job=_tres(record.get("MaxTRESPJ", "")),
         per_user=_quota(mine, "MaxJobsPU", "MaxSubmitJobsPU", "MaxTRESPU"),
         group=_quota(record, "GrpJobs", "GrpSubmitJobs", "GrpTRES"),
@@ -213,7 +212,7 @@ def _controller_association(line: str) -> Association:
     return Association(
         record.get("Account", ""),
         record.get("Partition", ""),
-        longest=_number(record.get("MaxWallPJ", "")),
+        longest=parse_amount(record.get("MaxWallPJ", "")),
         user=record.get("UserName", "").partition("(")[0],
         parent=record.get("ParentAccount", "").partition("(")[0],
         per_job=_tres(record.get("MaxTRESPJ", "")),
@@ -282,13 +281,7 @@ def _tres(text: str) -> Mapping[str, Bound]:
 def _bound(text: str) -> Bound:
     """`20(10)`, `N(10)` where there is no limit, `20` or nothing."""
     most, _, used = text.partition("(")
-    return Bound(_number(most), _number(used.rstrip(")")))
-
-
-def _number(text: str) -> int | None:
-    """Memory in MB, and whatever else as it is; None for words and for nothing."""
-    match = re.fullmatch(r"([\d.]+)([KMGTP]?)", text)
-    return None if match is None else int(float(match[1]) * _IN_MEGABYTES.get(match[2], 1))
+    return Bound(parse_amount(most), parse_amount(used.rstrip(")")))
 
 
 def _minutes(text: str) -> float | None:

@@ -47,14 +47,10 @@ def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
                 time_left=None if state in FINAL_STATES else parse_duration(left),
                 priority=int(priority) if priority.isdigit() else None,
                 submitted=parse_time(submitted),
-                expected_start=_expected(state, start),
+                expected_start=parse_time(start) if state in WAITING_STATES else None,
                 folder=f"/{folder}" if folder else "",
             ),
         )
-
-
-def _expected(state: str, start: str) -> float | None:
-    return parse_time(start) if state in WAITING_STATES else None
 
 
 def parse_duration(text: str) -> int | None:
@@ -75,6 +71,14 @@ def parse_number(text: str | None) -> int | None:
     """The whole number at the start of a text: sizes may have letters after them."""
     match = re.match(r"-?\d+", text or "")
     return int(match[0]) if match else None
+
+
+def parse_amount(text: str) -> int | None:
+    """A size in MiB, whatever else is counted as it is; None for words and for nothing."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", text)
+    if match is None:
+        return None
+    return int(float(match[1]) * 1024 ** ("KMGTP".index(match[2] or "M") - 1))
 
 
 def wanted(refs: Collection[str], found: dict[str, JobInfo]) -> dict[str, JobInfo]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from detslurm.slurm.hostlist import expand_indices, hosts_in
 from detslurm.slurm.interface import PartitionLimits
 from detslurm.slurm.limits import gpu_counts
-from detslurm.slurm.queue import parse_duration, parse_number, parse_time
+from detslurm.slurm.queue import parse_amount, parse_duration, parse_number, parse_time
 from detslurm.slurm.queued_job import QueuedJob
 
 FIELDS = (
@@ -121,7 +121,7 @@ def _job(row: dict[str, str]) -> QueuedJob:
         nodes=hosts_in(row["NodeList"]),
         cpus=parse_number(row["NumCPUs"]) or 0,
         gpus=_gpus(row, total),
-        memory=_mebibytes(total.get("mem", "")),
+        memory=parse_amount(total.get("mem", "")),
         dependency=row["Dependency"],
         reservation=row["Reservation"],
         features=row["Feature"],
@@ -154,13 +154,6 @@ def _tres(text: str) -> dict[str, str]:
     """`cpu=4,mem=15000M,gres/gpu=2` as a dict."""
     pairs = (item.partition("=") for item in text.split(","))
     return {name: value for name, equals, value in pairs if equals}
-
-
-def _mebibytes(text: str) -> int | None:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGTP]?)", text)
-    if not match:
-        return None
-    return int(float(match[1]) * 1024 ** ("KMGTP".index(match[2] or "M") - 1))
 
 
 def _indices(text: str) -> list[int]:

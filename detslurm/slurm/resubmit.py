@@ -110,9 +110,7 @@ def workers_request(
     facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment, count: int
 ) -> JobRequest:
     """The request of `count` more workers for a search, like those it began with."""
-    facts = list(facts)
-    original = _as_set(_first(facts, experiment), facts)
-    return _like(original, experiment, 0, count=count if count > 1 else None)
+    return deferred_request(facts, experiment, 0, each=1, count=count)
 
 
 def deferred_request(

@@ -34,8 +34,8 @@ def _settings(limits: ClusterLimits, mpi_types: Sequence[str]) -> Iterator[str]:
     if limits.default_partition:
         yield f"partition: {_text(limits.default_partition)}"
     yield f"slot_type: {'cuda' if has_gpus else 'cpu'}"
-    yield f"gres_supported: {_flag(gpus)}"
-    yield f"tres_supported: {_flag(gpus and limits.tres_gpus)}"
+    yield f"gres_supported: {json.dumps(gpus)}"
+    yield f"tres_supported: {json.dumps(gpus and limits.tres_gpus)}"
     mpi = next((name for name in _MPI_PREFERENCE if name in mpi_types), None)
     if mpi:
         yield f"mpi: {mpi}"
@@ -82,7 +82,3 @@ def _text(value: str) -> str:
 
 
 _YAML_WORDS = frozenset({"on", "off", "yes", "no", "y", "n", "true", "false", "null"})
-
-
-def _flag(value: bool) -> str:
-    return "true" if value else "false"

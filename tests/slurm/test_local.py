@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -322,11 +323,11 @@ def test_a_look_at_the_queue_goes_over_all_jobs_once(monkeypatch: pytest.MonkeyP
     """What is free is the same for each that waits: of ten thousand a look took seconds."""
     request = {"name": "x", "command": ["true"], "folder": "/", "count": 20}
     event = {"t": "job", "job": 1, "token": "1", "time": 1.0, "request": request}
-    jobs, looks, free = Jobs([event]), [], policy.free
-    monkeypatch.setattr(policy, "free", lambda *words: looks.append(0) or free(*words))
-    rows = describe(jobs, ["1"], policy.Slots(0), 2.0)
+    free = mock.Mock(wraps=policy.free)
+    monkeypatch.setattr(policy, "free", free)
+    rows = describe(Jobs([event]), ["1"], policy.Slots(0), 2.0)
     assert [row["reason"] for row in rows] == ["Resources"] * 20
-    assert len(looks) == 1
+    free.assert_called_once()
 
 
 def test_strange_roots_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,9 +217,9 @@ def test_limits_of_a_site() -> None:
     assert limits.age_points == 100
     assert parse_limits("PriorityType = priority/basic\n", "", "").age_points == 0
     assert (a.max_time, a.default_time, a.max_nodes) == (2880, 30, 4)
-    assert (a.preempt_mode, a.requeues, a.grace_time) == ("CANCEL", False, 60)
+    assert (a.preempt_mode, a.grace_time) == ("CANCEL", 60)
     assert (a.cpus_per_node, a.gpus_per_node, a.gpu_types) == (128, 4, ("a100",))
-    assert (b.max_time, b.up, b.requeues, b.nodes) == (None, False, True, ())
+    assert (b.max_time, b.up, b.preempt_mode, b.nodes) == (None, False, "REQUEUE", ())
     assert limits.partition("nope") is None
 
 

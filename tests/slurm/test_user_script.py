@@ -75,7 +75,9 @@ def test_nodes_are_asked_for_again(real: Bench) -> None:
     Slurm shows of a job that runs, and Slurm takes it."""
     wanted = {"--exclusive", "--exclude=n1", "--nodelist=n[2-3]"}
     for asked in (wanted, set[str]()):
-        job = command.run(["sbatch", "--parsable", "--nodes=2", *asked, "--wrap=sleep 60"]).strip()
+        job = command.run(
+            ["sbatch", "--parsable", "--nodes=2", *asked, "--output=/dev/null", "--wrap=sleep 60"]
+        ).strip()
         real.wait_state(job, "RUNNING")
         (record,) = parse_job_records(command.run(["scontrol", "show", "job", job]))
         again = options_of(record)

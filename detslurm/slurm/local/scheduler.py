@@ -103,15 +103,7 @@ class Scheduler:
             now = time.time()
             # Before the launch: a scheduler that is killed in between leaves an element that counts
             # as lost, and is requeued if it may be, never one that runs twice.
-            self.record(
-                {
-                    "t": "start",
-                    "job": element.job,
-                    "index": element.index,
-                    "time": now,
-                    "gpus": list(gpus),
-                }
-            )
+            self.record({"t": "start", **_names(element), "time": now, "gpus": list(gpus)})
             self._launch(element, now)
 
     def _launch(self, element: Element, now: float) -> None:
@@ -197,7 +189,7 @@ class Scheduler:
 
     def _ended(self, element: Element, why: str, result: dict[str, Any]) -> None:
         if why == "requeue":
-            self._requeue(element, held=element.held)
+            self._requeue(element)
             return
         state = why or ("COMPLETED" if result["code"] == 0 else "FAILED")
         self.record({"t": "end", **_names(element), "state": state, "time": time.time(), **result})
@@ -207,13 +199,13 @@ class Scheduler:
         # A killed supervisor takes the batch process with it, but not what that has started.
         strays.sweep(self.paths.tag, element.ref)
         if self.jobs.request(element).requeue:
-            self._requeue(element, held=element.held)
+            self._requeue(element)
         else:
             nothing = {"code": None, "signal": None, "time": time.time()}
             self.record({"t": "end", **_names(element), "state": "NODE_FAIL", **nothing})
 
-    def _requeue(self, element: Element, *, held: bool) -> None:
-        again = {"restarts": element.restarts + 1, "held": held}
+    def _requeue(self, element: Element) -> None:
+        again = {"restarts": element.restarts + 1, "held": element.held}
         self.record({"t": "requeue", **_names(element), **again})
 
     # Time
