@@ -133,12 +133,8 @@ def _outside(env: dict[str, str], flag: PreemptFlag | None) -> Iterator[list[str
     if flag is not None:  # a batch script of the user's own: there is no runner
         name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
         env[_env.STEP_SERVER] = name
-        server = detached_server.start(name)
-        try:
+        with detached_server.start(name):  # it ends when this closes its standard input
             yield [*_PROXY]
-        finally:
-            assert server.stdin is not None
-            server.stdin.close()
     else:
         yield [*_PROXY] if _env.STEP_SERVER in env else []
 
