@@ -117,7 +117,8 @@ def test_a_training_on_some_of_a_job_s_nodes(desk: Desk) -> None:
     """A batch script of one's own may have several: the ranks of each are on its own step's nodes,
     also where the job was asked for with GPUs of all its nodes together."""
     desk.write("train.py", textwrap.dedent(COUNT))
-    launch = "--nodes=2 --relative=1 --ntasks-per-node=1 python3 -m detslurm.launch.mpi train.py"
+    # Its first nodes: with others Slurm 22.05 hangs in MPI_Init now and then, whoever calls srun.
+    launch = "--nodes=2 --ntasks-per-node=1 python3 -m detslurm.launch.mpi train.py"
     batch(desk, f"srun {launch}\n", "--nodes=3", "--job-name=plain")
     batch(desk, f"srun --gpus=2 {launch}\n", "--nodes=3", "--gpus=3", "--job-name=gpus")
     for name in ("plain", "gpus"):

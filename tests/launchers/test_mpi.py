@@ -15,7 +15,7 @@ import pytest
 from detslurm._env import RENDEZVOUS, SLOT_IDS
 from detslurm._flag import PreemptFlag
 from detslurm.launch.arguments import LauncherArgs, UsageError
-from detslurm.launch.mpi import command, run, with_given_slots
+from detslurm.launch.mpi import command, run, step, with_given_slots
 from detslurm.launch.nodes import Nodes
 from tests.distributed.openmpi import ENV, run_mpi
 
@@ -82,6 +82,22 @@ def test_no_node_is_left_without_a_rank(option: str) -> None:
     """Its launcher would wait for one."""
     with pytest.raises(UsageError, match="nodes"):
         run(LauncherArgs(option.split(), ["run"]), Nodes(("n1", "n2"), 0, 2), None)
+
+
+def test_the_ranks_step_is_on_the_nodes_of_its_launchers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job may have others, and GPUs of all of them together."""
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_GPUS": "6"}
+    for name, value in {**job, "CUDA_VISIBLE_DEVICES": "0,1"}.items():
+        monkeypatch.setenv(name, value)
+    args, nodes = LauncherArgs(["--overcommit"], ["run"]), Nodes(("a", "b"), 0, 2)
+    for found, places in (
+        ("n[2-3]", ["--nodes=2", "--nodelist=n2,n3"]),
+        ("n[1-3]", ["--nodes=3"]),
+    ):
+        monkeypatch.setenv("SLURM_STEP_NODELIST", found)
+        words = step(args, nodes)[:-3]
+        assert [word for word in words if word.startswith("--node")] == places
+        assert {"--gres=gpu:2", "--ntasks-per-node=2", "--overcommit"} < set(words)
 
 
 @pytest.mark.parametrize(("word", "status"), [("raise", 1), ("5", 5)])
