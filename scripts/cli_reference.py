@@ -23,8 +23,8 @@ where errors begin with `detslurm: error:` and warnings with `detslurm: warning:
 On a terminal, tables are fitted to its width (columns that matter less are left out, long names are
 cut), coloured, with times such as "3 hours ago", and long output goes through `$PAGER`. In a pipe
 or a file they are complete and plain: local times, no colours, nothing cut. `NO_COLOR=1` switches
-colours off, `PAGER=cat` the pager, `--table` prints all columns on a terminal, too, as `--columns` does
-with those that it names.
+colours off, `PAGER=cat` the pager, `--table` prints all columns on a terminal, too, as `--columns`
+does with those that it names.
 
 | exit status | meaning |
 |---|---|
