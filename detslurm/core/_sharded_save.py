@@ -81,7 +81,7 @@ class ShardedSave:
         own = self._plan.shares[self._dist.rank]
         if self._path is None:
             return own
-        new = [name for name in own if self._is_new(name)]
+        new = dict.fromkeys(name for name in own if self._is_new(name))
         stored = {name: size for name, size in own.items() if name not in new}
         return stored | self._storage.put(self.storage_id, self._path, new)
 

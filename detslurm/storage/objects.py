@@ -86,10 +86,10 @@ class ObjectStore:
             size = 0 if name.endswith("/") else _size(source / name)
             if size is not None:
                 stored[name] = size
+            elif not (source / name).is_symlink():
+                raise FileNotFoundError(errno.ENOENT, "has gone", str(source / name))
             else:  # no object is a link
-                logger.warning(
-                    "%s leads nowhere, or has gone: checkpoint %s is without it", name, storage_id
-                )
+                logger.warning("%s leads nowhere: checkpoint %s is without it", name, storage_id)
         for files in _at_once(stored):
             keys = [self._key(storage_id, name) for name in files]
             self._fs.put([str(source / name) for name in files], keys)

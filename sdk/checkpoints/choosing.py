@@ -104,6 +104,7 @@ def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
     Raises NotFound for none, LifecycleError for several.
     """
     found = [one for one in checkpoints if one.uuid.startswith(prefix)]
+    found = [one for one in found if one.uuid == prefix] or found
     if not found:
         raise NotFound(f"there is no checkpoint {prefix}")
     if len(found) > 1:

@@ -61,12 +61,12 @@ def _shorter(row: QueuedJob, same: Sequence[str]) -> Iterator[Trial]:
 
 def _fewer_gpus(row: QueuedJob, same: Sequence[str]) -> Iterator[Trial]:
     for place, option in enumerate(same):
-        match = re.fullmatch(r"(--gres=gpu:(?:[^:]+:)?|--gpus=(?:[^:]+:)?)(\d+)", option)
+        match = re.fullmatch(r"(--gres=gpu:(?:[^:]+:)?|--gpus=(?:[^:]+:)?)(\d+)(,.*)?", option)
         if match is None or int(match[2]) < 2:
             continue
         half = int(match[2]) // 2
         options = [*same]
-        options[place] = f"{match[1]}{half}"
+        options[place] = f"{match[1]}{half}{match[3] or ''}"
         change = counted(half, "GPU") + (" a node" if option.startswith("--gres") else "")
         yield Trial(change, (*options, *_pool(row.partitions), *_time(row)))
 

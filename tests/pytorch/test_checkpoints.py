@@ -19,6 +19,7 @@ from torch import nn
 from detslurm import errors, pytorch
 from detslurm.pytorch import Batch
 from detslurm.pytorch._rng import rng_state
+from detslurm.pytorch.checkpointing._load import _importing
 from detslurm.sdk import Client
 from detslurm.store import Store, fold_trial
 from tests.pytorch.fitting import fit, in_job
@@ -147,6 +148,13 @@ class TestLoading:
             )
             assert python(tmp_path, env, "-c", script) == "5 3 [[0.5, 0.5]]\n"
         assert one.verify() is None  # no bytecode is left in it
+
+    def test_what_python_has_in_itself_goes_before_its_code(self, tmp_path: Path) -> None:
+        """As it did in the training."""
+        (tmp_path / "stat.py").write_text("raise ImportError")
+        with _importing(tmp_path):
+            import stat
+        assert stat.S_IFREG
 
     def test_a_trial_with_build_model(self, tmp_path: Path) -> None:
         """Determined 0.13 made model and optimizer by methods, and had one of each."""

@@ -367,14 +367,15 @@ def replace_started(one: Estimate) -> Estimate:
     )
 
 
-def test_what_would_start_sooner(scene: Scene) -> None:
+@pytest.mark.parametrize("more", ["", ",nvme:1"])
+def test_what_would_start_sooner(scene: Scene, more: str) -> None:
     """At most three questions: half the time, half the GPUs, the partition with the most room."""
     scene.queue.machines = [
         _node("n1", gpus_used=4),
         _node("n2", partitions=("b", "main")),
         _node("n3", partitions=("c",), gpus=1),
     ]
-    options = ("--account=ml", "--gres=gpu:a100:2")
+    options = ("--account=ml", f"--gres=gpu:a100:2{more}")
     scene.queue.rows = [_row(reason="Resources", expected_start=NOW + 7200)]
     scene.queue.details = PendingDetails(
         record=PendingRecord(ref="9", state="PENDING", options=options)
@@ -388,7 +389,7 @@ def test_what_would_start_sooner(scene: Scene) -> None:
     asked = [call[1] for call in scene.queue.calls if call[0] == "start_of"]
     assert asked == [
         [*options, "--partition=main", "--time=30"],
-        ["--account=ml", "--gres=gpu:a100:1", "--partition=main", "--time=60"],
+        ["--account=ml", f"--gres=gpu:a100:1{more}", "--partition=main", "--time=60"],
         [*options, "--partition=b", "--time=60"],
     ]
     time_, gpus, pool = found.sooner

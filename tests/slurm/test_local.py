@@ -69,10 +69,12 @@ def test_what_the_scheduler_does_not_understand_ends_nothing(local: Bench) -> No
     pid = scheduler_pid(cluster)
     request = {**local.request().to_dict(), "newer": 1}
     question = {"verb": "submit", "job": 99, "token": "x", "request": request}
-    for asked in (question, {"verb": "newer"}):
+    update = {"verb": "update", "job": int(job), "changes": {"newer": 1}}
+    for asked in (question, update, {"verb": "newer"}):
         with pytest.raises(SlurmError, match="newer"):
             wire.ask(cluster.paths.address, asked)
     assert scheduler_pid(cluster) == pid
+    assert Jobs(journal.read(cluster.paths.journal)).jobs  # as the next one reads it
     local.go()
     assert local.wait_state(job, "COMPLETED").restarts == 0
 

@@ -362,8 +362,15 @@ def test_links_that_lead_nowhere(
         return
     assert stored == ALL
     for name in ("latest", "deep/loop"):
-        said = f"{name} leads nowhere, or has gone: checkpoint one is without it"
+        said = f"{name} leads nowhere: checkpoint one is without it"
         assert said in caplog.messages
+
+
+def test_a_file_that_has_gone_is_missed(store: Storage, source: Path) -> None:
+    """Unlike a link that leads nowhere: a checkpoint without its weights is none."""
+    store.begin("one")
+    with pytest.raises(OSError, match="gone"):
+        store.put("one", source, [*storage.list_resources(source), "gone"])
 
 
 def test_what_is_written_in_place_can_be_renamed(

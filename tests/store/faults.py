@@ -33,6 +33,7 @@ CALLS = (
     "write",
 )
 WRITES = ("write", "pwrite")
+DEATHS = (*CALLS, "fchmod", "replace", "symlink")
 BEFORE, AFTER, HALFWAY = "before", "after", "halfway"
 
 
@@ -49,7 +50,7 @@ class _Killer:
     def __init__(self, at: int, moment: str) -> None:
         self._left = at
         self._moment = moment
-        self._real = {name: getattr(os, name) for name in CALLS}
+        self._real = {name: getattr(os, name) for name in DEATHS}
 
     def wrap(self, name: str) -> Callable[..., Any]:
         real = self._real[name]
@@ -68,7 +69,7 @@ class _Killer:
         return call
 
     def install(self) -> None:
-        for name in CALLS:
+        for name in DEATHS:
             setattr(os, name, self.wrap(name))
 
 
@@ -107,10 +108,10 @@ def _deaths(work: Callable[[], object], places: Sequence[Path]) -> list[tuple[in
     found = [(1, BEFORE)]
     calls, last = 0, _look(places)
 
-    def note(moment: str) -> None:
+    def note(moment: str, *, changed: bool = False) -> None:
         nonlocal last
         before, last = last, _look(places)
-        if last != before:
+        if changed or last != before:
             found.append((calls, moment))
 
     def wrap(name: str) -> Callable[..., Any]:
@@ -124,13 +125,13 @@ def _deaths(work: Callable[[], object], places: Sequence[Path]) -> list[tuple[in
                 found.append((calls, HALFWAY))
             try:
                 return real(*args, **kwargs)
-            finally:
-                note(AFTER)
+            finally:  # what is written in place may be as long as before, in the same moment
+                note(AFTER, changed=name in WRITES)
 
         return call
 
     with ExitStack() as stack:
-        for name in CALLS:
+        for name in DEATHS:
             stack.enter_context(mock.patch.object(os, name, wrap(name)))
         work()
     return [*found, (10 * calls, AFTER)]

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -213,7 +214,8 @@ def _importing(code: Path | None) -> Iterator[None]:
     for name in hidden:
         del sys.modules[name]
     sys.path.insert(0, str(code))
-    sys.meta_path.insert(0, finder)
+    # As a directory of `sys.path`: what Python has in itself goes before.
+    sys.meta_path.insert(sys.meta_path.index(PathFinder), finder)
     importlib.invalidate_caches()
     try:
         yield
