@@ -23,7 +23,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-SHARE = {"slurm": 0.75, "strange": 0.3}
+SHARE = {"slurm": 0.6, "strange": 0.3}
 """Which part of the workers, at least one, owns each cluster from the start."""
 
 WORTH_A_CLUSTER = 10
