@@ -104,5 +104,10 @@ def contiguous_ranges(indices: Iterable[int]) -> list[range]:
 
 def counts_by_node(text: str) -> list[int]:
     """[2, 2, 2, 1] of `2(x3),1`: tasks or CPUs of each node; empty for anything else."""
-    matches = [re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part) for part in text.split(",")]
-    return [int(m[1]) for m in matches if m is not None for _ in range(int(m[2] or 1))]
+    counts: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part)
+        if match is None:
+            return []  # of which nodes the others are is unknown, too
+        counts += [int(match[1])] * int(match[2] or 1)
+    return counts

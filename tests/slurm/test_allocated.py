@@ -19,6 +19,7 @@ MEGABYTE = 1 << 20
         ({"SLURM_JOB_CPUS_PER_NODE": "8(x2),4", "SLURM_MEM_PER_CPU": "1000"},
          Allocated(20, 4000 * MEGABYTE)),
         ({"SLURM_JOB_CPUS_PER_NODE": "2", "SLURM_MEM_PER_NODE": "0"}, Allocated(2, None)),
+        ({"SLURM_JOB_CPUS_PER_NODE": "8(x2),many,4"}, Allocated(None, None)),
         ({"SLURM_JOB_CPUS_PER_NODE": "many", "SLURM_MEM_PER_CPU": "1000"}, Allocated(None, None)),
     ],
 )  # fmt: skip
