@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,29 @@ def derive(config: dict[str, Any]) -> dict[str, Any]:
         paths = {key: storage[key] for key in ("host_path", "storage_path") if storage.get(key)}
         known = {key: os.path.expandvars(path) for key, path in paths.items()}
         config["checkpoint_storage"] = {**storage, **known}
-    resources, slurm = config.get("resources", {}), config.get("slurm", {})
-    if resources.get("is_single_node") and "slots_per_node" not in slurm:
-        slots = max(resources.get("slots_per_trial", 1), 1)
-        config["slurm"] = {**slurm, "slots_per_node": slots}
+    config["slurm"] = _on_one_node(config.get("slurm", {}), config.get("resources", {}))
     return config
+
+
+def without_derived(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A derived configuration without the keys that only follow from others.
+
+    Whoever changes one of the others would contradict them; `derive` fills them again.
+    """
+    searcher, slurm = config["searcher"], config.get("slurm", {})
+    bare = {key: searcher[key] for key in searcher if key not in ("time_metric", "max_time")}
+    plain = {key: slurm[key] for key in slurm if key != "slots_per_node"}
+    return {
+        **config,
+        "searcher": bare if _both_generations(bare) == searcher else searcher,
+        "slurm": plain if _on_one_node(plain, config.get("resources", {})) == slurm else slurm,
+    }
+
+
+def _on_one_node(slurm: Mapping[str, Any], resources: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not resources.get("is_single_node") or "slots_per_node" in slurm:
+        return slurm
+    return {**slurm, "slots_per_node": max(resources.get("slots_per_trial", 1), 1)}
 
 
 def _both_generations(searcher: dict[str, Any]) -> dict[str, Any]:

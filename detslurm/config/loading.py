@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from detslurm.config.checking import Checker, Noted
-from detslurm.config.defaults import default_layer, derive
+from detslurm.config.defaults import default_layer, derive, without_derived
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.experiment_rules import experiment_problems, names_trial_class
 from detslurm.config.layers import as_mapping, order
@@ -64,7 +64,7 @@ def load_experiment(
     load = _Load(site, root or store_root(site), based=base is not None)
     text, user = load.user(source)
     if base is not None:
-        user = merge(canonical(user), locate(base, Position(BASE)))
+        user = merge(canonical(user), locate(without_derived(base), Position(BASE)))
     for override in overrides:
         user = load.keep(lambda o=override, u=user: apply_override(u, o), user)  # type: ignore[misc]
     layers = [user]
@@ -72,10 +72,8 @@ def load_experiment(
         layers.append(load.keep(lambda: load.template(template), YamlNode({}, user.at)))
     config = load.complete(layers)
     given = reduce(merge, layers).plain()
-    if base is not None:  # nobody wrote it, and what has no effect here was said of the other one
-        return LoadedExperiment(
-            config=config, given=given, warnings=(), text=json.dumps(given, indent=2)
-        )
+    if base is not None:  # nobody wrote the whole of it
+        text = json.dumps(given, indent=2)
     return LoadedExperiment(config=config, given=given, warnings=load.warnings(), text=text)
 
 
@@ -159,7 +157,11 @@ class _Load:
 
 
 def _named(what: str, notes: Sequence[Noted]) -> str:
-    """One text for all notes; places in the first source, the user's, by their line only."""
+    """One text for all notes; places in the first source, the user's, by their line only.
+
+    What stands in the configuration of another experiment was said when that one was submitted.
+    """
+    notes = [note for note in notes if note.at.source != BASE]
     if not notes:
         return ""
     source = notes[0].at.source

@@ -112,3 +112,21 @@ environment:
         ": environment.environment_variables.PATH (line 5),"
         " environment.environment_variables.OUT (line 6)"
     )
+
+
+def test_changes_of_another_experiment_are_warned_of(tmp_path: Path) -> None:
+    """As those of a submission; what was said at the first one is not said again."""
+    old = GOOD + "environment: {environment_variables: ['OLD=$HOME/x']}\n"
+    path = tmp_path / "e.yaml"
+    path.write_text(old + "hyperparameters: {amsgrad: no}\nrecords_per_epoch: 5\n")
+    base = load_experiment(path).config.to_dict()
+    assert load_experiment({}, base=base).warnings == ()
+    path.write_text(
+        "hyperparameters: {nesterov: yes}\n"
+        "environment: {environment_variables: ['NEW=$HOME/y']}\n"
+    )
+    words, variables = load_experiment(path, base=base).warnings
+    assert "hyperparameters.nesterov (line 1)" in words and "amsgrad" not in words
+    assert ".NEW (line 2)" in variables and "OLD" not in variables
+    (ignored,) = load_experiment({}, overrides=["records_per_epoch=7"], base=base).warnings
+    assert "without effect" in ignored and ignored.endswith("records_per_epoch (--config records_per_epoch)")

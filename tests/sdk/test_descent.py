@@ -195,6 +195,24 @@ def test_forks_and_reruns(scene: Scene, parent: int, tmp_path: Path) -> None:
     assert made.created().origin == "fork" and read_continued(made.trial(fork.first_trial)) is None
 
 
+def test_a_fork_with_another_length(scene: Scene) -> None:
+    """What newer searches call it, which the configuration was completed with, follows."""
+    search, _ = scene.search()
+    fork = scene.client.stored(search.id).fork(["searcher.max_length={epochs: 3}"])
+    searcher = scene.store.experiment(fork.experiment_id).config()["searcher"]
+    assert searcher["max_length"] == {"epochs": 3}
+    assert (searcher["time_metric"], searcher["max_time"]) == ("epochs", 3)
+
+
+def test_a_fork_on_more_slots(scene: Scene, tmp_path: Path) -> None:
+    """How many slots a single node has to have is not what the user has set."""
+    (tmp_path / "train.py").touch()
+    config = yaml.safe_load(YAML) | {"resources": {"is_single_node": True, "slots_per_trial": 2}}
+    one = scene.client.submit(config, tmp_path)
+    fork = scene.client.stored(one.experiment_id).fork(["resources.slots_per_trial=4"])
+    assert scene.store.experiment(fork.experiment_id).config()["slurm"]["slots_per_node"] == 4
+
+
 def test_from_a_checkpoint(scene: Scene, parent: int, tmp_path: Path) -> None:
     """By the beginning of its id; it is protected as long as the new experiment exists."""
     (tmp_path / "train.py").write_text("")
