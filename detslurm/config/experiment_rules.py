@@ -180,22 +180,31 @@ def names_trial_class(root: YamlNode) -> bool:
     words = text.split() if isinstance(text, str) else text
     if not isinstance(words, list):
         return False
-    return "--trial" in words or (len(words) == 1 and bool(_TRIAL_CLASS.fullmatch(str(words[0]))))
+    named = any(str(word).partition("=")[0] == "--trial" for word in words)
+    return named or (len(words) == 1 and bool(_TRIAL_CLASS.fullmatch(str(words[0]))))
 
 
 def _length(root: YamlNode) -> Iterator[ConfigProblem]:
-    searcher = root.get("searcher")
-    name, most = root.get("searcher", "name"), root.get("searcher", "max_time")
-    if searcher is None or name is None or name.value not in ("single", "random", "grid"):
+    """A Trial class has no `fit()` call that could say how long it trains, or in which unit."""
+    searcher, name = root.get("searcher"), root.get("searcher", "name")
+    if searcher is None or name is None or not names_trial_class(root):
         return
-    length = root.get("searcher", "max_length")
-    lacks = (length is None or length.value is None) and (most is None or most.value is None)
-    bare = length is not None and type(length.value) is int
-    if names_trial_class(root) and (lacks or bare):
+    field = "length_per_round" if name.value == "pbt" else "max_length"
+    length, metric = searcher.get(field), searcher.get("time_metric")
+    if length is not None:
+        lacks = type(length.value) is int
+    elif name.value in ("async_halving", "adaptive_asha"):
+        lacks = metric is not None and metric.value not in ("batches", "epochs")
+    else:
+        lacks = name.value in ("single", "random", "grid", "optuna")
+    if lacks:
         message = "a Trial class as entrypoint needs a length with a unit"
-        where = length.at if length is not None and bare else searcher.where
-        hint = "such as max_length: {epochs: 10} or {batches: 1000}"
-        yield ConfigProblem.at(where, "searcher.max_length", message, hint)
+        where = length.at if length is not None else searcher.where
+        hint = f"such as {field}: {{epochs: 10}} or {{batches: 1000}}"
+        yield ConfigProblem.at(where, f"searcher.{field}", message, hint)
+    if name.value == "custom" and searcher.get("unit") is None:
+        message = "a Trial class as entrypoint needs the unit of the search method's lengths"
+        yield ConfigProblem.at(searcher.where, "searcher.unit", message, "batches or epochs")
 
 
 def _number(node: YamlNode | None, default: int) -> int:

@@ -212,9 +212,14 @@ class Trainer:
         searcher: Mapping[str, Any] = self._context.get_experiment_config().get("searcher") or {}
         if searcher.get("name") in OWN_LENGTHS:
             if configured_unit(searcher) is None and given is None:
+                instead = (
+                    "give searcher.length_per_round a unit, such as {epochs: 5}"
+                    if searcher["name"] == "pbt"
+                    else "set searcher.unit to batches or epochs"
+                )
                 raise ValueError(
                     "`fit(max_length=X)` must be set: nothing defines what the search's lengths"
-                    " count; or set searcher.unit to batches or epochs"
+                    f" count; or {instead}"
                 )
             return given, True
         configured = configured_length(searcher)

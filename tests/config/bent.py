@@ -85,6 +85,40 @@ TOP = [
         "entrypoint: model_def:T\nsearcher: {name: single, metric: x, max_length: 5}\n",
         (":2:49: searcher.max_length", "needs a length with a unit"),
     ),
+    Bent(
+        "a Trial class after --trial=",
+        "entrypoint: python3 -m detslurm.launch.torch_distributed --trial=model_def:T\n"
+        "searcher: {name: single, metric: x, max_length: 5}\n",
+        (":2:49: searcher.max_length", "needs a length with a unit"),
+    ),
+    Bent(
+        "a Trial class and halving by a length without a unit",
+        "entrypoint: model_def:T\nsearcher: {name: adaptive_asha, metric: x, max_trials: 4,"
+        " max_length: 64}\n",
+        (":2:71: searcher.max_length", "needs a length with a unit"),
+    ),
+    Bent(
+        "a Trial class and halving by a metric of its own",
+        "entrypoint: model_def:T\nsearcher: {name: async_halving, metric: x, max_trials: 4,"
+        " num_rungs: 2, time_metric: tokens, max_time: 64}\n",
+        (":2:1: searcher.max_length", "needs a length with a unit"),
+    ),
+    Bent(
+        "a Trial class and Optuna without a length",
+        "entrypoint: model_def:T\nsearcher: {name: optuna, metric: x, max_trials: 4}\n",
+        (":2:1: searcher.max_length", "needs a length with a unit"),
+    ),
+    Bent(
+        "a Trial class and rounds without a unit",
+        "entrypoint: model_def:T\nsearcher: {name: pbt, metric: x, population_size: 4,"
+        " num_rounds: 2, length_per_round: 8}\n",
+        (":2:87: searcher.length_per_round", "length_per_round: {epochs: 10}"),
+    ),
+    Bent(
+        "a Trial class and a custom search without a unit",
+        "entrypoint: model_def:T\nsearcher: {name: custom, metric: x}\n",
+        (":2:1: searcher.unit", "batches or epochs"),
+    ),
     Bent("blank entrypoint", HEAD.replace("python3 train.py", "' '"), (":2:13:", "nothing to run")),
     Bent(
         "empty first word",
