@@ -40,7 +40,6 @@ _IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "experiment list-trials": {"--pages": _PAGES, "--limit": _PAGES, "--offset": _PAGES},
     "trial describe": {"--limit": _PAGES, "--offset": _PAGES, "--pages": _PAGES},
     "checkpoint download": {"--mode": Ignored(True, "files are copied from where they are")},
-    "experiment download": {"-q": Ignored(False, "nothing is printed but the path")},
 }
 # Doing something else instead would be worse than nothing.
 _REFUSED: Mapping[str, Mapping[str, str]] = {
@@ -53,7 +52,6 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
         "--metrics": "`detslurm trial metrics ID` prints a trial's; `--outdir` writes all as CSV"
     },
     "trial describe": {
-        "--metrics": "`detslurm trial metrics ID` prints them, also with --csv or --json",
         "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
     },
 }

@@ -142,6 +142,7 @@ def test_what_cant_be_read_is_left_out_with_one_warning(saved: Scene, detslurm: 
         (["describe", "ffff"], "there is no checkpoint ffff"),
         (["metadata", GOOD, "--set", "x"], "KEY=VALUE"),
         (["metadata", GOOD, "--set", "x=[1"], "not YAML"),
+        (["metadata", GOOD, "--set", "x=.nan"], "a finite number is expected"),
         (["verify"], "say what to check"),
         (["delete", ","], "no id given"),
     ],
@@ -195,7 +196,11 @@ def test_metadata_is_edited(saved: Scene, detslurm: Detslurm, tmp_path: Path) ->
     assert detslurm(
         "c", "metadata", GOOD, "--set", "note=for the paper", "--set", "n=[1, 2]", "--json"
     ).data == {"steps_completed": 10, "note": "for the paper", "n": [1, 2]}
-    detslurm("c", "metadata", GOOD, "--remove", "n", "--remove", "absent")
+    words = [f"--set={pair}" for pair in ("lr=1e-4", "at=12:30", "day=2026-02-30", "ok=no")]
+    found = detslurm("c", "metadata", GOOD, *words, "--json").data
+    assert [found[key] for key in ("lr", "at", "day", "ok")] == [1e-4, "12:30", "2026-02-30", "no"]
+    gone = [f"--remove={key}" for key in ("n", "absent", "lr", "at", "day", "ok")]
+    detslurm("c", "metadata", GOOD, *gone)
     assert "note: for the paper" in detslurm("c", "metadata", GOOD).out
     copy = Path(detslurm("c", "download", GOOD, "-o", tmp_path / "copy", "-q").out.strip())
     assert json.loads((copy / "metadata.json").read_text()) == {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from detslurm.store import RunLog
 from tests.cli.conftest import CommandResult, Detslurm
 from tests.cli.terminals import on_terminal, without_colors
 from tests.sdk.scenes import YAML, Scene
@@ -112,6 +113,19 @@ def test_trials_are_ranked(scene: Scene, detslurm: Detslurm) -> None:
     assert ids(detslurm(*command, "--sort-by", "id", "--reverse")) == [3, 2, 1]
     wrong = detslurm(*command, "--sort-by", "los")
     assert wrong.status == 2 and "they have loss" in wrong.err
+
+
+def test_trials_are_ranked_by_a_metric_within_another(scene: Scene, detslurm: Detslurm) -> None:
+    """By the name that it has in curves and columns; what is no number is not suggested."""
+    experiment = scene.experiment(2)
+    for index, top in enumerate([0.5, 0.75]):
+        trial = scene.run(experiment, index, ref=f"7_{index}")
+        with RunLog.open(trial.records_path(1)) as records:
+            metrics = {"top": {"1": 0.25, "5": top}, "note": "x"}
+            records.commit({"t": "metrics", "group": "validation", "steps": 1, "metrics": metrics})
+    command = ("e", "list-trials", 1, "--json", "--smaller-is-better", "false", "--sort-by")
+    assert ids(detslurm(*command, "top.5")) == [2, 1]
+    assert "they have top.1, top.5 (" in detslurm(*command, "top").err
 
 
 def test_the_newest_is_called_last(several: Scene, detslurm: Detslurm) -> None:

@@ -72,12 +72,14 @@ def test_what_would_do_something_else_is_refused() -> None:
     assert translate(["t", "lc", "7"]).words == ["trial", "list-checkpoints", "7"]
     assert translate(["-u", "ada", "preview-search", "x"]).words == ["preview-search", "x"]
     assert translate([]).words == ["--help"]
+    assert translate(["t", "describe", "1", "--metrics"]).words[-1] == "--metrics"
+    assert translate(["e", "download", "1", "-q"]).words[-1] == "-q"
     assert translate(["e", "create", "-t", "x", "."]).words[-3:] == ["-t", "x", "."]
     for words in (
         ["e", "create", "--local", "x", "."],
         ["e", "create", "--project_id=1", "x"],
         ["e", "describe", "1", "--metrics"],
-        ["t", "describe", "1", "--metrics", "--csv"],
+        ["t", "describe", "1", "--metrics-summary", "--csv"],
     ):
         with pytest.raises(NoMeaning):
             translate(words)

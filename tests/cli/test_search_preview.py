@@ -373,3 +373,15 @@ def test_the_cost_comes_from_earlier_runs(ask: Any, scene: Scene) -> None:
     assert "expected: unknown: no earlier trial of the same name, project and slots" in other
     other = ask("preview-search", "name: random, max_trials: 6, max_length: 7", more="name: test\n")
     assert "no earlier trial of the same name, project, slots and length" in other.out
+
+
+def test_a_searcher_of_the_site(
+    tmp_path: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file itself has none: what is shown is the site's, complete."""
+    profile, path = tmp_path / "site.yaml", tmp_path / "experiment.yaml"
+    profile.write_text("defaults: {searcher: {name: random, metric: loss, max_trials: 3}}\n")
+    monkeypatch.setenv("DETSLURM_SITE", str(profile))
+    path.write_text(f"entrypoint: python3 train.py\nhyperparameters: {SPACE}\n")
+    shown = detslurm("preview-search", path)
+    assert shown.status == 0 and "  max_trials: 3" in shown.out

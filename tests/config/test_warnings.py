@@ -122,11 +122,12 @@ def test_changes_of_another_experiment_are_warned_of(tmp_path: Path) -> None:
     base = load_experiment(path).config.to_dict()
     assert load_experiment({}, base=base).warnings == ()
     path.write_text(
-        "hyperparameters: {nesterov: yes}\n"
-        "environment: {environment_variables: ['NEW=$HOME/y']}\n"
+        "hyperparameters: {nesterov: yes}\nenvironment: {environment_variables: ['NEW=$HOME/y']}\n"
     )
     words, variables = load_experiment(path, base=base).warnings
     assert "hyperparameters.nesterov (line 1)" in words and "amsgrad" not in words
     assert ".NEW (line 2)" in variables and "OLD" not in variables
     (ignored,) = load_experiment({}, overrides=["records_per_epoch=7"], base=base).warnings
-    assert "without effect" in ignored and ignored.endswith("records_per_epoch (--config records_per_epoch)")
+    assert "without effect" in ignored and ignored.endswith(
+        "records_per_epoch (--config records_per_epoch)"
+    )

@@ -52,15 +52,19 @@ def metadata(uuid: str, changes: tuple[str, ...], removed: tuple[str, ...]) -> D
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    import yaml
+    from detslurm.config.errors import ConfigErrors
+    from detslurm.config.reading import parse
 
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise click.UsageError(f"--set {text!r}: give KEY=VALUE")
     try:
-        return key, yaml.safe_load(value) if value else ""
-    except yaml.YAMLError as error:
-        raise click.UsageError(f"--set {text!r}: the value is not YAML: {error}") from error
+        return key, parse(value, "--set").plain() if value else ""
+    except ConfigErrors as error:
+        why = error.problems[0].message
+        raise click.UsageError(
+            f"--set {text!r}: the value is not YAML that can be kept: {why}"
+        ) from None
 
 
 def _yaml(value: dict[str, Any]) -> str:

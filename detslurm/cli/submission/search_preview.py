@@ -44,7 +44,8 @@ def preview_search(config_file: str, overrides: tuple[str, ...], template: str |
     cost = _cost(loaded)
 
     def text() -> str:
-        shown = f"{_searcher_text(loaded.given['searcher'])}\n{_preview_text(preview)}"
+        searcher = loaded.given.get("searcher") or loaded.config.to_dict()["searcher"]
+        shown = f"{_searcher_text(searcher)}\n{_preview_text(preview)}"
         return f"{shown}\n\n{_cost_text(cost)}"
 
     return Document(text, lambda: {**preview.to_dict(), "cost": cost.to_dict()})

@@ -98,18 +98,22 @@ def _best_first(
 
 def metric_value(trial: Trial, metric: str | None) -> float | None:
     """A metric of the trial's last validation; the searcher's metric of its best one."""
+    from detslurm.store.curve import as_float, flat, is_number
+
     row = trial.row
     if metric == trial.experiment.view.metric:
         return row.best_validation.value if row.best_validation else None
-    value = row.last_validation.metrics.get(metric) if row.last_validation and metric else None
-    return float(value) if isinstance(value, (int, float)) else None
+    value = dict(flat(row.last_validation.metrics)).get(metric) if row.last_validation else None
+    return as_float(value) if is_number(value) else None
 
 
 def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
     from detslurm.cli.experiment.diagnostics import reported_metrics
+    from detslurm.store.curve import flat, is_number
 
     found = [trial.row.last_validation for trial in trials if trial.row.last_validation]
-    names = sorted({name for validation in found for name in reported_metrics(validation)})
+    leaves = (leaf for validation in found for leaf in flat(reported_metrics(validation)))
+    names = sorted({name for name, value in leaves if is_number(value)})
     if metric in names:
         return
     known = f"they have {', '.join(names)}" if names else "no trial has validated yet"
