@@ -13,8 +13,10 @@ from detslurm.config.schema.log_policies import DEFAULT_POLICIES
 
 
 def default_layer(root: Path) -> dict[str, Any]:
-    """Defaults that depend on more than the schema: the store's root, the time, chance."""
+    """Defaults that depend on more than the schema: the store, the shell, the time, chance."""
+    pool = os.environ.get("SBATCH_PARTITION")
     return {
+        **({"resources": {"resource_pool": pool}} if pool else {}),
         "name": f"Experiment ({pet_name()})",
         "reproducibility": {"experiment_seed": int(time.time()) & 0xFFFFFFFF},
         "checkpoint_storage": {

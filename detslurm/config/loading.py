@@ -127,13 +127,13 @@ class _Load:
 
     def _over_site(self, config: YamlNode) -> YamlNode:
         site = Position(self._site.source or "<site>")
-        below = reduce(merge, [config, *self._located(self._site.layers(""), site)])
+        # A complete one lacks what was left out of it on purpose.
+        plain = {} if self._based else default_layer(self._root)
+        defaults = locate(plain, Position("<defaults>"))
+        below = reduce(merge, [config, *self._located(self._site.layers(""), site), defaults])
         pool = below.get("resources", "resource_pool")
         name = pool.value if pool and isinstance(pool.value, str) else ""
-        layers = [config, *self._located(self._site.layers(name), site)]
-        if not self._based:  # a complete one lacks what was left out of it on purpose
-            layers.append(locate(default_layer(self._root), Position("<defaults>")))
-        return reduce(merge, layers)
+        return reduce(merge, [config, *self._located(self._site.layers(name), site), defaults])
 
     def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[YamlNode]:
         return [normalize(locate(layer, at)) for layer in layers]

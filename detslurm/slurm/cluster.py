@@ -32,7 +32,7 @@ QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is stil
 # see on their own.
 NOTIFY_PATIENCE = 2.0
 
-# Input variables of sbatch overrule the script's own lines: those of options that we always set.
+# Input variables of sbatch overrule the script's own lines: those of options that we decide about.
 _OVERRULING = frozenset(
     {
         "SBATCH_ARRAY_INX",
@@ -51,6 +51,7 @@ _OVERRULING = frozenset(
         "SBATCH_NTASKS_PER_NODE",
         "SBATCH_OPEN_MODE",
         "SBATCH_OUTPUT",
+        "SBATCH_PARTITION",  # configurations have it
         "SBATCH_REQUEUE",
         "SBATCH_SIGNAL",
         "SBATCH_TEST_ONLY",
@@ -294,7 +295,6 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
     overruling = _OVERRULING | {
         f"SBATCH_{variable}"
         for variable, value in (
-            ("PARTITION", request.partition),
             ("ACCOUNT", request.account),
             ("QOS", request.qos),
             ("TIMELIMIT", request.time_minutes),

@@ -20,8 +20,7 @@ def ask_allowance(request: JobRequest, limits: ClusterLimits, quotas: UserQuotas
 
     Where the site enforces no limits, or what counts can't be known before, nothing is asked.
     """
-    elsewhere = request.partition is None and "SBATCH_PARTITION" in os.environ
-    if not limits.enforces_qos or limits.changes_jobs or elsewhere:
+    if not limits.enforces_qos or limits.changes_jobs:
         return Allowance()
     charge = _charge(request, limits.partition(request.partition), quotas)
     if charge is None:

@@ -56,12 +56,10 @@ def _refusal(
 
 
 def _limit_from_elsewhere(request: JobRequest) -> bool:
-    """Whether the partition or the time comes from sbatch's variables or options."""
-    return (
-        (request.partition is None and "SBATCH_PARTITION" in os.environ)
-        or (request.time_minutes is None and "SBATCH_TIMELIMIT" in os.environ)
-        or last_given(request.sbatch_args, "time", "t") is not None
-    )
+    """Whether the time comes from sbatch's variables or options."""
+    return (request.time_minutes is None and "SBATCH_TIMELIMIT" in os.environ) or last_given(
+        request.sbatch_args, "time", "t"
+    ) is not None
 
 
 def _asked(request: JobRequest, here: PartitionLimits | None) -> float | None:

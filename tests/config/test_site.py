@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.config import ConfigErrors, SiteProfile, load_site, store_root
+from detslurm.config import ConfigErrors, SiteProfile, load_experiment, load_site, store_root
 
 PROFILE = """\
 root: ~/scratch
@@ -107,3 +107,20 @@ def test_the_root_is_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_an_empty_profile_adds_nothing() -> None:
     """Without a profile no layer comes between the user and the defaults."""
     assert SiteProfile().layers("main") == []
+
+
+def test_the_partition_of_the_shell_counts_where_no_other_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What sbatch would read: the plan, and what the site has set for it, are of that partition."""
+    monkeypatch.setenv("SBATCH_PARTITION", "low")
+    given = {"entrypoint": "a", "searcher": {"name": "single", "metric": "x"}}
+    (profile := tmp_path / "site.yaml").write_text("partitions: {low: {qos: cheap}}\n")
+    site = load_site(profile)
+    config = load_experiment(given, site=site).config
+    assert (config.resources.resource_pool, config.slurm.qos) == ("low", "cheap")
+    profile.write_text("partition: main\n")
+    assert load_experiment(given, site=load_site(profile)).config.resources.resource_pool == "main"
+    named = {**given, "resources": {"resource_pool": "high"}}
+    config = load_experiment(named, site=site).config
+    assert (config.resources.resource_pool, config.slurm.qos) == ("high", None)

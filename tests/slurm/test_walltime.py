@@ -127,9 +127,7 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
     assert calls == ["sacctmgr", "scontrol", "sacctmgr"]
 
 
-@pytest.mark.parametrize(
-    "given", ["SBATCH_PARTITION", "SBATCH_TIMELIMIT", "--time=9", "-t9", "-Ht 9", "lua"]
-)
+@pytest.mark.parametrize("given", ["SBATCH_TIMELIMIT", "--time=9", "-t9", "-Ht 9", "lua"])
 def test_what_others_decide_is_refused_by_nobody(
     monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
