@@ -33,6 +33,7 @@ _STEP_TRAPS = (
     "SLURM_NTASKS_PER_TRES",
     "SLURM_TRES_PER_TASK",
     "SLURM_GPU_BIND",
+    "SLURM_TRES_BIND",
     "SLURM_GRES",
     "SLURM_STEP_GRES",
     "SLURM_EXACT",
@@ -142,6 +143,8 @@ class Allocation(NamedTuple):
         """The command of one step that runs argv `per_node` times on every node of the job."""
         if self.cluster == "local":
             return die_with_parent(argv)
+        # Code sizes its data loaders by it. As srun's --export it is for the tasks, not for srun.
+        cpus = os.environ.get("SLURM_CPUS_PER_TASK")
         return [
             "env",
             *(word for name in _STEP_TRAPS if name in os.environ for word in ("-u", name)),
@@ -152,7 +155,7 @@ class Allocation(NamedTuple):
             f"--ntasks={self.node_count * per_node}",
             f"--ntasks-per-node={per_node}",
             "--overlap",
-            "--export=ALL",
+            "--export=ALL" + (f",SLURM_CPUS_PER_TASK={cpus}" if cpus else ""),
             "--cpu-bind=none",
             "--kill-on-bad-exit=1",
             "--wait=0",

@@ -101,7 +101,24 @@ def advice_for(message: str, program: str = "") -> str:
         )
     if program == "sbatch" and re.search("access/permission denied", message, re.I):
         return _NOT_ADMITTED
+    if limits := list(filter(None, map(_limit_of_a_job, message.splitlines()))):
+        return limits[0]
     return next((text for pattern, text in _ADVICE if re.search(pattern, message, re.I)), "")
+
+
+def _limit_of_a_job(line: str) -> str | None:
+    """The advice where sbatch names a limit that no wait can help against: one on each job."""
+    from detslurm.slurm.reasons import limit_of, reason_of
+
+    code = line.rpartition(":")[2].strip()
+    limit = limit_of(code)
+    if limit is None or not (limit.minimum or limit.scope in ("job", "node")):
+        return None
+    than = "more" if limit.minimum else "less"
+    return (
+        f"The job {reason_of(code).sentence}: ask for {than} (resources.slots_per_trial,"
+        " slurm.time, slurm.sbatch_args), or use another slurm.qos or slurm.account."
+    )
 
 
 def backoff(patience: float) -> Iterator[float]:

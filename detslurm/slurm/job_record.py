@@ -19,6 +19,7 @@ _OPTIONS = {
     "CPUs/Task": "--cpus-per-task",
     "MinMemoryNode": "--mem",
     "MinMemoryCPU": "--mem-per-cpu",
+    "MinTmpDiskNode": "--tmp",
     "Features": "--constraint",
     "ReqNodeList": "--nodelist",
     "ExcNodeList": "--exclude",
@@ -26,7 +27,7 @@ _OPTIONS = {
     "Licenses": "--licenses",
     "WorkDir": "--chdir",
 }
-_MEMORY = ("--mem", "--mem-per-cpu")
+_MEMORY = ("--mem", "--mem-per-cpu", "--tmp")
 # Fields of generic resources, as options: all but the first take GPUs alone.
 _TRES = {
     "TresPerNode": "--gres",
@@ -50,6 +51,8 @@ _FLAGS = {
     ("Requeue", "0"): "--no-requeue",
 }
 _UNSAID = ("(null)", "N/A", "", "0")
+# --mem=0, all memory of the node. So has a job that asked for none, where the site has no default.
+_ALL_MEMORY = ("MinMemoryNode", "0")
 # Free text stands last in its line: all that follows belongs to it.
 _FREE = re.compile(
     r"(?:^|\s)(JobName|(?:Admin|System)?Comment|Extra|Command|SubmitLine|WorkDir|Std(?:Err|In|Out))=(.*)"
@@ -81,9 +84,10 @@ def options_of(record: Mapping[str, str]) -> list[str]:
     gpus = _generic_resources(record)
     implied = {name for tres, name in _IMPLIED if tres in gpus}
     options = [
-        f"{option}={_memory(record[name]) if option in _MEMORY else record[name]}"
+        f"{option}={_memory(value) if option in _MEMORY else value}"
         for name, option in _OPTIONS.items()
-        if record.get(name, "") not in _UNSAID and name not in implied
+        if (value := record.get(name, "")) not in _UNSAID or (name, value) == _ALL_MEMORY
+        if name not in implied
     ]
     per_node = record.get("NtasksPerN:B:S:C", "0").partition(":")[0]
     return [

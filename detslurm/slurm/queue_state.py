@@ -29,6 +29,7 @@ HELD_REASONS = frozenset(
         "ReservationInvalid",
         "job requeued in held state",
         LAUNCH_FAILED,
+        "user env retrieval failed requeued held",
     }
 )
 

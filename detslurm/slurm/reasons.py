@@ -282,6 +282,15 @@ _LISTED = (
         True,
     ),
     Reason(
+        "user env retrieval failed requeued held",
+        "held",
+        "login environment failed",
+        "is held, for its node could not read your login environment in time",
+        "Release it with `scontrol release {ref}`. Without --export or --get-user-env in"
+        " slurm.sbatch_args, and SBATCH_EXPORT, it is not read; login scripts may be too slow.",
+        True,
+    ),
+    Reason(
         "JobHoldMaxRequeue",
         "held",
         "requeued too often",

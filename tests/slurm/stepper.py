@@ -17,7 +17,8 @@ import os
 node = os.environ["SLURM_NODEID"]
 def say(text): os.write(1, text.encode())
 gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-say(f"hello {{node}} {{gpus}} {{os.environ.get('FROM_RUNNER')}}\\n")
+cpus = os.environ.get("SLURM_CPUS_PER_TASK", "")
+say(f"hello {{node}} {{gpus}} {{os.environ.get('FROM_RUNNER')}} {{cpus}}\\n")
 for _ in range(300):
     say(node * {STEP_LINE_BYTES - 1} + "\\n")
 say("part"); say("ial\\n")

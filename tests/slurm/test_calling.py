@@ -80,6 +80,24 @@ def test_a_refusal_is_final_and_comes_with_advice(said: str) -> None:
     assert calling.advice_for(said)
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        ("QOSMaxWallDurationPerJobLimit", "asks for more than its QOS grants a job (wall time)"),
+        ("AssocMaxCpuPerJobLimit", "asks for more than its account grants a job (CPUs)"),
+        ("QOSMinGRES", "asks for less than its QOS requires (GPUs): ask for more"),
+        ("QOSMaxSubmitJobPerUserLimit", "raise slurm.trials_per_job"),
+    ],
+)
+def test_a_job_that_is_too_large_is_not_one_too_many(code: str, advice: str) -> None:
+    """Slurm ends both with the same line; only what stands before it tells them apart."""
+    said = (
+        f"sbatch: error: {code}\nsbatch: error: Batch job submission failed: Job violates"
+        " accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    )
+    assert advice in calling.advice_for(said, "sbatch")
+
+
 def test_who_may_not_submit_is_not_told_of_a_job(fake: Fake, request_: JobRequest) -> None:
     """The same words of Slurm mean another's job, or a partition for administrators alone."""
     said = "sbatch: error: Batch job submission failed: Access/permission denied"
@@ -302,6 +320,18 @@ def test_the_allocation_is_read_from_the_environment() -> None:
     assert plain is not None
     assert (plain.ref, plain.slot_ids) == ("58", ())
     assert Allocation.from_environment({}) is None
+
+
+def test_a_step_has_all_of_its_node_and_its_tasks_the_jobs_cpus_per_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What sbatch's own options leave in the environment would be options of srun, too."""
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
+    monkeypatch.setenv("SLURM_TRES_BIND", "gres/gpu:per_task:4")
+    command = Allocation("slurm", "5", ("n1",)).step_command(["true"])
+    removed = {command[i + 1] for i, word in enumerate(command) if word == "-u"}
+    assert removed >= {"SLURM_CPUS_PER_TASK", "SLURM_TRES_BIND"}
+    assert "--export=ALL,SLURM_CPUS_PER_TASK=8" in command
 
 
 def test_unequal_gpus_are_an_error_with_a_remedy() -> None:

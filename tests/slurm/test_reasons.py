@@ -68,6 +68,7 @@ HELD = {
     "ReservationInvalid",
     "job requeued in held state",
     "launch failed requeued held",
+    "user env retrieval failed requeued held",
 }
 
 

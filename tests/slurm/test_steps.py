@@ -21,12 +21,16 @@ STEPPER = str(Path(__file__).with_name("stepper.py"))
         ({"nodes": 3, "ntasks": 3, "cpus_per_task": 2, "sbatch_args": ("--mem-per-cpu=20",)}, ""),
         ({"nodes": 3, "ntasks": 3, "gres": "gpu:2", "cpus_per_task": None}, "0,1"),
         ({"nodes": 3, "ntasks": 3, "gpus_per_task": "3", "cpus_per_task": None}, "0,1,2"),
-        ({"nodes": 3, "ntasks": None, "ntasks_per_node": 1, "gpus": "12"}, "0,1,2,3"),
+        (
+            {"nodes": 3, "ntasks": None, "ntasks_per_node": 1, "gpus": "12", "cpus_per_task": None},
+            "0,1,2,3",
+        ),
     ],
     ids=["cpu", "gres", "gpus-per-task", "gpus"],
 )
 def test_a_step_spans_all_nodes_and_talks(real: Bench, asked: dict[str, Any], gpus: str) -> None:
-    """One agent a node sees all the node's GPUs; a word reaches every node; lines stay whole."""
+    """One agent a node sees all the node's GPUs, and the job's CPUs a task; a word reaches every
+    node; lines stay whole."""
     request = real.request(**asked).with_changes(command=(sys.executable, STEPPER))
     job = real.cluster.submit(request)
     info = real.wait_state(job, "COMPLETED", "FAILED", timeout=240)
@@ -34,6 +38,7 @@ def test_a_step_spans_all_nodes_and_talks(real: Bench, asked: dict[str, Any], gp
     assert info.state == "COMPLETED", output
     seen = json.loads((real.folder / f"{job}.json").read_text())
     nodes = ["0", "1", "2"]
-    assert sorted(seen["hello"]) == [[n, *([gpus] if gpus else []), "yes"] for n in nodes]
+    cpus = ["2"] if asked["cpus_per_task"] else []
+    assert sorted(seen["hello"]) == [[n, *([gpus] if gpus else []), "yes", *cpus] for n in nodes]
     assert sorted(w[0] for w in seen["heard"] if w[1] == "preempt") == nodes
     assert (seen["long"], seen["partial"], seen["bent"], seen["exit"]) == (900, 3, 0, 0)

@@ -61,6 +61,9 @@ def test_memory_is_asked_for_as_sbatch_takes_it() -> None:
     ):
         assert options_of({"MinMemoryNode": printed}) == [f"--mem={asked}"]
     assert options_of({"MinMemoryCPU": "1.50G"}) == ["--mem-per-cpu=1536M"]
+    whole = {"MinMemoryNode": "0", "MinTmpDiskNode": "1.50T"}
+    assert options_of(whole) == ["--mem=0", "--tmp=1536G"]
+    assert options_of({"MinMemoryCPU": "0", "MinTmpDiskNode": "0"}) == []
 
 
 def test_a_job_that_may_not_be_requeued_stays_so() -> None:
