@@ -52,9 +52,11 @@ _COUNT = ("-n", "--n", "-np", "--np", "-c")
 _TASKS = ("-n", "--ntasks")
 # With these srun would leave out nodes whose launchers wait for ranks.
 _PLACES = ("-N", "--nodes", "-w", "--nodelist", "-x", "--exclude", "-r", "--relative")
-# What would make mpirun start its daemons through srun, or take itself for a rank of a step.
+# What would make mpirun start its daemons through srun, or take itself for a rank of a step. Newer
+# Slurms choose it for MPICH and Intel MPI in each job, where srun would ask for another one.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
-_NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI)
+_BOOTSTRAP = ("HYDRA_BOOTSTRAP", "HYDRA_LAUNCHER", "I_MPI_HYDRA_BOOTSTRAP")
+_NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI, *_BOOTSTRAP)
 # What is of the one task that the launcher is.
 _OF_TASK = tuple(
     f"SLURM_{name}"

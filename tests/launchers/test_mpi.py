@@ -15,7 +15,7 @@ import pytest
 from detslurm._env import RENDEZVOUS, SLOT_IDS
 from detslurm._flag import PreemptFlag
 from detslurm.launch.arguments import LauncherArgs, UsageError
-from detslurm.launch.mpi import command, run, step, with_given_slots
+from detslurm.launch.mpi import command, environment, run, step, with_given_slots
 from detslurm.launch.nodes import Nodes
 from tests.distributed.openmpi import ENV, run_mpi
 
@@ -58,6 +58,19 @@ def test_ranks_have_their_job_s_environment(
     argv = [sys.executable, "-m", "detslurm.launch.mpi", "--", str(script)]
     done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **ENV})
     assert done.stdout == "[rank=0] /local 4 None\n", done.stderr
+
+
+def test_mpirun_of_one_node_asks_slurm_for_nothing() -> None:
+    """Whatever MPI it is of: a job has variables that make MPICH's call srun."""
+    job = {
+        "SLURM_JOB_ID": "7",
+        "HYDRA_BOOTSTRAP": "slurm",
+        "HYDRA_LAUNCHER_EXTRA_ARGS": "--external-launcher",
+        "I_MPI_HYDRA_BOOTSTRAP": "slurm",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS": "--external-launcher",
+    }
+    found = environment({**job, "HYDRA_IFACE": "ib0"}, Nodes(("127.0.0.1",), 0, 4))
+    assert found.keys().isdisjoint(job) and found["HYDRA_IFACE"] == "ib0"
 
 
 def test_ranks_find_each_other(tmp_path: Path) -> None:
