@@ -46,7 +46,8 @@ from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import print_message
 from detslurm.exec.workdir import make_workdir
 from detslurm.slurm import Allocation
-from detslurm.store import ExperimentDir, StoreError, StoreFault
+from detslurm.store import ExperimentDir, NotFound, StoreError, StoreFault
+from detslurm.store.fs import write_all
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Agent:
         self._trial = self._experiment.trial(trial_id)
         start = self._with_retries(lambda: self._trial.start(run, fresh=True))
         if start is None:
-            raise SystemExit(f"detslurm agent: run {run} of trial {trial_id} was never started")
+            raise NotFound(f"run {run} of trial {trial_id} was never started")
         token = self._with_retries(lambda: self._experiment.token(trial_id, run))
         self._start = {**start, "token": token}
         self._config: dict[str, Any] = self._with_retries(self._experiment.config)
@@ -136,7 +137,7 @@ class Agent:
             return self._finish_unprepared(f"can't meet the other nodes: {err}")
         try:
             workdir = self._with_retries(self._make_workdir)
-        except OSError as err:
+        except (StoreError, OSError) as err:
             return self._finish_unprepared(f"can't prepare the working directory: {err}")
         try:
             status = self._supervise(workdir)
@@ -556,7 +557,25 @@ def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:
 
 def main(argv: list[str]) -> int:
     experiment_dir, trial_id, run = Path(argv[0]), int(argv[1]), int(argv[2])
-    return Agent(experiment_dir, trial_id, run).run()
+    try:
+        agent = Agent(experiment_dir, trial_id, run)
+    except StoreError as err:
+        return _end_unread(err)
+    return agent.run()
+
+
+def _end_unread(error: StoreError) -> int:
+    """The node is to blame: it has not come so far as to be an agent. The runner has to know."""
+    allocation = Allocation.from_environment()
+    why = f"{os.uname().nodename} can't read the store: {error}"
+    if allocation is None:
+        raise SystemExit(f"detslurm agent: {why}")
+    node = allocation.node_rank
+    ended = {"event": "ended", "node": node, "exit_code": 1, "by_itself": 1, "why": why}
+    untouched = {"preempted": False, "acknowledged": False, "unprepared": True}
+    write_all(1, agent_protocol.log_line(node, f"[rank={node}] detslurm: {why}"))
+    write_all(1, agent_protocol.report_line(ended | untouched))
+    return 1
 
 
 if __name__ == "__main__":

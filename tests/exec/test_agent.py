@@ -17,7 +17,7 @@ from benchmarks.experiments import agent_command, job_environment, submitted
 from detslurm.exec import agent as module
 from detslurm.exec.agent_protocol import PEERS, PREEMPT
 from detslurm.exec.line_splitter import LineSplitter
-from detslurm.store import ExperimentDir
+from detslurm.store import ExperimentDir, NotFound
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports
 
@@ -168,3 +168,48 @@ def test_a_node_that_could_not_begin_is_to_blame(tmp_path: Path) -> None:
         ended = reports(process)["ended"]
     assert ended["unprepared"] and "can't prepare the working directory" in ended["why"]
     assert ended["exit_code"] == process.returncode == 1
+
+
+def test_a_node_that_can_not_read_the_store_is_to_blame(tmp_path: Path) -> None:
+    """Its file system is not mounted there, say: the runner learns which node it is, and why."""
+    experiment = submitted(tmp_path, tmp_path / "store", "echo began")
+    command, env = agent_command(experiment), job_environment(dict(os.environ))
+    experiment.path.rename(tmp_path / "elsewhere")
+    orders = subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdin=orders, stdout=subprocess.PIPE) as process:
+        ended = reports(process)["ended"]
+    assert ended["unprepared"] and not ended["preempted"]
+    assert f"{os.uname().nodename} can't read the store: there is no experiment" in ended["why"]
+    assert ended["exit_code"] == process.returncode == 1
+
+
+class Bereft(module.Agent):
+    """An agent whose store goes away while it waits for the other nodes."""
+
+    def __init__(self) -> None:
+        self._rank, self._start = 0, {}
+
+    def _report(self, report: object) -> None:
+        pass
+
+    def _end_orphans(self) -> None:
+        pass
+
+    def _rendezvous(self) -> None:
+        pass
+
+    def _make_workdir(self) -> Path:
+        raise NotFound("there is no experiment 1")
+
+    def _log_message(self, text: str) -> None:
+        pass
+
+    def _finish(self, status: int) -> int:
+        return status
+
+
+def test_a_store_that_goes_away_meanwhile_is_the_nodes_fault_too() -> None:
+    """It is reported as what goes wrong before the code begins."""
+    bereft = Bereft()
+    assert bereft.run() == 1
+    assert bereft._unprepared and "no experiment 1" in str(bereft._why)
