@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,9 @@ from detslurm._info import ClusterInfo
 from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.storage import Storages
-from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView
+from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView, fold_facts
 from detslurm.store.errors import TORN
-from detslurm.store.reading import started_checkpoints
+from detslurm.store.reading import started_checkpoints, started_in_run
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
@@ -76,9 +76,22 @@ def mark_deleted(trial: TrialDir, storage_id: str) -> str | None:
     experiment = ExperimentDir.at(trial.experiment_path)
 
     def mark() -> str | None:
+        if not _was_saved_in(experiment, trial, storage_id):
+            return "the experiment that has saved it"  # only its facts say what else needs it
         return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)
 
     return with_retries(mark, _warn, SHORT)
+
+
+def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -> bool:
+    """Whether the trial or, which is rare, another one of its experiment has saved it."""
+
+    def trials() -> Iterator[TrialDir]:
+        yield trial
+        yield from map(experiment.trial, fold_facts(experiment).trial_ids)
+
+    runs = ((one, run.number) for one in trials() for run in reversed(one.runs()))
+    return any(storage_id in started_in_run(one, number) for one, number in runs)
 
 
 def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], float | None]:

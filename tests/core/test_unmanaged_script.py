@@ -387,6 +387,21 @@ class TestCheckpoints:
             context.checkpoint.delete(uuid)
             assert context.checkpoint.get_metadata(uuid) == {"steps_completed": 1}
 
+    def test_what_another_experiment_has_saved_is_not_deleted(
+        self, root: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Such as what a trial began with: only its own experiment knows what needs it."""
+        with core.init() as context, context.checkpoint.store_path({"steps_completed": 1}) as (
+            path, uuid,
+        ):  # fmt: skip
+            (path / "f").write_text("x")
+        keep(Store(root).experiment(1), [uuid], by="model m version 1")
+        with core.init() as context:
+            context.checkpoint.delete(uuid)
+        assert (root / "checkpoints" / uuid / "f").read_text() == "x"
+        assert f"{uuid} is not deleted: the experiment that has saved it needs it" in caplog.text
+        assert the_trial(root).checkpoints[0].state == "COMPLETED"
+
     def test_calls_that_make_no_sense_raise(self, root: Path, tmp_path: Path) -> None:
         """Nothing to upload, a missing directory, an id that is a path."""
         with core.init() as context:
