@@ -122,7 +122,12 @@ class TrainingLoop:
     def _continued(self, path: Any) -> TrialState:
         saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
         info = self._core.info if self._context._managed else None
-        if info is None or info.trial.trial_id == saved.trial_id:
+        if info is None:
+            return saved
+        is_given = self._plan.latest_checkpoint == info.latest_checkpoint
+        if is_given and not info.trial._steps_completed:
+            return TrialState()  # a warm start: in another store a trial may have this one's id
+        if info.trial.trial_id == saved.trial_id:
             return saved
         if info.trial.continues == saved.trial_id:  # of another experiment
             self._own_options = info.trial._hparams_changed

@@ -81,7 +81,7 @@ def train(
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer=optimizer, loss="mse")
-    rates, info = Rates(), trial and SimpleNamespace(trial=trial)
+    rates, info = Rates(), trial and SimpleNamespace(trial=trial, latest_checkpoint=checkpoint)
     core: Any
     callback: Any
     module: Any = _callback
@@ -207,6 +207,7 @@ def main() -> None:
         "continued": train(sgd(0.1), last, of_trial(**on), epochs=3),
         "changed": train(sgd(0.1), last, of_trial(**on, _hparams_changed=True), epochs=3),
         "copied": train(sgd(0.1), last, of_trial(_steps_completed=20), epochs=3),
+        "namesake": train(sgd(0.1), last, of_trial(trial_id=1)),
         "scheduled": scheduled,
         "warm": train(sgd(COSINE), scheduled["saved"][2 * EPOCH], of_trial()),
         "adam": train(adam(0.1), averaged, of_trial()),

@@ -35,6 +35,7 @@ def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
     assert rates["changed"] == rates["copied"] == [0.1], "others: those of this trial"
     assert rates["warm"] == [0.05, 0.025], "it counts from 0, and so does its schedule"
     assert rates["called"] == [0.05, 0.05]
+    assert rates["namesake"] == [0.1, 0.1] and found["namesake"]["steps"] == [10, 20]
     assert found["warm"]["iterations"] == [0, 10] and found["warm"]["steps"] == [10, 20]
     assert found["warm"]["losses"][0] < found["scheduled"]["losses"][-1], "with other weights"
     assert found["adam"]["iterations"] == [20, 30], "its averages stay, and with them their number"

@@ -41,10 +41,17 @@ class Managed:
 
     @contextlib.contextmanager
     def run(
-        self, hparams: Mapping[str, Any] | None = None, seed: int = 11
+        self,
+        hparams: Mapping[str, Any] | None = None,
+        seed: int = 11,
+        source: str | None = None,
     ) -> Iterator[PreemptFlag]:
-        """This process as the chief of the next run, from the latest checkpoint."""
+        """This process as the chief of the next run, from the latest checkpoint; from `source` it
+        starts warm."""
         latest = self.view().latest_checkpoint
+        resume = {"uuid": latest.uuid, "steps": latest.steps} if latest else None
+        if source is not None:
+            resume = {"uuid": source, "steps": 0}
         start = self.trial.open_run(
             {
                 "trial": self.trial.id,
@@ -53,7 +60,7 @@ class Managed:
                 "time": 0.0,
                 "hparams": dict(hparams or {}),
                 "seed": seed,
-                "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
+                "resume": resume,
             }
         )
         with inside(self.experiment, self.config, start, self._patch) as flag:

@@ -166,7 +166,7 @@ class Restless(pytorch.PyTorchCallback):
         random.random(), np.random.rand(), torch.rand(1)
 
 
-def run(managed: Managed, case: Case, stop: int | None) -> Drawn:
+def run(managed: Managed, case: Case, stop: int | None, source: str | None = None) -> Drawn:
     """The next run; it is preempted during a batch, or goes on to the end."""
 
     class Preempted(Drawn):
@@ -176,7 +176,10 @@ def run(managed: Managed, case: Case, stop: int | None) -> Drawn:
             return super().train_batch(batch, epoch_idx, batch_idx)
 
     flag: PreemptFlag
-    with managed.run() as flag, pytorch.init(aggregation_frequency=case.aggregation) as context:
+    with (
+        managed.run(source=source) as flag,
+        pytorch.init(aggregation_frequency=case.aggregation) as context,
+    ):
         trial = Preempted(context, case)
         info = det.get_cluster_info()
         assert info is not None
@@ -205,6 +208,23 @@ def test_resumed_is_uninterrupted(root: Path, monkeypatch: pytest.MonkeyPatch, s
     for ours, theirs in zip(resumed, whole, strict=True):
         assert ours[:3] == theirs[:3], case
         assert ours[3:] == theirs[3:], f"batch {ours[0]} differs: {case}"
+
+
+def test_a_warm_start_from_the_trial_of_the_same_id_in_another_store(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It trains from the first batch on, as from any other trial; what it saves then is its own."""
+    case = Case.drawn(0)
+    first = Managed(root, monkeypatch)
+    run(first, case, None)
+    source = first.view().latest_checkpoint
+    assert source is not None
+    warm = Managed(root / "other", monkeypatch, first.config)
+    assert warm.trial.id == first.trial.id
+    begun = run(warm, case, 9, source.uuid).history
+    assert [batch[0] for batch in begun[:-1]] == [*range(9)]
+    going_on = run(warm, case, None).history
+    assert [batch[0] for batch in going_on[:-1]] == [*range(9, LENGTH)]
 
 
 @pytest.mark.parametrize("at_once", [False, True])
