@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from detslurm.store import fs
 from detslurm.store.curve import (
     MetricRow,
-    Span,
     as_float,
     ascending,
     flat,
@@ -21,7 +20,7 @@ from detslurm.store.curve import (
 )
 from detslurm.store.reading import counted_bytes, logged_metrics, rows_by_line
 from detslurm.store.trial import TrialDir, with_history
-from detslurm.store.trial_fold import resumed_steps
+from detslurm.store.trial_fold import span_of
 
 
 class Columns(NamedTuple):
@@ -83,7 +82,7 @@ def _logged_columns(trial: TrialDir, group: str, names: Sequence[str] | None) ->
         if not ascending(part.steps):
             return None
         parts.append(part)
-        spans.append(Span(run.number, resumed_steps(run.start), first))
+        spans.append(span_of(run.number, run.start, first))
     limits = last_valid_steps(spans)
     for part, run in zip(parts, runs, strict=True):
         part.cut(limits[run.number])

@@ -42,7 +42,7 @@ class Span(NamedTuple):
     """What of a run decides about earlier ones: where it resumed, and its first reported step."""
 
     run: int
-    resumed: int
+    resumed: float  # infinite where only its code knows: it may have weights of its own
     first: float  # infinite while the run has reported nothing
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from detslurm._states import UNKNOWN
 from detslurm.store import fs, log_lines
-from detslurm.store.curve import MetricRow, Span, clean_rows, last_valid_steps
+from detslurm.store.curve import MetricRow, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
@@ -24,7 +24,7 @@ from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import (
     FoldContext,
     RunFacts,
-    resumed_steps,
+    span_of,
     trial_view,
     well_formed,
 )
@@ -194,7 +194,7 @@ def logged_metrics(
             reported = run_rows(trial, run.number, limit)
             first = min(map(attrgetter("steps"), reported), default=math.inf)
             rows += reported if group is None else [row for row in reported if row.group == group]
-        spans.append(Span(run.number, resumed_steps(run.start), first))
+        spans.append(span_of(run.number, run.start, first))
     return clean_rows(rows, last_valid_steps(spans))
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from detslurm.store.columns import plain_columns
-from detslurm.store.curve import MetricRow, Span, as_float, flat, is_number, last_valid_steps
+from detslurm.store.curve import MetricRow, as_float, flat, is_number, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import MOST_STEPS, line_rows
 from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
-from detslurm.store.trial_fold import resumed_steps
+from detslurm.store.trial_fold import span_of
 
 
 class Points(NamedTuple):
@@ -124,7 +124,7 @@ def read_runs(trial: TrialDir, cache: SeriesCache) -> LoggedRuns:
     runs = with_history(trial.runs())
     bounds = counted_bytes(runs)
     parts = {run.number: _read(trial, run, bounds.get(run.number), cache) for run in runs}
-    spans = [Span(r.number, resumed_steps(r.start), parts[r.number].first) for r in runs]
+    spans = [span_of(r.number, r.start, parts[r.number].first) for r in runs]
     return LoggedRuns(runs, parts, last_valid_steps(spans))
 
 

@@ -82,7 +82,12 @@ class RunFacts(msgspec.Struct, kw_only=True):
         """What of this run decides about earlier ones."""
         steps = [r["steps"] for r in self.records if r.get("t") == "metrics"]
         first = min([*steps, *([min(self.other_steps)] if self.other_steps else [])], default=None)
-        return Span(self.number, self.resumed, math.inf if first is None else first)
+        return span_of(self.number, self.start, math.inf if first is None else first)
+
+
+def span_of(number: int, start: dict[str, Any], first: float) -> Span:
+    """What of a run decides about earlier ones, by its claim and its first reported step."""
+    return Span(number, resumed_steps(start) or math.inf, first)
 
 
 def resumed_steps(start: dict[str, Any]) -> int:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,7 @@ from detslurm.store import (
 )
 from detslurm.store.columns import columns_of
 from detslurm.store.curve import Span, clean_rows, last_valid_steps
+from detslurm.store.run_series import read_runs
 from tests.store import scenes
 
 LENGTH, VALIDATE, SAVE = 30, 5, 7
@@ -158,3 +160,19 @@ def test_a_run_that_starts_over_takes_everything_it_repeats() -> None:
     rows.append(MetricRow("training", 1, {"loss": 2}, 2))
     limits = last_valid_steps([Span(1, 0, 1), Span(2, 9, 1)])
     assert points(clean_rows(rows, limits)) == [("training", 1, {"loss": 2})]
+
+
+@pytest.mark.parametrize("resume", [None, {"uuid": "without-steps", "steps": 0}])
+def test_code_with_files_of_its_own_keeps_its_curve(
+    tmp_path: Path, resume: dict[str, Any] | None
+) -> None:
+    """Nobody but it knows where it goes on: what it does not report again stands."""
+    trial = TrialDir(tmp_path / "trials" / "01" / "1", 1, 1)
+    for steps, begun_with in ((range(1, 8), None), (range(6, 10), resume)):
+        rows = [scenes.metrics(step, "validation", loss=10 - step) for step in steps]
+        run = scenes.run(trial, rows, resume=begun_with)
+    found = [(row.steps, row.run) for row in trial_metrics(trial)]
+    assert found == [*((step, run - 1) for step in range(1, 6)), *((n, run) for n in range(6, 10))]
+    columns = metric_columns(trial, "validation")
+    assert columns == columns_of(trial_metrics(trial, "validation"))
+    assert read_runs(trial, {}).limits == {run - 1: 5, run: math.inf}
