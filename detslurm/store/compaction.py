@@ -12,6 +12,7 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,14 +42,14 @@ def compact(experiment: ExperimentDir) -> Path:
     if not view.finished or view.state == "DELETED":
         raise _refusal(experiment, view.state)
     path = experiment.metrics_path
-    stage = fs.temporary_name(str(path))
+    # In memory, which holds all of it as columns anyway: where a disk is full, HDF5 has errors of
+    # several kinds when it closes a file, or ends the process.
+    content = BytesIO()
     try:
-        with h5py.File(stage, "w-", locking=False, libver="v110") as file:
+        with h5py.File(content, "w", libver="v110") as file:
             file.attrs.update(format=FORMAT, version=VERSION, experiment=experiment.id)
             _write(file, [experiment.trial(row.id) for row in view.trials])
-        fs.sync_file(stage)
-        fs.share(stage)
-        Path(stage).rename(path)
+        fs.replace_file(path, content.getvalue())
         save_views(experiment, view)
         # Whoever waits for the end may delete it at once, and has not seen what came after that.
         if fold_facts(experiment).desired.deleted:
@@ -57,8 +58,6 @@ def compact(experiment: ExperimentDir) -> Path:
             raise _refusal(experiment, "DELETED")
     except OSError as error:
         raise explained(error, str(path)) from error
-    finally:
-        fs.discard(stage)
     return path
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
+import resource
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,6 +26,7 @@ from detslurm.store import (
     RunLog,
     Store,
     StoreError,
+    StoreFault,
     compact,
     compaction,
     fold_experiment,
@@ -305,6 +308,21 @@ def test_a_compaction_that_fails_leaves_nothing(store: Store) -> None:
         compact(made)
     assert not made.metrics_path.exists()
     assert not [path for path in made.path.iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_compaction_that_finds_no_room_is_a_fault_of_the_store(store: Store) -> None:
+    """HDF5 itself may end the process at a write that fails."""
+    made = _finished(store, [scenes.metrics(1, loss=1)])
+    fold_experiment(made)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(StoreFault, match=re.escape(os.strerror(errno.EFBIG))):
+            compact(made)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [path for path in made.path.iterdir() if path.name.endswith((".tmp", ".h5"))]
+    assert compact(made).exists()
 
 
 def test_many_steps_are_read_for_a_plot_at_once(tmp_path: Path) -> None:
