@@ -50,9 +50,15 @@ class TrialSearch:
 
     @cached_property
     def _log(self) -> EventLog[State]:
-        log = EventLog(self._experiment.search, self._search)
-        log.catch_up()
-        return log
+        def read() -> EventLog[State]:
+            log = EventLog(self._experiment.search, self._search)
+            log.catch_up()
+            return log
+
+        return with_retries(read, _warn, SHORT)
+
+    def _catch_up(self) -> None:
+        with_retries(self._log.catch_up, _warn, SHORT)
 
     @property
     def _trial(self) -> SearchTrial:
@@ -100,7 +106,7 @@ class TrialSearch:
             if self._trial.final or self._must_leave():
                 return
             time.sleep(_POLL_SECONDS)  # another node's file: there is nothing to wait on
-            self._log.catch_up()
+            self._catch_up()
 
     def _unanswered(self) -> bool:
         dialogue = self._log.state.dialogue
@@ -116,23 +122,28 @@ class TrialSearch:
 
         Raises `MetricError` for a searcher metric or a time metric that is missing or no number.
         """
+        try:
+            self._judge(steps, metrics)
+            return self._trial.stop
+        except StoreError as err:  # training goes on; the next report is as good
+            logger.warning("the search gets no report of step %s: %s", steps, err)
+            return False
+
+    def _judge(self, steps: int, metrics: Mapping[str, Any]) -> None:
+        """Commit the report if it can change anything."""
         if self._custom:
-            self._log.catch_up()  # its method may have ended the search meanwhile
+            self._catch_up()  # its method may have ended the search meanwhile
         due = self._search.next_report(self._log.state, self._index)
         if due is None:  # the search judges by lengths, or has judged
-            return self._trial.stop
+            return
         try:
             metric, now = self._parse(steps, metrics)
         except MetricError:
             if self._trial.target_length is None:
                 raise
-            return self._trial.stop  # code of the older generation reports by its operations
+            return  # code of the older generation reports by its operations
         if now >= due:
-            try:
-                self._commit({"time": now, "metric": _said(metric)})
-            except StoreError as err:  # training goes on; the next report is as good
-                logger.warning("the search gets no report of step %s: %s", steps, err)
-        return self._trial.stop
+            self._commit({"time": now, "metric": _said(metric)})
 
     def _parse(self, steps: int, metrics: Mapping[str, Any]) -> tuple[float, float]:
         metric = _number("searcher metric", self._search.metric, metrics)

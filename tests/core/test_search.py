@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import threading
 from collections.abc import Callable
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from detslurm import core
-from detslurm.core import DistributedContext, PreemptMode, Unit
+from detslurm.core import DistributedContext, PreemptMode, Unit, _search
 from detslurm.searcher import Search, State
 from detslurm.store import EventLog, read_records, trial_metrics
+from tests.store.faults import failing
 
 from .jobs import Job, enter
 from .ranks import on_ranks
@@ -125,6 +127,15 @@ class TestLengths:
             op.report_completed(0.5)
             assert list(operations) == []
         assert here.state.trials[0].reached == 0
+
+    def test_a_hiccup_of_the_store_costs_no_length(
+        self, begin: Begin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first operation reads the search's log, and reads it again where that fails."""
+        monkeypatch.setattr(_search, "SHORT", (0.0, 0.0))
+        begin(PROMOTION)
+        with core.init() as context, failing("open", errno.EIO, times=2):  # the cache, then the log
+            assert next(context.searcher.operations()).length == 3
 
     def test_the_worst_metric_has_no_number(self, begin: Begin) -> None:
         """NaN is taken, and is worse than everything; text is refused where it is reported."""
@@ -311,6 +322,22 @@ class TestStopping:
         here.log.commit([{"e": "validated", "trial": 0, "time": 3, "metric": 0.5}])
         with core.init() as context:
             context.train.report_validation_metrics(1, {"loss": 0.5, "epochs": 1})
+            assert context.preempt.should_preempt()
+
+    @pytest.mark.parametrize("times", [2, 99])
+    def test_a_store_that_fails_costs_no_training(
+        self, begin: Begin, monkeypatch: pytest.MonkeyPatch, times: int
+    ) -> None:
+        """Not at the first report either, which reads the search's log: it is read again, and in
+        the end left to the next report."""
+        monkeypatch.setattr(_search, "SHORT", (0.0, 0.0))
+        here = begin(STOPPING)
+        here.others(0.1, 0.2)
+        with core.init() as context:
+            with failing("open", errno.EIO, times=times):
+                context.train.report_validation_metrics(1, {"loss": 0.5, "epochs": 3})
+            assert context.preempt.should_preempt() == (times == 2)
+            context.train.report_validation_metrics(2, {"loss": 0.5, "epochs": 4})
             assert context.preempt.should_preempt()
 
     @pytest.mark.parametrize("mode", list(PreemptMode))
