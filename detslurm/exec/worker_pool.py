@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.exec.intents import Intents
-from detslurm.exec.text_log import print_message
+from detslurm.exec.text_log import log_store_error, print_message
 from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
-from detslurm.slurm import Cluster, JobInfo, SlurmError, SubmitLimitReached
+from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.resubmit import (
@@ -20,6 +20,7 @@ from detslurm.slurm.resubmit import (
     workers_request,
 )
 from detslurm.store.records import AddingWorkers, Job
+from detslurm.store.retry import LONG, with_retries
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
@@ -127,7 +128,13 @@ class WorkerPool:
                 self._full_until = time.monotonic() + _FULL
             print_message(f"no more workers can be submitted: {err}")
             return
-        intents.experiment.append(submitted_fact(self._cluster.name, job_id, 0, request))
+        self._record(job_id, request)
+
+    def _record(self, job_id: str, request: JobRequest, *, standby: bool = False) -> None:
+        """Beside a job that no fact names another one would be submitted."""
+        experiment = self._intents.experiment
+        fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=standby)
+        with_retries(lambda: experiment.append(fact), log_store_error, LONG)
 
     def _is_promised(self) -> bool:
         """Whether another worker was about to submit some when the queue was queried.
@@ -163,8 +170,7 @@ class WorkerPool:
         except (SlurmError, NeverSubmitted, OSError) as err:
             print_message(f"no standby worker can be submitted: {err}")
             return
-        fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=True)
-        experiment.append(fact)
+        self._record(job_id, request, standby=True)
         self._cancel(waiting)
 
     def is_last(self, seen: Mapping[str, JobInfo]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from detslurm.exec import search_worker, worker_pool
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.slurm import SlurmError
-from detslurm.store import fold_facts
+from detslurm.store import ExperimentDir, StoreFault, fold_facts
 from tests.exec.test_search_worker import Desk, desk, scene
 from tests.sdk.scenes import Queue, Scene
 
@@ -93,6 +94,28 @@ def test_a_job_script_that_cannot_be_written_ends_no_worker(
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(desk.scene.queue, "submit", Mock(side_effect=full))
     assert [desk.took(), desk.took()] == [0, 0]
+
+
+def test_jobs_whose_record_fails_once_are_not_submitted_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby and the workers that lack: nobody would count on a job that no fact names."""
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    append, failed = ExperimentDir.append, set[str]()
+
+    def hiccup(experiment: ExperimentDir, record: Any, after: int = 0) -> int:
+        if record["jobs"][0]["job_id"] not in failed:
+            failed.add(record["jobs"][0]["job_id"])
+            raise StoreFault("Input/output error", errno.EIO, str(experiment.path))
+        return append(experiment, record, after)
+
+    monkeypatch.setattr(ExperimentDir, "append", hiccup)
+    assert desk.took() == 0
+    for ref in ("7_1", "7_2"):
+        desk.scene.queue.put(ref, "COMPLETED")
+    assert desk.took() == 0
+    assert failed == {"101", "102"} == {job.job_id for job in fold_facts(desk.experiment).jobs[1:]}
 
 
 def test_a_job_that_nobody_has_recorded_yet_ends_no_worker(
