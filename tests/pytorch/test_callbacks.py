@@ -180,6 +180,10 @@ def test_shutdown_is_called_after_errors(root: Path) -> None:
         def __init__(self, name: str) -> None:
             self.name = name
 
+        def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
+            if self.name == "e":
+                raise OSError("no connection")
+
         def on_trial_shutdown(self) -> None:
             calls.append(self.name)
             if self.name == "b":
@@ -199,12 +203,18 @@ def test_shutdown_is_called_after_errors(root: Path) -> None:
         def build_training_data_loader(self) -> pytorch.DataLoader:
             raise OSError("no data")
 
+    class Unconnected(Regression):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {name: Leaving(name) for name in "de"}
+
     with pytest.raises(KeyboardInterrupt):
         fit(Interrupted, max_length=Batch(1))
     with pytest.raises(OSError, match="say goodbye") as caught:
         fit(NoData, max_length=Batch(1))
     assert str(caught.value.__context__) == "no data"
-    assert calls == ["c", "a", "c", "b", "a"]
+    with pytest.raises(OSError, match="no connection"):
+        fit(Unconnected, max_length=Batch(1))
+    assert calls == ["c", "a", "c", "b", "a", "e", "d"]
     assert fold_trial(Store(root).experiment(1).trial(1)).state == "ERROR"
 
 
