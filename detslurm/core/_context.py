@@ -394,9 +394,10 @@ def _init_unmanaged(
     _note_storage(script.recorder, elsewhere)
     files = auto = lines = None
     if script.trial is not None:
-        lines = MetricLines()
         files = TensorboardFiles(store, script.trial, dist.rank)
-        auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
+        if dist.rank == 0:
+            lines = MetricLines()
+            auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
     return Context(
         checkpoint=CheckpointContext(
             dist,

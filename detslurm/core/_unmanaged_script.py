@@ -45,18 +45,23 @@ def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) ->
     """Start to track this process; a store that can't be written is a warning, not an error."""
     chief: UnmanagedScript | None = None
 
-    def begin() -> Mapping[str, Any] | None:
+    def begin() -> tuple[Mapping[str, Any], TrialDir] | None:
         nonlocal chief
         if dist.rank == 0:
             chief = _recorded_if_possible(unmanaged_info)
-        return chief.storage if chief is not None and chief.end is not None else None
+        if chief is None or chief.trial is None:
+            return None
+        return chief.storage, chief.trial
 
     # The chief alone writes, so it alone learns whether that works: the others follow it, for all
-    # save into one directory.
-    storage = run_collectively(dist, begin, lambda found: found[0])
+    # save into one directory, and what any rank keeps or deletes is the trial's.
+    found = run_collectively(dist, begin, lambda found: found[0])
     if chief is not None:
         return chief
-    return UnmanagedScript(NullRecorder(), storage, None) if storage else _unrecorded()
+    if found is None:
+        return _unrecorded()
+    storage, trial = found
+    return UnmanagedScript(NullRecorder(), storage, None, trial)
 
 
 def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:

@@ -18,11 +18,19 @@ from detslurm.core import (
     PreemptMode,
     SearcherContext,
     SearcherMode,
+    TensorboardMode,
 )
 from detslurm.core._lengths import FixedLengths
 from detslurm.core._recorder import NullRecorder
 from detslurm.experimental import core_v2
-from detslurm.store import Store, checkpoint_facts, fold_experiment, fold_trial, read_records
+from detslurm.store import (
+    Store,
+    checkpoint_facts,
+    fold_experiment,
+    fold_facts,
+    fold_trial,
+    read_records,
+)
 
 from .jobs import Job
 from .ranks import on_ranks
@@ -235,6 +243,31 @@ def test_every_rank_of_a_script_has_its_info(
     saved = fold_trial(Store.open().experiment(1).trial(1)).checkpoints[0].uuid
     assert first == [(1, {"lr": 1}, None)] * 2
     assert second == [(2, {"lr": 1}, saved)] * 2
+
+
+def test_every_rank_of_a_script_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a job: each keeps TensorBoard files, and what it deletes is known to be gone."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path))
+
+    def body(dist: DistributedContext) -> None:
+        with core.init(distributed=dist, tensorboard_mode=TensorboardMode.MANUAL) as context:
+            (context.train.get_tensorboard_path() / "events").write_text("1")
+            context.train.upload_tensorboard_files(
+                mangler=lambda path, rank: path.with_suffix(f".{rank}")
+            )
+            with context.checkpoint.store_path({"steps_completed": 1}, shard=True) as (_, uuid):
+                pass
+            if dist.rank == 1:
+                context.checkpoint.delete(uuid)
+
+    assert on_ranks(2, body) == [None] * 2
+    folder = tmp_path / "checkpoints/tensorboard/experiment/1/trial/1"
+    assert {file.name for file in folder.iterdir()} == {"events.0", "events.1"}
+    experiment = Store.open().experiment(1)
+    (checkpoint,) = fold_trial(experiment.trial(1), fold_facts(experiment).context(1)).checkpoints
+    assert checkpoint.state == "DELETED"
 
 
 def test_nothing_heavy_is_imported() -> None:
