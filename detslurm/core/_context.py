@@ -397,7 +397,8 @@ def _init_unmanaged(
         files = TensorboardFiles(store, script.trial, dist.rank)
         if dist.rank == 0:
             lines = MetricLines()
-            auto = AutoTensorboard(files) if tensorboard_mode is TensorboardMode.AUTO else None
+            if tensorboard_mode is TensorboardMode.AUTO:
+                auto = AutoTensorboard(files, writes_metrics=False)
     return Context(
         checkpoint=CheckpointContext(
             dist,
@@ -406,6 +407,7 @@ def _init_unmanaged(
             needs_steps=False,
             location=elsewhere,
             mark_deleted=partial(mark_deleted, script.trial) if script.trial is not None else None,
+            on_saved=auto.checkpoint_saved if auto is not None else None,
         ),
         distributed=dist,
         preempt=PreemptContext(dist, None, preempt_mode),
@@ -417,6 +419,7 @@ def _init_unmanaged(
             metadata=None,
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
+            auto_tensorboard=auto,
             lines=lines,
             metric=_numeric_metric(unmanaged_info.searcher),
         ),

@@ -98,12 +98,13 @@ class TensorboardFiles:
 class AutoTensorboard:
     """Writes the chief's metrics to an event file and stores its directory, in the background.
 
-    While it is not `enabled`, nothing is written and nothing stored.
+    Without `writes_metrics` it stores what the code itself writes, once it has asked for the
+    directory. While it is not `enabled`, nothing is written and nothing stored.
     """
 
-    def __init__(self, files: TensorboardFiles) -> None:
+    def __init__(self, files: TensorboardFiles, *, writes_metrics: bool = True) -> None:
         self.enabled = True
-        self._files = files
+        self._files, self._writes_metrics = files, writes_metrics
         self._events = EventFile(lambda: files.path)
         self._closing = threading.Event()
         self._due = False
@@ -114,8 +115,9 @@ class AutoTensorboard:
         """Take reported metrics; they are written soon."""
         if not self.enabled:
             return
-        self._events.add(group, steps, values, time)
-        if self._thread is None:
+        if self._writes_metrics:
+            self._events.add(group, steps, values, time)
+        if self._thread is None and (self._writes_metrics or self._files.begun):
             self._start()
 
     def checkpoint_saved(self) -> None:

@@ -179,6 +179,25 @@ def test_by_hand_files_are_kept_at_the_end(tmp_path: Path, monkeypatch: pytest.M
     assert found == tmp_path / "checkpoints/tensorboard/experiment/1/trial/1/mine"
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_by_hand_files_are_kept_while_the_script_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: bool
+) -> None:
+    """With each checkpoint and from time to time: a script that is killed leaves them, too."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path))
+    monkeypatch.setattr(_tensorboard, "_UPLOADS_APART", 10**9 if saves else 1)
+    kept = tmp_path / "checkpoints/tensorboard/experiment/1/trial/1/mine"
+    with core.init() as context:
+        (context.train.get_tensorboard_path() / "mine").write_text("1")
+        if saves:
+            with context.checkpoint.store_path({"steps_completed": 1}):
+                pass
+        else:
+            context.train.report_training_metrics(1, {"loss": 1})
+        wait_for(kept.exists, 120, "the upload")
+    assert [*kept.parent.iterdir()] == [kept]
+
+
 def test_stores_that_share_a_storage_keep_their_files_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
