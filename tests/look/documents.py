@@ -155,7 +155,7 @@ def _trial(number: int, index: int, asha: bool, points: int) -> TrialPart:
         latest=curves[-1].values[-1] if count else None,
         rung=index % 3 if asha and count else None,
         bracket=0 if asha and count else None,
-        batches_per_epoch=937.5,
+        batches_per_epoch=None if kind == "failed" else 937.5,
         summary={f"{curve.group}/{curve.metric}": curve.values[-1] for curve in curves},
         curves=curves,
         runs=runs,

@@ -179,6 +179,11 @@ def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
     assert "not finite" in any_browser.js(
         "return document.querySelector('#curves .note').textContent"
     )
+    any_browser.choose("#curves select:has([value=epochs])", "epochs")
+    any_browser.wait_for(
+        "document.querySelector('#curves .note').textContent.startsWith("
+        "'2 trials not drawn along epochs: records_per_epoch')"
+    )
     type_filter(any_browser, "state=running", "2 of 12 trials")
     any_browser.wait_for(f"{lines} === 2")
     quiet(any_browser)

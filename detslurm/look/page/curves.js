@@ -143,8 +143,10 @@ function remarks(trials, of, chosen) {
   const values = curves.flatMap((curve) => heights(curve, chosen.logY));
   const gaps = values.filter((value) => value == null).length;
   const thinned = curves.filter(isThinned).length;
+  const timeless = chosen.along === "epochs" ? trials.filter((trial) => !trial.batches_per_epoch).length : 0;
   return [
     trials.length < of ? `${number(trials.length)} of ${counted(of, "trial")} with this metric: the best${state.selected.size ? ", and those that are ticked" : ""}.` : "",
+    timeless ? `${counted(timeless, "trial")} not drawn along epochs: records_per_epoch and hyperparameters.global_batch_size say how long one is.` : "",
     gaps ? `${counted(gaps, "value")} not finite${chosen.logY ? ", or not above 0," : ""} shown as gaps.` : "",
     thinned ? "Long curves are thinned; their highest and lowest values are kept." : "",
     thinned && chosen.weight ? `${counted(thinned, "thinned curve")} smoothed by the means of all values in each part.` : "",
