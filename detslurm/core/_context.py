@@ -416,7 +416,7 @@ def _init_unmanaged(
             script.recorder,
             flag=None,
             best_validation=lambda: None,
-            metadata=None,
+            metadata=script.metadata,
             tensorboard_mode=tensorboard_mode,
             tensorboard=files,
             auto_tensorboard=auto,

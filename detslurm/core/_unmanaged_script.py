@@ -10,7 +10,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_trial import unmanaged_trial
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 from detslurm.store.reading import latest_of
 
 logger = logging.getLogger("detslurm.core")
@@ -39,29 +39,25 @@ class UnmanagedScript:
     end: Callable[[str, str], None] | None
     trial: TrialDir | None = None
     start: Mapping[str, Any] | None = None
+    metadata: Mapping[str, Any] | None = None  # of a trial that was there before
 
 
 def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     """Start to track this process; a store that can't be written is a warning, not an error."""
     chief: UnmanagedScript | None = None
 
-    def begin() -> tuple[Mapping[str, Any], TrialDir] | None:
+    def begin() -> UnmanagedScript | None:
         nonlocal chief
         if dist.rank == 0:
             chief = _recorded_if_possible(unmanaged_info)
         if chief is None or chief.trial is None:
             return None
-        return chief.storage, chief.trial
+        return replace(chief, recorder=NullRecorder(), end=None)
 
     # The chief alone writes, so it alone learns whether that works: the others follow it, for all
     # save into one directory, and what any rank keeps or deletes is the trial's.
-    found = run_collectively(dist, begin, lambda found: found[0])
-    if chief is not None:
-        return chief
-    if found is None:
-        return _unrecorded()
-    storage, trial = found
-    return UnmanagedScript(NullRecorder(), storage, None, trial)
+    followed = run_collectively(dist, begin, lambda found: found[0])
+    return chief or followed or _unrecorded()
 
 
 def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
@@ -101,6 +97,9 @@ def _recorded(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     storage = _section(store.path / "checkpoints")
     show_log()
     trial, seen = unmanaged_trial(store, unmanaged_info, storage)
+    metadata = None
+    if unmanaged_info.external_trial_id is not None:
+        metadata = fold_trial(trial).metadata or None
     start = trial.open_run(_start(trial, unmanaged_info))
     if unmanaged_info.external_experiment_id is not None:
         store.touch(trial.experiment_id)  # it may have been over before
@@ -115,7 +114,7 @@ def _recorded(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
         record = {"outcome": outcome, "reason": reason, "exit_code": None, "time": time.time()}
         trial.write_end(run, record)
 
-    return UnmanagedScript(recorder, storage, end, trial, start)
+    return UnmanagedScript(recorder, storage, end, trial, start, metadata)
 
 
 def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:

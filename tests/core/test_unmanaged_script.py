@@ -290,6 +290,20 @@ def test_metadata_is_replaced_as_a_whole(root: Path) -> None:
     assert (view.metadata, view.status) == ({"b": 2}, "warming up")
 
 
+def test_a_trial_that_another_script_goes_on_with_keeps_its_metadata(root: Path) -> None:
+    """On every rank, so that what is read, changed and set again loses nothing."""
+    config = core_v2.Config(external_experiment_id="e", external_trial_id="t")
+    with core_v2.init_context(config=config) as context:
+        assert context.train.get_metadata() is None
+        context.train.set_metadata({"a": 1})
+
+    def body(dist: core.DistributedContext) -> dict[str, Any] | None:
+        with core_v2.init_context(config=config, distributed=dist) as context:
+            return context.train.get_metadata()
+
+    assert on_ranks(2, body) == [{"a": 1}] * 2
+
+
 class TestCheckpoints:
     """upload, store_path, download, restore_path, get_metadata and delete."""
 
