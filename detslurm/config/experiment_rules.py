@@ -31,6 +31,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _signal_lead,
         _length,
         _environment,
+        _log_policies,
     )
     for rule in rules:
         yield from rule(root)
@@ -171,6 +172,16 @@ def _environment(root: YamlNode) -> Iterator[ConfigProblem]:
         message = "code in a container (slurm.container_prefix) has the environment of its image"
         advice = "leave out one of the two: an image is a single file already"
         yield ConfigProblem.at(staged.at, "slurm.stage_environment", message, advice)
+
+
+def _log_policies(root: YamlNode) -> Iterator[ConfigProblem]:
+    policies = root.get("log_policies")
+    names = [one.get("name") for one in policies.value] if policies and policies.is_list else []
+    for index, name in enumerate(names):
+        if name is not None and name.value in [one.value for one in names[:index] if one]:
+            message = f"another log policy is called {name.value!r}"
+            path = key_path(key_path("log_policies", index), "name")
+            yield ConfigProblem.at(name.at, path, message, "give each a name of its own")
 
 
 def names_trial_class(root: YamlNode) -> bool:

@@ -119,6 +119,11 @@ TOP = [
         "entrypoint: model_def:T\nsearcher: {name: custom, metric: x}\n",
         (":2:1: searcher.unit", "batches or epochs"),
     ),
+    Bent(
+        "two log policies of one name",
+        HEAD + "log_policies:\n- {name: oom, pattern: a}\n- {name: oom, pattern: b}\n",
+        (":8:10: log_policies[1].name", "another log policy is called 'oom'"),
+    ),
     Bent("blank entrypoint", HEAD.replace("python3 train.py", "' '"), (":2:13:", "nothing to run")),
     Bent(
         "empty first word",
