@@ -89,7 +89,7 @@ class PatternMatcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            preexec_fn=_alone,
+            preexec_fn=alone,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
@@ -146,9 +146,9 @@ class PatternMatcher:
         self._process.wait()
 
 
-def _alone() -> None:
-    # In the child: no signal that is sent to the step may end it, but for that of its own timer.
-    # Nor may it outlive the agent, which alone reads its result.
+def alone() -> None:
+    """In a child before its exec: no signal that is sent to the step may end it, but for that of
+    its own timer; nor may it outlive its parent, which alone reads its result."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGPROF})
     die_with_parent()
 

@@ -5,19 +5,30 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
+from detslurm._process import exit_status
+from detslurm.exec.outcome import describe_exit
+from detslurm.exec.text_log import print_message
 from detslurm.searcher import Search, State
 from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.store import StoreError
+from detslurm.store.retry import LONG, with_retries
 
 
 class SamplingError(Exception):
     """There is no sample; the text has the reason."""
+
+
+class SamplerLost(StoreError):
+    """No sampler came to an answer here, which says nothing about the trial."""
 
 
 class Question(msgspec.Struct):
@@ -31,10 +42,11 @@ class Question(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """The events to commit, or what is wrong."""
+    """The events to commit, or what is wrong; `missing` is a package, which may be back soon."""
 
     events: list[dict[str, Any]] = []
     error: str | None = None
+    missing: bool = False
 
 
 class SearchLog(Protocol):
@@ -49,13 +61,20 @@ def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
     """The hyperparameters of an assigned trial: what the log has, else sampled and committed.
 
     All trials that lack a sample get theirs in one go. The loser of a race takes what is there.
+
+    Raises:
+        SamplingError: If Optuna can't do what the configuration asks.
+        SamplerLost: If samplers have come to no answer for minutes.
     """
     while index in (wanted := search.unsampled(log.state)):
-        log.commit(_sample(search, log.state, wanted))
+        ask = partial(_sample, search, log.state, wanted)
+        log.commit(with_retries(ask, lambda err: print_message(f"{err}: trying again"), LONG))
     return search.plan(log.state, index).hparams
 
 
 def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]]:
+    from detslurm.exec.log_policies import alone  # only here: other searches start without it
+
     question = Question(
         searcher=dict(search.searcher),
         space=dict(search.space),
@@ -65,16 +84,20 @@ def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, A
     )
     # -P: a random.py of the user's own is none of its business.
     argv = [sys.executable, "-P", "-m", "detslurm.exec.sampling"]
-    done = subprocess.run(
-        argv, input=msgspec.json.encode(question), stdout=subprocess.PIPE, check=False
-    )
+    data, here = msgspec.json.encode(question), os.uname().nodename
     try:
+        done = subprocess.run(
+            argv, input=data, stdout=subprocess.PIPE, check=False, preexec_fn=alone
+        )
         answer = msgspec.json.decode(done.stdout, type=Answer)
+    except OSError as err:
+        raise SamplerLost(f"no sampler can be started on {here}: {err}") from err
     except msgspec.DecodeError:
-        raise SamplingError(f"the sampler ended with status {done.returncode}") from None
-    if answer.error is not None:
-        raise SamplingError(answer.error)
-    return answer.events
+        how = describe_exit(exit_status(done.returncode))
+        raise SamplerLost(f"the sampler {how} on {here}") from None
+    if answer.error is None:
+        return answer.events
+    raise SamplerLost(answer.error) if answer.missing else SamplingError(answer.error)
 
 
 def answer(question: Question) -> Answer:
@@ -85,7 +108,8 @@ def answer(question: Question) -> Answer:
         bridge = Bridge(question.searcher, question.space, question.seed)
         return Answer(events=bridge.suggest(question.history, question.wanted))
     except (BridgeError, ImportError) as error:
-        return Answer(error=str(error))
+        missing = isinstance(error.__cause__ or error, ImportError)
+        return Answer(error=str(error), missing=missing)
 
 
 def main() -> int:

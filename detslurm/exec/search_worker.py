@@ -12,7 +12,7 @@ from msgspec import structs
 from detslurm._states import ERROR, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
-from detslurm.exec.sampling import SamplingError, sample
+from detslurm.exec.sampling import SamplerLost, SamplingError, sample
 from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import SearchVerdict, Task
 from detslurm.exec.worker_pool import WorkerPool
@@ -150,6 +150,8 @@ class SearchTrialQueue:
         except SamplingError as err:
             print_message(f"trial {self._trial_id(index)} has no sample: {err}")
             return "error"
+        except SamplerLost as err:  # another node may have more luck: the trial is not to blame
+            raise SystemExit(f"detslurm: {err}: its trial is left to other workers") from None
         return None
 
     def _tend(self, seen: Mapping[str, JobInfo] | None) -> None:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from detslurm.exec.intents import Intents
-from detslurm.exec.sampling import SamplingError, sample
+from detslurm.exec.sampling import Question, SamplingError, answer, sample
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import Search, State
-from detslurm.store import EventLog, fold_experiment
+from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.store import EventLog, ExperimentDir, fold_experiment
 from tests.sdk.scenes import Scene
 
 SPACE = {"x": {"type": "double", "minval": 0, "maxval": 1}}
@@ -64,6 +65,45 @@ def test_what_optuna_refuses_is_said(tmp_path: Path) -> None:
         sample(asked(tmp_path, wrong, "a"), wrong, 0)
 
 
+def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """Samplers run `before` in a shell first."""
+    script = tmp_path / "python"
+    script.write_text(f'#!/bin/sh\n{before}\nexec {sys.executable} "$@"\n')
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+
+def test_a_sampler_that_is_killed_once_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """For want of memory, say."""
+    seen = tmp_path / "seen"
+    python(tmp_path, monkeypatch, f"[ -e {seen} ] || {{ touch {seen}; kill -KILL $$; }}")
+    assert set(sample(asked(tmp_path, search(), "a"), search(), 0)) == {"x"}
+    assert "the sampler was killed by SIGKILL (out of memory?)" in capfd.readouterr().out
+
+
+def test_the_signals_of_a_job_that_ends_reach_no_sampler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm may send them to all its processes; what follows is the worker's to decide."""
+    python(tmp_path, monkeypatch, "kill -TERM $$; kill -USR1 $$")
+    assert set(sample(asked(tmp_path, search(), "a"), search(), 0)) == {"x"}
+    assert capfd.readouterr().out == ""
+
+
+def test_a_package_that_is_missing_may_be_back_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file system has a hiccup: `submit` has seen it."""
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    found = answer(Question(dict(search().searcher), SPACE, 7, TrialHistory(), [0]))
+    assert found.missing and "needs Optuna" in str(found.error)
+    monkeypatch.undo()
+    wrong = search(sampler_args={"startup": 3})
+    found = answer(Question(dict(wrong.searcher), SPACE, 7, TrialHistory(), [0]))
+    assert found.error is not None and not found.missing
+
+
 def test_the_caller_never_imports_optuna(tmp_path: Path) -> None:
     """A runner that samples stays light, and a random.py beside it is not in the way."""
     (tmp_path / "random.py").write_text("raise RuntimeError('not this one')")
@@ -92,14 +132,18 @@ slurm: {slot_type: cpu}
 """
 
 
+def trial_queue_of(scene: Scene, experiment: ExperimentDir) -> SearchTrialQueue:
+    scene.queue.put("7_0", "RUNNING")
+    intents = Intents(experiment)
+    intents.refresh()
+    return SearchTrialQueue(intents, experiment.config(), ref="7_0", cluster=scene.queue)
+
+
 def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A worker says why and ends the trials, and with them the search; it doesn't die itself."""
     scene = Scene(tmp_path / "store")
     experiment, _ = scene.search(CONFIG, trials=2)
-    scene.queue.put("7_0", "RUNNING")
-    intents = Intents(experiment)
-    intents.refresh()
-    trial_queue = SearchTrialQueue(intents, experiment.config(), ref="7_0", cluster=scene.queue)
+    trial_queue = trial_queue_of(scene, experiment)
     assert trial_queue.has_work()
     assert trial_queue.take() is None
     assert not trial_queue.has_work()
@@ -107,3 +151,23 @@ def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixtu
     view = fold_experiment(experiment)
     assert view.state == "ERROR"
     assert [trial.state for trial in view.trials] == ["ERROR", "ERROR"]
+
+
+def test_a_node_without_a_sampler_ends_no_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker ends, and another one has the trial."""
+    scene = Scene(tmp_path / "store")
+    experiment, log = scene.search(CONFIG.replace(", sampler_args: {startup: 3}", ""), trials=2)
+    trial_queue = trial_queue_of(scene, experiment)
+    assert trial_queue.has_work()
+    with monkeypatch.context() as patch:
+        python(tmp_path, patch, "kill -KILL $$")
+        with pytest.raises(SystemExit, match="the sampler was killed by SIGKILL"):
+            trial_queue.take()
+        patch.setattr(sys, "executable", str(tmp_path / "nothing"))
+        with pytest.raises(SystemExit, match="no sampler can be started"):
+            trial_queue.take()
+    assert log.catch_up().trials[0].status == "assigned"
+    task = trial_queue_of(scene, experiment).take()
+    assert task is not None and set(task.plan.hparams) == {"x"}
