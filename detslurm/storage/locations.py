@@ -15,15 +15,24 @@ from detslurm.storage.shared_fs import SharedFS
 Section = Mapping[str, Any]
 """A `checkpoint_storage` section, or the part of one that says where the storage is."""
 
+_NEEDED: Final = {
+    "shared_fs": "host_path",
+    "directory": "container_path",
+    "s3": "bucket",
+    "gcs": "bucket",
+    "azure": "container",
+}
 _PLACE: Final = ("type", "bucket", "prefix", "endpoint_url", "container", "account_url")
 
 
 def from_config(section: Mapping[str, Any]) -> Storage:
     """The storage that a `checkpoint_storage` section describes.
 
-    Nothing is opened yet. Raises `ValueError` for a type that does not exist.
+    Nothing is opened yet. Raises `ValueError` for a type that does not exist, or without the place.
     """
     kind = section.get("type")
+    if (needed := _NEEDED.get(kind)) is not None and not section.get(needed):
+        raise ValueError(f"checkpoint_storage of type {kind} needs {needed}")
     if kind == "shared_fs":
         # A submission replaces the variables that it knows; older records have them still.
         base = Path(os.path.expandvars(str(section["host_path"])))
