@@ -103,8 +103,8 @@ def metric_value(trial: Trial, metric: str | None) -> float | None:
     row = trial.row
     if metric == trial.experiment.view.metric:
         return row.best_validation.value if row.best_validation else None
-    value = dict(flat(row.last_validation.metrics)).get(metric) if row.last_validation else None
-    return as_float(value) if is_number(value) else None
+    metrics = row.last_validation.metrics if row.last_validation else {}
+    return next((as_float(v) for name, v in flat(metrics) if name == metric and is_number(v)), None)
 
 
 def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
