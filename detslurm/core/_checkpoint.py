@@ -299,6 +299,9 @@ class CheckpointContext:
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that a checkpoint was stored with.
 
+        What `Checkpoint.add_metadata()`, `remove_metadata()` or the command line change later has
+        `client.get_checkpoint(storage_id).metadata`.
+
         Args:
             storage_id: The checkpoint's id.
 
