@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -109,7 +110,7 @@ class Execution:
     def run(self) -> tuple[Decision, AttemptResult]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
-        start = self._with_retries(lambda: self._start(before))
+        start = self._start(before)
         self._run = number = start["run"]
         log = self._with_retries(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {self._hosts()}"
@@ -165,7 +166,7 @@ class Execution:
         # Of a trial that is taken for lost a claim protects nothing: see store.collection.
         self._with_retries(lambda: self._intents.mark_found(self.task.trial_id))
         while True:
-            start = self._claim(view)
+            start = self._with_retries(partial(self._claim, view))
             # What we go on from may have been deleted before we claimed it: see store.collection.
             # A look that fails is tried again by itself: with the claim it would be a second run.
             self._with_retries(self._intents.refresh)
@@ -390,7 +391,7 @@ class Execution:
         return own is not None and own.ending
 
     def _facts(self, before: TrialView, result: AttemptResult) -> AttemptFacts:
-        after = self.view()
+        after = self._fold()  # whoever calls this tries again
         verdict = self._trial_queue.verdict(self.task, after)
         stopped = verdict.stop and result.cause not in (Cause.KILL, Cause.CANCEL)
         stopped = stopped and after.non_retryable is None

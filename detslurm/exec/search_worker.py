@@ -18,8 +18,7 @@ from detslurm.exec.trial_queue import SearchVerdict, Task
 from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
 from detslurm.slurm import Cluster, JobInfo
-from detslurm.store import EventLog, StoreError, TrialView, fold_trial
-from detslurm.store.retry import LONG, with_retries
+from detslurm.store import EventLog, TrialView, fold_trial
 from detslurm.store.search_records import add_trials, end_search, with_checkpoints
 
 # How long a worker waits for the answer of a method that runs elsewhere, and how often it polls.
@@ -30,7 +29,10 @@ _IDLE_PATIENCE, _PATIENCE, _PAUSE = 600.0, 60.0, 10.0
 
 
 class SearchTrialQueue:
-    """Takes the first trial in the queue, whichever worker had it before."""
+    """Takes the first trial in the queue, whichever worker had it before.
+
+    What fails in the store is tried again by the runner, which calls this.
+    """
 
     def __init__(
         self, intents: Intents, config: Mapping[str, Any], *, ref: str, cluster: Cluster
@@ -82,7 +84,7 @@ class SearchTrialQueue:
         seen = self._wait_for_query()
         events = self._pool.gone(self._state, seen) if seen is not None else []
         if events:
-            self._commit(self._with_checkpoints(events))
+            self._log.commit(self._with_checkpoints(events))
         if self._has_trial():
             return True
         if seen is not None and not self._state.done and not self._pool.is_last(seen):
@@ -160,7 +162,7 @@ class SearchTrialQueue:
             return
         events = self._pool.gone(self._state, seen)
         if events:
-            self._commit(self._with_checkpoints(events))
+            self._log.commit(self._with_checkpoints(events))
         missing = self._pool.missing(self._state, seen)
         if missing and self._may_submit:
             self._pool.submit(missing)
@@ -223,7 +225,7 @@ class SearchTrialQueue:
         if going_on:
             self._ask(event)
         else:
-            self._commit([event])
+            self._log.commit([event])
 
     @property
     def _own_trial(self) -> int | None:
@@ -241,7 +243,7 @@ class SearchTrialQueue:
         events = before
         while True:
             request = self._state.request_event(self._ref, self._incarnation)
-            self._commit([*events, request])
+            self._log.commit([*events, request])
             has_trial = self._state.assignment(self._ref) is not None and not self._state.done
             if self._own_trial is not None or not has_trial:
                 return self._own_trial
@@ -263,9 +265,6 @@ class SearchTrialQueue:
         }
         return event if checkpoint is None else {**event, "checkpoint": checkpoint}
 
-    def _commit(self, events: list[dict[str, Any]]) -> None:
-        with_retries(lambda: self._log.commit(events), _log_store_error, LONG)
-
     def is_experiment_over(self) -> bool:
         return self._state.done and self._conclude()
 
@@ -282,7 +281,3 @@ class SearchTrialQueue:
 
     def remaining_trials(self) -> range:
         return range(1)
-
-
-def _log_store_error(error: StoreError) -> None:
-    print_message(f"the search's log can't be written now, trying again: {error}")

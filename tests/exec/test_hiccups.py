@@ -21,29 +21,55 @@ from detslurm.exec.runner import Runner, main
 from detslurm.store import ExperimentDir, fold_experiment, fs, retry
 from detslurm.store.run_log import RunLog
 from tests.sdk.scenes import Scene
-from tests.store.faults import CALLS
+from tests.store.faults import CALLS, WRITES
 
 
 class Hiccup:
     """`os` with one call of the store that fails."""
+
+    calls = CALLS
+    code = errno.EIO
 
     def __init__(self, at: int) -> None:
         self.left = at
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        if name not in CALLS:
+        if name not in self.calls:
             return real
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
+            if self.fails():
                 if name == "close":
                     real(*args, **kwargs)
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+                raise OSError(self.code, os.strerror(self.code))
             return real(*args, **kwargs)
 
         return call
+
+    def fails(self) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
+class Outage(Hiccup):
+    """`os` whose calls fail from some moment on."""
+
+    down = False
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def fails(self) -> bool:
+        return self.down
+
+
+class FullQuota(Outage):
+    """`os` that writes nothing."""
+
+    calls = WRITES
+    code = errno.EDQUOT
+    down = True
 
 
 @contextmanager
@@ -102,6 +128,46 @@ def test_a_runner_outlives_any_single_error(scene: Scene, job: None) -> None:
         if not happened():
             return
     raise AssertionError("the runner never came to an end")
+
+
+@pytest.fixture
+def pauses(job: None, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how long a job has waited for the store."""
+    found: list[float] = []
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=found.append))
+    return found
+
+
+def test_a_worker_gives_a_full_quota_its_minutes_once(
+    scene: Scene, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its nodes are idle meanwhile."""
+    experiment, _ = scene.search()
+    scene.queue.put("7", "RUNNING")
+    monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
+    with mock.patch.object(fs, "os", FullQuota()):
+        assert main([str(experiment.path), "0"]) == 1
+    assert pauses == [*retry.LONG]
+
+
+@pytest.mark.parametrize("after", ["_claim", "_attempt"])
+def test_a_store_that_stays_away_has_its_minutes_once(
+    scene: Scene, pauses: list[float], monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    """Also where several things are to be read of it, and a run is claimed but once."""
+    experiment = scene.experiment()
+    outage, real = Outage(), getattr(Execution, after)
+
+    def last(*args: Any) -> Any:
+        done = real(*args)
+        outage.down = True
+        return done
+
+    monkeypatch.setattr(Execution, after, last)
+    with mock.patch.object(fs, "os", outage):
+        assert main([str(experiment.path), "0"]) == 1
+    assert pauses == [*retry.LONG]
+    assert len(experiment.trial(experiment.created().first_trial).runs()) == 1
 
 
 @pytest.mark.parametrize("recorded", [True, False])
