@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterable
@@ -25,28 +26,44 @@ def log_store_error(error: StoreError) -> None:
 
 
 class TextLog:
-    """Appends stamped lines; a full file system never stops the run, it only costs lines."""
+    """Appends stamped lines; a file system that fails never stops the run, it only costs lines."""
 
     def __init__(self, path: Path) -> None:
+        self._path = str(path)
         try:
-            self._fd = fs.create(str(path), os.O_WRONLY | os.O_APPEND)
+            self._fd = fs.create(self._path, os.O_WRONLY | os.O_APPEND)
         except OSError as err:
-            raise explained(err, str(path)) from err
+            raise explained(err, self._path) from err
         self._lost = 0
+        self._why = ""  # the first of them was lost
 
     def write(self, lines: Iterable[str]) -> None:
         """Append lines, each as `[time] line`."""
         stamp = _now()
         out = [f"[{stamp}] {_separated(line)}\n" for line in lines]
+        lost = self._lost + len(out)
         if self._lost:
-            out.insert(0, f"[{stamp}] || detslurm: {counted(self._lost, 'line')} lost: no space\n")
-        data = "".join(out).encode("utf-8", "replace")
+            what = f"{counted(self._lost, 'line')} lost: {self._why}"
+            out.insert(0, f"[{stamp}] || detslurm: {what}\n")
+        try:
+            self._append("".join(out).encode("utf-8", "replace"))
+        except OSError as err:
+            self._why = self._why or os.strerror(err.errno or errno.EIO)
+            self._lost = lost
+            return
+        self._lost, self._why = 0, ""
+
+    def _append(self, data: bytes) -> None:
         try:
             fs.write_all(self._fd, data)
-        except OSError:
-            self._lost += len(out)
-            return
-        self._lost = 0
+        except OSError as err:
+            if err.errno != errno.ESTALE:
+                raise
+            # The file server has forgotten what is open, but not the name.
+            fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            stale, self._fd = self._fd, fresh
+            fs.close_quietly(stale)
+            fs.write_all(self._fd, data)
 
     def add_message(self, text: str) -> None:
         """A line of detslurm's own."""

@@ -18,10 +18,11 @@ from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.outcome import Cause
 from detslurm.exec.runner import Runner, main
+from detslurm.exec.text_log import TextLog
 from detslurm.store import ExperimentDir, fold_experiment, fs, retry
 from detslurm.store.run_log import RunLog
 from tests.sdk.scenes import Scene
-from tests.store.faults import CALLS, WRITES
+from tests.store.faults import CALLS, WRITES, failing
 
 
 class Hiccup:
@@ -128,6 +129,34 @@ def test_a_runner_outlives_any_single_error(scene: Scene, job: None) -> None:
         if not happened():
             return
     raise AssertionError("the runner never came to an end")
+
+
+def test_a_log_that_a_file_server_has_forgotten_is_opened_again(tmp_path: Path) -> None:
+    """By its name, and at most once for each write."""
+    path = tmp_path / "log"
+    log = TextLog(path)
+    path.unlink()
+    path.touch()
+    with failing("write", errno.ESTALE):
+        log.write(["found"])
+    with failing("write", errno.ESTALE, times=2):
+        log.write(["forgotten for longer"])
+    log.write(["found again"])
+    log.close()
+    said = [line.partition(" || ")[2] for line in path.read_text().splitlines()]
+    assert said == ["found", f"detslurm: 1 line lost: {os.strerror(errno.ESTALE)}", "found again"]
+
+
+def test_a_log_says_why_it_lacks_lines(tmp_path: Path) -> None:
+    """The first error counts, and the lines that were to be written."""
+    log = TextLog(tmp_path / "log")
+    for code, lines in {errno.EIO: ["one", "two"], errno.ENOSPC: ["three"]}.items():
+        with failing("write", code):
+            log.write(lines)
+    log.write(["four"])
+    log.close()
+    said = [line.partition(" || ")[2] for line in (tmp_path / "log").read_text().splitlines()]
+    assert said == ["detslurm: 3 lines lost: Input/output error", "four"]
 
 
 @pytest.fixture
