@@ -64,8 +64,17 @@ def _make(place: Path) -> None:
 
 
 def _copy(name: str, target: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(_origin(name), target, ignore=ignored, dirs_exist_ok=True)
+    # Without the modes of an installation that nobody may write: what is a package's own folder
+    # there, as detslurm/launch, is copied into again, and all of it is to be removed.
+    shutil.copytree(
+        _origin(name),
+        target,
+        ignore=shutil.ignore_patterns("__pycache__"),
+        copy_function=shutil.copyfile,
+        dirs_exist_ok=True,
+    )
+    for folder, _, _ in os.walk(target):
+        Path(folder).chmod(0o700)
 
 
 def _origin(name: str) -> Path:

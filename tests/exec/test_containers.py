@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ import pytest
 
 from detslurm._env import PREEMPT_FLAG
 from detslurm._flag import PreemptFlag
+from detslurm.exec import containers
 from detslurm.exec.agent_protocol import KILL
 from tests.cluster import processes
 from tests.cluster.waiting import wait_for
@@ -104,6 +106,23 @@ def test_the_next_agent_removes_what_a_killed_one_left(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         reports(process)
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_the_copy_of_a_read_only_installation_is_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else some packages could not be copied into others, nor the whole be removed."""
+    for name in (*containers._PACKAGES, *containers._COMPILED):
+        folder = tmp_path / name.replace(".", "/")
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+    for path in tmp_path.rglob("*"):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    monkeypatch.setattr(containers, "_origin", lambda name: tmp_path / name.replace(".", "/"))
+    containers._make(library := tmp_path / "lib")
+    copied = list(library.rglob("*"))
+    assert len(copied) == 11
+    assert all(path.stat().st_mode & stat.S_IWUSR for path in copied)
 
 
 @pytest.mark.parametrize("command", [ATTACH, WRAPPED])
