@@ -206,13 +206,14 @@ class Runner:
         self._release_trial(execution, decision, going_on=going_on)
         self._failed |= decision.outcome == "error"
         if over:
-            self._tidy(execution.task)
             if (
                 result.yield_allocation
                 and self._stop_cause() is None
                 and self._with_retries(self._trial_queue.has_work)
             ):
                 self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
+            # Last, for it may take longer than there is time: the next one to tidy does the rest.
+            self._tidy(execution.task)
             return not result.yield_allocation and not result.job_is_ending
         self._yield_allocation(decision.action, ending=result.job_is_ending)
         return False

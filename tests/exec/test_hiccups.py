@@ -199,6 +199,20 @@ def test_a_store_that_stays_away_has_its_minutes_once(
     assert len(experiment.trial(experiment.created().first_trial).runs()) == 1
 
 
+def test_a_job_asks_for_its_requeue_before_it_collects(
+    scene: Scene, job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm takes the allocation back, and may not wait; the share has another trial."""
+    result = AttemptResult(began=True, yield_allocation=True)
+    monkeypatch.setattr(Execution, "_attempt", lambda *_: result)
+    monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
+    monkeypatch.setattr(Runner, "_tidy", lambda *_: scene.queue.calls.append(("tidy",)))
+    experiment = scene.experiment(2)
+    assert main([str(experiment.path), "0", "2"]) == 0
+    assert outcomes(experiment) == ["completed"]
+    assert [call[0] for call in scene.queue.calls] == ["requeue", "tidy"]
+
+
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_runner_that_gets_no_successor_says_why(
     scene: Scene,
