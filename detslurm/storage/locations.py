@@ -31,8 +31,8 @@ def from_config(section: Mapping[str, Any]) -> Storage:
     Nothing is opened yet. Raises `ValueError` for a type that does not exist, or without the place.
     """
     kind = section.get("type")
-    if (needed := _NEEDED.get(kind)) is not None and not section.get(needed):
-        raise ValueError(f"checkpoint_storage of type {kind} needs {needed}")
+    if kind in _NEEDED and not section.get(_NEEDED[kind]):
+        raise ValueError(f"checkpoint_storage of type {kind} needs {_NEEDED[kind]}")
     if kind == "shared_fs":
         # A submission replaces the variables that it knows; older records have them still.
         base = Path(os.path.expandvars(str(section["host_path"])))
