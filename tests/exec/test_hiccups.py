@@ -28,7 +28,7 @@ from tests.store.faults import CALLS, WRITES, failing
 class Hiccup:
     """`os` with one call of the store that fails."""
 
-    calls = CALLS
+    calls: tuple[str, ...] = CALLS
     code = errno.EIO
 
     def __init__(self, at: int) -> None:
