@@ -35,6 +35,7 @@ from detslurm.launch.nodes import Nodes
 from detslurm.launch.rank_server import RankServer
 from detslurm.launch.supervision import supervise
 from detslurm.slurm import Allocation
+from detslurm.slurm.allocation import cpus_per_task
 from detslurm.slurm.hostlist import expand_hostlist
 
 _RANK = "OMPI_COMM_WORLD_RANK,PMIX_RANK,PMI_RANK,MPI_LOCALRANKID"
@@ -207,6 +208,7 @@ def environment(base: Mapping[str, str], nodes: Nodes) -> dict[str, str]:
     of_job = {
         k: v for k, v in base.items() if k.startswith("SLURM_") and not k.startswith(_OF_TASK)
     }
+    of_job |= cpus_per_task(base, nodes.slots)
     ours = {_env.CHIEF_IP: nodes.chief, _env.PUT_BACK: json.dumps(of_job)}
     return {**_AS_MANY_AS_SLOTS, **kept, **ours}
 

@@ -17,6 +17,7 @@ from detslurm.config.yaml_node import YamlNode, key_path
 MAX_TRIALS = 1_000_000
 _COUNTED = ("int", "double", "log")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
+_TRIAL_OPTION = re.compile(rf"(?<!\S)--trial[ =]{_TRIAL_CLASS.pattern}(?!\S)")
 
 
 def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
@@ -191,8 +192,8 @@ def names_trial_class(root: YamlNode) -> bool:
     words = text.split() if isinstance(text, str) else text
     if not isinstance(words, list):
         return False
-    named = any(str(word).partition("=")[0] == "--trial" for word in words)
-    return named or (len(words) == 1 and bool(_TRIAL_CLASS.fullmatch(str(words[0]))))
+    text = " ".join(map(str, words))
+    return bool(_TRIAL_CLASS.fullmatch(text) or _TRIAL_OPTION.search(text))
 
 
 def _length(root: YamlNode) -> Iterator[ConfigProblem]:

@@ -54,7 +54,7 @@ class CheckpointContext:
         needs_steps: bool,
         location: Mapping[str, Any] | None = None,
         is_superseded: Callable[[], bool] = lambda: False,
-        mark_deleted: Callable[[str], str | None] | None = None,
+        mark_deleted: Callable[[str, bool], str | None] | None = None,
         on_saved: Callable[[], None] | None = None,
     ) -> None:
         self._dist = dist

@@ -23,13 +23,14 @@ class CheckpointRecords:
         needs_steps: bool,
         location: Mapping[str, Any] | None = None,
         is_superseded: Callable[[], bool] = lambda: False,
-        mark_deleted: Callable[[str], str | None] | None = None,
+        mark_deleted: Callable[[str, bool], str | None] | None = None,
     ) -> None:
         self._recorder = recorder
         self._needs_steps = needs_steps
         self._storage = {} if location is None else {"storage": dict(location)}
         self._is_superseded = is_superseded
         self._mark_deleted = mark_deleted
+        self._begun: set[str] = set()
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata itself. Raises `ValueError` when it lacks the steps of a trial."""
@@ -45,6 +46,7 @@ class CheckpointRecords:
         """Choose a storage id and note it, so that the next run knows what to remove."""
         self.refuse_superseded()
         storage_id = str(uuid.uuid4())
+        self._begun.add(storage_id)
         self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id, **self._storage})
         return storage_id
 
@@ -78,7 +80,7 @@ class CheckpointRecords:
     def deleted(self, storage_id: str) -> str | None:
         """From here on the checkpoint is gone, unless something needs it: then returns what."""
         if self._mark_deleted is not None:
-            return self._mark_deleted(storage_id)
+            return self._mark_deleted(storage_id, storage_id in self._begun)
         self._recorder.commit({"t": "checkpoint_deleted", "uuid": storage_id})
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,14 +69,17 @@ def collect_partial_checkpoints(
             logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
 
 
-def mark_deleted(trial: TrialDir, storage_id: str) -> str | None:
-    """Delete a checkpoint by a fact of the experiment; returns what needs it, if it can't be."""
+def mark_deleted(trial: TrialDir, storage_id: str, is_own: bool) -> str | None:
+    """Delete a checkpoint by a fact of the experiment; returns what needs it, if it can't be.
+
+    `is_own` says that this process has saved it; of others the records of the experiment tell.
+    """
     from detslurm.store import checkpoint_facts  # only here: most code never deletes any
 
     experiment = ExperimentDir.at(trial.experiment_path)
 
     def mark() -> str | None:
-        if not _was_saved_in(experiment, trial, storage_id):
+        if not (is_own or _was_saved_in(experiment, trial, storage_id)):
             return "the experiment that has saved it"  # only its facts say what else needs it
         return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)
 
@@ -85,13 +88,17 @@ def mark_deleted(trial: TrialDir, storage_id: str) -> str | None:
 
 def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -> bool:
     """Whether the trial or, which is rare, another one of its experiment has saved it."""
-
-    def trials() -> Iterator[TrialDir]:
-        yield trial
-        yield from map(experiment.trial, fold_facts(experiment).trial_ids)
-
-    runs = ((one, run.number) for one in trials() for run in reversed(one.runs()))
-    return any(storage_id in started_in_run(one, number) for one, number in runs)
+    runs = trial.runs()
+    if any(storage_id in started_in_run(trial, run.number) for run in reversed(runs)):
+        return True
+    facts = fold_facts(experiment)
+    searcher = experiment.config().get("searcher") or {}
+    begun_with = {facts.created.source_checkpoint, searcher.get("source_checkpoint_uuid")}
+    begun_with |= {(run.start.get("continued") or {}).get("uuid") for run in runs}
+    if storage_id in begun_with:  # the usual one of others: no need to read what siblings did
+        return False
+    others = (experiment.trial(number) for number in facts.trial_ids if number != trial.id)
+    return any(storage_id in started_checkpoints(one, len(one.runs())) for one in others)
 
 
 def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], float | None]:

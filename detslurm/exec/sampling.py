@@ -110,6 +110,10 @@ def answer(question: Question) -> Answer:
     except (BridgeError, ImportError) as error:
         missing = isinstance(error.__cause__ or error, ImportError)
         return Answer(error=str(error), missing=missing)
+    except (OSError, MemoryError):
+        raise  # of this node, not of what was asked
+    except Exception as error:
+        return Answer(error=f"Optuna failed: {type(error).__name__}: {error}")
 
 
 def main() -> int:

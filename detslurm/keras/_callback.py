@@ -220,12 +220,11 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             file = path / STATE
             state = json.loads(file.read_text()) if file.exists() else {}
             self.load_model(model, path, self._core.distributed)
-        info = get_cluster_info()
-        trial = None if info is None else info.trial
-        is_warm = info is not None and checkpoint == info.latest_checkpoint
-        is_warm = is_warm and trial is not None and not trial._steps_completed
-        # What a warm start loads is another trial's, though in another store that may have this id.
-        is_own = not is_warm and state.get("continue_id") == self._continue_id
+        trial = info.trial if (info := get_cluster_info()) is not None else None
+        is_own = state.get("continue_id") == self._continue_id
+        if info is not None and trial is not None and checkpoint == info.latest_checkpoint:
+            # In a warm start, it may be that of a trial that has this one's id in another store.
+            is_own = is_own and (trial._steps_completed or self._continue_id != trial.trial_id)
         has_same_hparams = trial is not None and trial.continues and not trial._hparams_changed
         is_scheduled = False
         if rate is not None and not (is_own or has_same_hparams):

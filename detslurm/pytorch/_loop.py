@@ -87,9 +87,9 @@ class TrainingLoop:
                 self._state = self._continued(path)
             self._state.trial_id = context.get_trial_id() if context._managed else 0
             context._steps_completed = self._state.batches_trained
-            for callback in self._hooks.callbacks.values():  # also where a startup fails
+            for callback in self._hooks.callbacks.values():  # one fails: those before it shut down
+                callback.on_trial_startup(self._state.batches_trained, plan.latest_checkpoint)
                 cleanup.callback(callback.on_trial_shutdown)
-            self._hooks.on_trial_startup(self._state.batches_trained, plan.latest_checkpoint)
             cleanup.callback(self._checkpoints.close)
             self._build_loaders()
             if path is not None:

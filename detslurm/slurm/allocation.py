@@ -144,7 +144,7 @@ class Allocation(NamedTuple):
         if self.cluster == "local":
             return die_with_parent(argv)
         # Code sizes its data loaders by it. As srun's --export it is for the tasks, not for srun.
-        cpus = os.environ.get("SLURM_CPUS_PER_TASK")
+        cpus = cpus_per_task(os.environ, per_node)
         return [
             "env",
             *(word for name in _STEP_TRAPS if name in os.environ for word in ("-u", name)),
@@ -155,7 +155,7 @@ class Allocation(NamedTuple):
             f"--ntasks={self.node_count * per_node}",
             f"--ntasks-per-node={per_node}",
             "--overlap",
-            "--export=ALL" + (f",SLURM_CPUS_PER_TASK={cpus}" if cpus else ""),
+            ",".join(["--export=ALL", *(f"{name}={value}" for name, value in cpus.items())]),
             "--cpu-bind=none",
             "--kill-on-bad-exit=1",
             "--wait=0",
@@ -164,6 +164,12 @@ class Allocation(NamedTuple):
             "--",
             *argv,
         ]
+
+
+def cpus_per_task(job: Mapping[str, str], tasks: int) -> dict[str, str]:
+    """What each of a node's tasks has of the CPUs that sbatch was asked for; nothing of others."""
+    asked = job.get("SLURM_CPUS_PER_TASK", "")
+    return {"SLURM_CPUS_PER_TASK": str(max(int(asked) // tasks, 1))} if asked.isdigit() else {}
 
 
 def die_with_parent(argv: list[str]) -> list[str]:

@@ -32,7 +32,7 @@ QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is stil
 # see on their own.
 NOTIFY_PATIENCE = 2.0
 
-# Input variables of sbatch overrule the script's own lines: those of options that we decide about.
+# Input variables of sbatch overrule the script's own lines: those of options that we always set.
 _OVERRULING = frozenset(
     {
         "SBATCH_ARRAY_INX",
@@ -51,7 +51,6 @@ _OVERRULING = frozenset(
         "SBATCH_NTASKS_PER_NODE",
         "SBATCH_OPEN_MODE",
         "SBATCH_OUTPUT",
-        "SBATCH_PARTITION",  # configurations have it
         "SBATCH_REQUEUE",
         "SBATCH_SIGNAL",
         "SBATCH_TEST_ONLY",
@@ -305,7 +304,12 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
     # the old job's index and restart count on to the new one.
     inherited = _env.without_job(os.environ)
-    return {name: value for name, value in inherited.items() if name not in overruling}
+    found = {name: value for name, value in inherited.items() if name not in overruling}
+    # The configuration has it by now, unless that names another one. What code in the job submits
+    # goes by it, too.
+    if found.get("SBATCH_PARTITION") != request.partition:
+        found.pop("SBATCH_PARTITION", None)
+    return found
 
 
 def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from detslurm.config import load_experiment
 from tests.config.full import FULL
 
@@ -69,6 +71,13 @@ def test_a_trial_class_is_trained_by_the_configuration(tmp_path: Path) -> None:
         scheduling_unit: 5
         """
     assert warnings_of(textwrap.dedent(text), tmp_path) == ()
+
+
+@pytest.mark.parametrize("trial", ["--trial=3", "--trial 3", "--trials a:b"])
+def test_an_option_of_the_code_names_no_trial_class(tmp_path: Path, trial: str) -> None:
+    """Only a launcher's --trial with a class does: others have a fit() of their own."""
+    text = f"entrypoint: python3 train.py {trial}\nsearcher: {{name: single, metric: m}}\n"
+    assert warnings_of(text, tmp_path) == ()
 
 
 def test_words_that_older_yaml_takes_for_booleans(tmp_path: Path) -> None:

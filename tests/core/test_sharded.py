@@ -51,7 +51,7 @@ class Trial:
         self.deleted: list[str] = []
         self.needed_by: str | None = None
 
-    def _mark_deleted(self, storage_id: str) -> str | None:
+    def _mark_deleted(self, storage_id: str, is_own: bool) -> str | None:
         if self.needed_by is None:
             self.deleted.append(storage_id)
         return self.needed_by

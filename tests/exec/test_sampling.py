@@ -104,6 +104,27 @@ def test_a_package_that_is_missing_may_be_back_soon(monkeypatch: pytest.MonkeyPa
     assert found.error is not None and not found.missing
 
 
+def test_what_will_fail_later_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that Optuna imports after the first trials only."""
+    monkeypatch.setattr("detslurm.searcher.optuna.bridge.find_spec", lambda name: None)
+    asks = search(sampler="cmaes")
+    found = answer(Question(dict(asks.searcher), SPACE, 7, TrialHistory(), [0]))
+    assert found.error == "Optuna's cmaes lacks a package: pip install cmaes"
+    assert not found.missing
+
+
+def test_what_fails_in_optuna_is_no_fault_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fail anywhere: the trial ends, with the reason."""
+    import optuna
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("n_ei_candidates is 0")
+
+    monkeypatch.setattr(optuna.study.Study, "ask", fail)
+    found = answer(Question(dict(search().searcher), SPACE, 7, TrialHistory(), [0]))
+    assert found.error == "Optuna failed: ValueError: n_ei_candidates is 0" and not found.missing
+
+
 def test_the_caller_never_imports_optuna(tmp_path: Path) -> None:
     """A runner that samples stays light, and a random.py beside it is not in the way."""
     (tmp_path / "random.py").write_text("raise RuntimeError('not this one')")

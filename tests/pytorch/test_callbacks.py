@@ -214,7 +214,7 @@ def test_shutdown_is_called_after_errors(root: Path) -> None:
     assert str(caught.value.__context__) == "no data"
     with pytest.raises(OSError, match="no connection"):
         fit(Unconnected, max_length=Batch(1))
-    assert calls == ["c", "a", "c", "b", "a", "e", "d"]
+    assert calls == ["c", "a", "c", "b", "a", "d"]
     assert fold_trial(Store(root).experiment(1).trial(1)).state == "ERROR"
 
 

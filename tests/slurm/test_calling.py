@@ -208,6 +208,11 @@ def test_sbatch_sees_no_overruling_variables(
     SlurmCluster().submit(request_.with_changes(partition="main"))
     seen = (request_.folder / "env").read_text()
     assert "SBATCH_RESERVATION=3" in seen
+    monkeypatch.setenv("SBATCH_PARTITION", "main")  # which the configuration has taken over
+    SlurmCluster().submit(request_.with_changes(partition="main"))
+    assert "SBATCH_PARTITION=main" in (request_.folder / "env").read_text()
+    SlurmCluster().submit(request_)
+    assert "SBATCH_PARTITION" not in (request_.folder / "env").read_text()
     assert not any(n in seen for n in ("SBATCH_PARTITION", "SBATCH_ARRAY", "SBATCH_CL", "SLURM_A"))
     assert log.exists()
 
@@ -332,6 +337,8 @@ def test_a_step_has_all_of_its_node_and_its_tasks_the_jobs_cpus_per_task(
     removed = {command[i + 1] for i, word in enumerate(command) if word == "-u"}
     assert removed >= {"SLURM_CPUS_PER_TASK", "SLURM_TRES_BIND"}
     assert "--export=ALL,SLURM_CPUS_PER_TASK=8" in command
+    ranks = Allocation("slurm", "5", ("n1",)).step_command(["true"], per_node=3)
+    assert "--export=ALL,SLURM_CPUS_PER_TASK=2" in ranks  # a node's ranks share what a trial has
 
 
 def test_unequal_gpus_are_an_error_with_a_remedy() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
@@ -36,6 +37,13 @@ PRUNERS = {
     "successive_halving": "SuccessiveHalvingPruner",
     "threshold": "ThresholdPruner",
     "wilcoxon": "WilcoxonPruner",
+}
+# What Optuna imports for them only after some trials, when it is too late to choose another one.
+_PACKAGES = {
+    "cmaes": ("cmaes",),
+    "gp": ("scipy", "torch"),
+    "qmc": ("scipy",),
+    "wilcoxon": ("scipy",),
 }
 # These keep notes in the study, which are had again by asking for all trials once more.
 _REPLAYED = frozenset({"cmaes", "nsgaii", "nsgaiii", "qmc"})
@@ -154,6 +162,7 @@ class Bridge:
         return str(self._searcher.get("sampler", "tpe"))
 
     def _sampler(self) -> Any:
+        _refuse_missing(self._kind)
         given = {"seed": self._seed, **(self._searcher.get("sampler_args") or {})}
         made = getattr(self._optuna.samplers, SAMPLERS[self._kind])
         return _made(made, given, "searcher.sampler_args")
@@ -163,11 +172,18 @@ class Bridge:
         return self._pruner_of(name, self._searcher.get("pruner_args") or {})
 
     def _pruner_of(self, name: str, given: Mapping[str, Any]) -> Any:
+        _refuse_missing(name)
         args = dict(given)
         inner = args.get("wrapped_pruner")
         if isinstance(inner, str):
             args["wrapped_pruner"] = self._pruner_of(inner, args.pop("wrapped_args", None) or {})
         return _made(getattr(self._optuna.pruners, PRUNERS[name]), args, "searcher.pruner_args")
+
+
+def _refuse_missing(name: str) -> None:
+    missing = [package for package in _PACKAGES.get(name, ()) if find_spec(package) is None]
+    if missing:
+        raise BridgeError(f"Optuna's {name} lacks a package: pip install {' '.join(missing)}")
 
 
 def _made(kind: Any, given: Mapping[str, Any], where: str) -> Any:
