@@ -388,7 +388,11 @@ class Execution:
             own = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
         except SlurmError:
             return False  # unknown: what the nodes have reported stands
-        return own is not None and own.ending
+        if own is None or own.ending:
+            return own is not None
+        # A job that was requeued at once, as after a failure of its node, may run elsewhere by now.
+        is_slurm = self._allocation.cluster == "slurm"
+        return is_slurm and not set(own.nodes) <= set(self._allocation.nodes)
 
     def _facts(self, before: TrialView, result: AttemptResult) -> AttemptFacts:
         after = self._fold()  # whoever calls this tries again

@@ -168,7 +168,8 @@ def run(
             raise SlurmError(message, advice_for(message))
         if done.returncode == 0:
             return done.stdout
-        message = _clean(done.stderr or done.stdout) or f"{argv[0]} failed ({done.returncode})"
+        said = done.stderr or done.stdout if done.returncode > 0 else ""  # killed: no refusal
+        message = _clean(said) or f"{argv[0]} failed ({done.returncode})"
         wait = next(waits, None) if is_transient(message) else None
         if wait is None or time.monotonic() > deadline:
             raise SlurmError(message, advice_for(message, argv[0]))

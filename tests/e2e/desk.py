@@ -145,6 +145,8 @@ class Desk:
         runs = self.trial(number, index).runs
         for run in runs:
             print(f"experiment {number}: {run.outcome}: {run.reason}")
+        if "error" in [run.outcome for run in runs]:
+            print(self.log(number, index)[-3000:])
         return [run.outcome for run in runs]
 
 

@@ -103,15 +103,25 @@ def test_a_step_that_ended_before_its_runner_heard_why(
 
 
 @pytest.mark.parametrize(
-    ("state", "cause", "exit_code"), [("PENDING", Cause.PREEMPTION, 137), ("RUNNING", None, 1)]
+    ("state", "nodes", "cause", "exit_code"),
+    [
+        ("PENDING", (), Cause.PREEMPTION, 137),
+        ("RUNNING", ("n2", "n3"), Cause.PREEMPTION, 137),
+        ("RUNNING", ("n1", "n2"), None, 1),
+    ],
 )
 def test_an_agent_that_went_with_its_node(
-    tmp_path: Path, listening: SignalInbox, state: str, cause: Cause | None, exit_code: int
+    tmp_path: Path,
+    listening: SignalInbox,
+    state: str,
+    nodes: tuple[str, ...],
+    cause: Cause | None,
+    exit_code: int,
 ) -> None:
     """Where the job is being ended, that is no failure of the code; else it may be one."""
     scene = Scene(tmp_path / "store")
     execution = refused(scene, listening)
-    scene.queue.put("7", state)
+    scene.queue.put("7", state, nodes=nodes)
     execution._read_end_reason = lambda: "node_failed"
     if cause is not None:
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()

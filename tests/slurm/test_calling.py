@@ -98,6 +98,12 @@ def test_a_job_that_is_too_large_is_not_one_too_many(code: str, advice: str) -> 
     assert advice in calling.advice_for(said, "sbatch")
 
 
+def test_a_command_that_is_killed_has_refused_nothing(fake: Fake) -> None:
+    """Slurm ends a job's processes with it, that of a question about the job, too."""
+    fake("squeue", 'if [ $calls -lt 2 ]; then echo "7|7|half a line"; kill -TERM $$; fi; true')
+    assert SlurmCluster().query(["7"]) == {}
+
+
 def test_who_may_not_submit_is_not_told_of_a_job(fake: Fake, request_: JobRequest) -> None:
     """The same words of Slurm mean another's job, or a partition for administrators alone."""
     said = "sbatch: error: Batch job submission failed: Access/permission denied"
