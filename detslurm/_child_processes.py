@@ -25,6 +25,15 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def die_with_parent_alone() -> None:
+    """Let no other signal end this process than its parent's death, or its own timer's.
+
+    For a helper whose answer only its parent reads: Slurm signals all processes of a step.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGPROF})
+    die_with_parent()
+
+
 def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
     """Run a command in a session of its own, both outputs in one pipe, in their true order.
 

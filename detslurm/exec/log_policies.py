@@ -6,14 +6,13 @@ import contextlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm._child_processes import die_with_parent
+from detslurm._child_processes import die_with_parent_alone
 from detslurm.exec.pipe_writer import PipeWriter
 
 # Characters of a line that are searched.
@@ -89,7 +88,7 @@ class PatternMatcher:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            preexec_fn=alone,
+            preexec_fn=die_with_parent_alone,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
@@ -144,13 +143,6 @@ class PatternMatcher:
         self._stdout.close()
         self._process.kill()
         self._process.wait()
-
-
-def alone() -> None:
-    """In a child before its exec: no signal that is sent to the step may end it, but for that of
-    its own timer; nor may it outlive its parent, which alone reads its result."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGPROF})
-    die_with_parent()
 
 
 def essential(pattern: str) -> str:

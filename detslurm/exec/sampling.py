@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from detslurm._child_processes import die_with_parent_alone
 from detslurm._process import exit_status
 from detslurm.exec.outcome import describe_exit
 from detslurm.exec.text_log import print_message
@@ -73,8 +74,6 @@ def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
 
 
 def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]]:
-    from detslurm.exec.log_policies import alone  # only here: other searches start without it
-
     question = Question(
         searcher=dict(search.searcher),
         space=dict(search.space),
@@ -87,7 +86,7 @@ def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, A
     data, here = msgspec.json.encode(question), os.uname().nodename
     try:
         done = subprocess.run(
-            argv, input=data, stdout=subprocess.PIPE, check=False, preexec_fn=alone
+            argv, input=data, stdout=subprocess.PIPE, check=False, preexec_fn=die_with_parent_alone
         )
         answer = msgspec.json.decode(done.stdout, type=Answer)
     except OSError as err:

@@ -123,10 +123,12 @@ def test_an_agent_that_went_with_its_node(
     execution = refused(scene, listening)
     scene.queue.put("7", state, nodes=nodes)
     execution._read_end_reason = lambda: "node_failed"
+    slurm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
     if cause is not None:
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        slurm.start()
     result = AttemptResult(began=True, agent_lost=True, exit_code=1)
     execution._confirm_cause(result)
+    slurm.cancel()
     assert (result.cause, result.exit_code) == (cause, exit_code)
 
 
