@@ -16,7 +16,11 @@ from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.experiment_rules import experiment_problems, names_trial_class
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
-from detslurm.config.misreadings import boolean_words, unexpanded_variables
+from detslurm.config.misreadings import (
+    boolean_words,
+    unexpanded_variables,
+    values_as_exponents,
+)
 from detslurm.config.normalize import canonical, normalize
 from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
@@ -87,6 +91,7 @@ class _Load:
         self._deprecated: list[Noted] = []
         self._words: list[Noted] = []
         self._unexpanded: list[Noted] = []
+        self._exponents: list[Noted] = []
 
     def keep(self, step: Callable[[], T], otherwise: T) -> T:
         """The step's result; its problems are kept for the end."""
@@ -121,6 +126,7 @@ class _Load:
             raise ConfigErrors(order(self._problems))
         self._words = list(boolean_words(merged))
         self._unexpanded = list(unexpanded_variables(merged))
+        self._exponents = list(values_as_exponents(merged))
         if names_trial_class(merged):  # there is no code that could call fit()
             self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
         return ExperimentConfig.from_dict(derive(merged.plain()))
@@ -152,6 +158,7 @@ class _Load:
             _named(
                 "nothing expands the $ in these (export them in startup-hook.sh)", self._unexpanded
             ),
+            _named("minval and maxval of type log are exponents of base", self._exponents),
         )
         return tuple(filter(None, texts))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -17,18 +18,36 @@ def boolean_words(root: YamlNode) -> Iterator[Noted]:
     """Texts that YAML 1.1 takes for booleans; those of a list have the list's path."""
     for key in _OWN_DATA:
         if (node := root.get(key)) is not None:
-            yield from _boolean_words(node, key)
+            yield from (
+                Noted(path, below.at) for path, below in _nodes(node, key) if below.was_bool
+            )
 
 
-def _boolean_words(node: YamlNode, path: str) -> Iterator[Noted]:
-    if node.was_bool:
-        yield Noted(path, node.at)
+def values_as_exponents(root: YamlNode) -> Iterator[Noted]:
+    """Ranges of type `log` whose bounds, exponents, look like the values themselves."""
+    space = root.get("hyperparameters")
+    for path, node in _nodes(space, "hyperparameters") if space is not None else ():
+        match node.plain() if node.get("type") else None:
+            case {
+                "type": "log",
+                "base": int() | float() as base,
+                "minval": int() | float() as low,
+                "maxval": int() | float() as high,
+            } if base > 1 and 0 < low < 0.1 and low <= high <= 1:
+                found = f"values from {base**low:.4g} to {base**high:.4g}"
+                meant = f"{math.log(low, base):.3g} and {math.log(high, base):.3g}"
+                yield Noted(path, node.where, f"{found}; for {low:g} to {high:g} write {meant}")
+
+
+def _nodes(node: YamlNode, path: str) -> Iterator[tuple[str, YamlNode]]:
+    """The node and all below it."""
+    yield path, node
     if node.is_mapping:
         below = [(key_path(path, key), child) for key, child in node.value.items()]
     else:
         below = [(path, item) for item in node.value] if node.is_list else []
     for place, child in below:
-        yield from _boolean_words(child, place)
+        yield from _nodes(child, place)
 
 
 def unexpanded_variables(root: YamlNode) -> Iterator[Noted]:

@@ -409,6 +409,12 @@ SECTIONS = [
         "an absolute path",
     ),
     _head(
+        "host path of a variable that isn't set",
+        "checkpoint_storage: {type: shared_fs, host_path: $NOT_SET_BY_ANYBODY/x}\n",
+        ":6:50:",
+        "names a variable that isn't set",
+    ),
+    _head(
         "escaping path",
         "checkpoint_storage: {type: shared_fs, host_path: /a, storage_path: ../b}\n",
         ":6:68:",

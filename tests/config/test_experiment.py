@@ -127,6 +127,9 @@ def test_variables_in_the_path_of_checkpoints_are_those_of_the_submission(
     assert storage["host_path"] == "/scratch/alice/${OF_A_NODE}/x"
     assert storage["storage_path"] == "/scratch/alice/${OF_A_NODE}/x/y"
     assert load(config.to_dict()) == config
+    monkeypatch.setenv("SCRATCH", "/scratch/alice")
+    config = load({"checkpoint_storage": {"type": "shared_fs", "host_path": "$SCRATCH/x"}})
+    assert config.to_dict()["checkpoint_storage"]["host_path"] == "/scratch/alice/x"
 
 
 def test_name_and_seed_are_filled_in() -> None:

@@ -123,6 +123,21 @@ environment:
     )
 
 
+def test_values_where_exponents_are_expected(tmp_path: Path) -> None:
+    """A whole search would have learning rates above 1; other ranges of type log are silent."""
+    text = """\
+hyperparameters:
+  lr: {type: log, base: 10, minval: 0.0001, maxval: 0.1}
+  nested: {decay: {type: log, base: 10.0, minval: -5, maxval: 0}}
+  size: {type: log, base: 2, minval: 0, maxval: 1}
+  data: {type: categorical, vals: [{type: log}, {type: log, base: e, minval: 0.01, maxval: 1}]}
+"""
+    (warning,) = warnings_of(GOOD + text, tmp_path)
+    assert warning.endswith(
+        ": hyperparameters.lr (line 4): values from 1 to 1.259; for 0.0001 to 0.1 write -4 and -1"
+    )
+
+
 def test_changes_of_another_experiment_are_warned_of(tmp_path: Path) -> None:
     """As those of a submission; what was said at the first one is not said again."""
     old = GOOD + "environment: {environment_variables: ['OLD=$HOME/x']}\n"

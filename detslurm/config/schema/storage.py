@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePosixPath
 from typing import Annotated, Any
 
@@ -11,6 +12,11 @@ from detslurm.config.fields import IGNORED, SECRET, NonNegative, Section, Text, 
 def absolute(value: Any) -> str | None:
     """Wants an absolute path."""
     return None if value.startswith("/") else ""
+
+
+def _host_path(value: Any) -> str | None:
+    path = os.path.expandvars(value)
+    return "names a variable that isn't set" if path.startswith("$") else absolute(path)
 
 
 def _prefix(value: Any) -> str | None:
@@ -34,7 +40,7 @@ class Storage(Section, frozen=True, kw_only=True):
 class SharedFS(Storage, frozen=True, kw_only=True, tag_field="type", tag="shared_fs"):
     """A directory that all nodes share."""
 
-    host_path: AbsolutePath
+    host_path: Annotated[Text, must(_host_path, "an absolute path")]
     storage_path: str | None = None
     propagation: Annotated[str, IGNORED] = "rprivate"
     container_path: Annotated[str | None, IGNORED] = None
