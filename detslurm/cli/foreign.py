@@ -5,7 +5,7 @@ Imported only after a command that does not exist.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 _ELSEWHERE = {
     # Slurm
@@ -74,6 +74,14 @@ _ELSEWHERE = {
     "config": "`detslurm experiment config ID`, `detslurm site show`",
 }
 
+_SAME = (
+    ("delete", "remove", "rm", "del"),
+    ("describe", "show", "info", "inspect", "status"),
+    ("kill", "stop", "cancel", "scancel"),
+    ("logs", "log", "tail", "cat"),
+    ("create", "new", "add"),
+)
+
 
 def elsewhere(word: str, rest: Sequence[str] = ()) -> str | None:
     """What a word of another program is called here; None if it is not known.
@@ -88,3 +96,11 @@ def elsewhere(word: str, rest: Sequence[str] = ()) -> str | None:
     if word == "det" and rest:
         return f"leave out `det`: `detslurm {' '.join(rest)}`"
     return answer
+
+
+def synonym(word: str, names: Container[str]) -> str | None:
+    """The one of the names that means the same as a word; None if none does."""
+    for family in _SAME:
+        if word.lower() in family:
+            return next((name for name in family if name in names), None)
+    return None

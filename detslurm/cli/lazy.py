@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
         if args and not args[0].startswith("-") and self.full_name(args[0]) is None:
             if ctx.resilient_parsing:  # a shell completes what is not written to its end
                 return None, None, args
-            ctx.fail(f"no such command {args[0]!r}{self._instead(args)}")
+            ctx.fail(f"no such command {args[0]!r}{self._instead(ctx, args)}")
         _, command, rest = super().resolve_command(ctx, args)
         # Usage lines show the full name, whatever was typed.
         return self.full_name(args[0]) if args else None, command, rest
@@ -77,12 +77,16 @@ class LazyGroup(click.Group):
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
-    def _instead(self, args: list[str]) -> str:
+    def _instead(self, ctx: click.Context, args: list[str]) -> str:
         """What may have been meant: a slip of the finger, or a command of another program."""
-        from detslurm.cli.foreign import elsewhere
+        from detslurm.cli.foreign import elsewhere, synonym
 
-        known = elsewhere(args[0], args[1:])
-        return f": {known}" if known else self._nearest(args[0])
+        # What is done elsewhere is done to experiments: in other groups the ids are other ids.
+        if ctx.parent is None or self.name == "experiment":
+            known = elsewhere(args[0], args[1:])
+            return f": {known}" if known else self._nearest(args[0])
+        same = synonym(args[0], self.entries)
+        return f"; did you mean {same!r}?" if same else self._nearest(args[0])
 
     def _nearest(self, given: str) -> str:
         """What may have been meant, here or in a group below: 'experiment list' for `list`."""

@@ -41,6 +41,30 @@ def test_known_words_lead_to_the_right_command(
     assert answer in result.err
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("trial", "stop", "12"), "; did you mean 'kill'?"),
+        (("t", "show", "12"), "; did you mean 'describe'?"),
+        (("checkpoint", "remove", "1b4e"), "; did you mean 'delete'?"),
+        (("model", "remove", "net"), "; did you mean 'delete'?"),
+        (("tpl", "del", "x"), "; did you mean 'remove'?"),
+        (("trial", "rm", "12"), None),
+        (("job", "scancel", "12"), None),
+        (("trial", "descibe", "12"), "; did you mean 'describe'?"),
+    ],
+)
+def test_the_same_word_in_another_group(
+    detslurm: Detslurm, words: tuple[str, ...], answer: str | None
+) -> None:
+    """An id of a trial is no id of an experiment: what is done to these is not the answer."""
+    result = detslurm(*words)
+    assert result.status == 2
+    assert f"no such command {words[1]!r}" in result.err
+    assert "experiment" not in result.err
+    assert result.err.rstrip().endswith(answer or repr(words[1]))
+
+
 def det(*args: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "detslurm.compat", "det", *args]
     return subprocess.run(argv, capture_output=True, text=True, check=False, env=os.environ | env)

@@ -111,13 +111,16 @@ def test_settings(scene: Scene, detslurm: Detslurm) -> None:
 def test_an_unconfirmed_deletion_deletes_nothing(
     scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The question goes to stderr; anything but yes is no."""
+    """The question goes to stderr, with names, as ids are mistyped; anything but yes is no."""
     import io
 
-    experiment = scene.experiment()
+    experiment = scene.experiment(name="as it is")
     scene.run(experiment, end="completed")
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\nn\n"))
+    several = detslurm("e", "delete", 1, 7)
+    assert "Delete experiments 1 'as it is', 7 permanently, with all checkpoints?" in several.err
     result = detslurm("e", "delete", 1)
+    assert "Delete experiment 1 'as it is' permanently, with all checkpoints?" in result.err
     assert result.status == 1
     assert result.out == ""
     assert "Aborting experiment deletion." in result.err

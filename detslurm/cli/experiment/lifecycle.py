@@ -113,11 +113,17 @@ def unarchive(ids: list[int], as_json: bool) -> None:
 def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
     """Delete finished experiments with their checkpoints, logs, metrics and code.
 
-    A deletion that was interrupted can be repeated.
+    It asks first, with their names and what it frees; a deletion that was interrupted can be
+    repeated.
+
+    \b
+    Examples:
+      detslurm experiment delete 7
+      detslurm experiment delete 7 8,9 --yes
     """
-    what = f"experiment {ids[0]}" if len(ids) == 1 else f"experiments {', '.join(map(str, ids))}"
-    if not yes and not _confirmed(f"Delete {what} permanently, with all checkpoints?", ids):
-        note(f"Aborting {what.split()[0]} deletion.")
+    what = "experiment" if len(ids) == 1 else "experiments"
+    if not yes and not click.confirm(_question(what, ids), err=True):
+        note(f"Aborting {what} deletion.")
         raise click.exceptions.Exit(1)
 
     def act(experiment: Experiment) -> str:
@@ -126,11 +132,6 @@ def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
         return f"Deleted experiment {experiment.id}{f', freeing {size(freed)}' if freed else ''}"
 
     for_each(ids, act, as_json=as_json, deleted=True)
-
-
-def _confirmed(question: str, ids: list[int]) -> bool:
-    total = _sizes(ids)
-    return click.confirm(f"{question} This frees {size(total)}." if total else question, err=True)
 
 
 def _size_of(experiment: Experiment) -> int:
@@ -143,15 +144,19 @@ def _size_of(experiment: Experiment) -> int:
         return 0
 
 
-def _sizes(ids: list[int]) -> int:
-    """What experiments take together; whatever else is wrong is told when they are deleted."""
+def _question(what: str, ids: list[int]) -> str:
+    """Ids with names, for an id is easily mistyped, and what they take together."""
     from detslurm.store import StoreError
 
-    mine, total = client(), 0
+    mine, named, total = client(), [], 0
     for number in ids:
-        with contextlib.suppress(StoreError):
-            total += _size_of(mine.stored(number, deleted=True))
-    return total
+        named.append(str(number))
+        with contextlib.suppress(StoreError):  # it is told when they are deleted
+            experiment = mine.stored(number, deleted=True)
+            named[-1] += f" {experiment.name!r}"
+            total += _size_of(experiment)
+    question = f"Delete {what} {', '.join(named)} permanently, with all checkpoints?"
+    return f"{question} This frees {size(total)}." if total else question
 
 
 @click.command()
