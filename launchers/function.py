@@ -27,6 +27,7 @@ from zipfile import ZipFile
 from detslurm import core
 from detslurm._trust import trusted
 from detslurm.core._trial import trial_of
+from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import fs
 
 FUNCTIONS = "functions.zip"
@@ -179,11 +180,11 @@ def is_timed_out(*, now: float, began: float, minutes: int, end: float, lead: fl
     """Whether a call must leave for its time limit: run again, it would never come to its end.
 
     As submitit judges by a limit of so many `minutes`, else by when Slurm says that the job ends:
-    the warning comes `lead` seconds before, and up to a minute earlier.
+    the warning comes `lead` seconds before, or earlier.
     """
     if minutes > 0:
         return now - began >= min(0.8 * 60 * minutes, 60 * minutes - 600)
-    return end > 0 and now >= end - lead - 60
+    return end > 0 and now >= end - lead - SIGNAL_EARLY
 
 
 if __name__ == "__main__":

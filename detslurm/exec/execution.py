@@ -25,6 +25,7 @@ from detslurm.exec.text_log import TextLog, log_store_error
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.exec.usage_record import UsageRecord
 from detslurm.slurm import Allocation, SlurmError
+from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.records import Idle, Intent, Record
 from detslurm.store.retry import LONG, with_retries
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
-# Slurm may send the signal of --signal up to a minute earlier than asked for.
-_SLURM_LATE = 90
 # Seconds before the next try where Slurm refused to begin a step.
 _STEP_PAUSE = 2.0
 # So long a step is tried again while Slurm's controller does not answer: it may be restarted, or
@@ -482,7 +481,7 @@ class Execution:
 
 def is_limit_near(seconds_left: float | None, intents: Intents) -> bool:
     """Whether Slurm's signal before the time limit is due or has come."""
-    lead = intents.facts.created.signal_lead + _SLURM_LATE
+    lead = intents.facts.created.signal_lead + SIGNAL_EARLY
     return seconds_left is not None and seconds_left <= lead
 
 

@@ -6,12 +6,16 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from detslurm import _env
 from detslurm._quantities import counted
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist
+
+SIGNAL_EARLY: Final = 90
+"""Seconds by which the signal of --signal may come before its time: Slurm says up to a minute, and
+clocks differ."""
 
 # Step numbers from here on are Slurm's own: the batch script, an interactive step.
 _RESERVED_STEPS = 0xFFFFFFF0
