@@ -93,7 +93,9 @@ def decide(facts: AttemptFacts) -> Decision:
     if facts.exit_code == 0 and facts.resting:
         return Decision("out_of_ops", "the search has no more for it now", Action.STOP)
     if facts.exit_code == 0:
-        return Decision("completed", "the code exited with 0", Action.STOP)
+        asked = facts.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)  # and it may have saved
+        more = " after it was asked to stop, without should_preempt()" if asked else ""
+        return Decision("completed", f"the code exited with 0{more}", Action.STOP)
     return _failed(facts)
 
 

@@ -41,6 +41,18 @@ def test_exit_0_without_acknowledgement_completes_the_trial() -> None:
         assert outcome_of(exit_code=0, cause=cause) == ("completed", Action.STOP)
 
 
+def test_a_completed_trial_that_was_asked_to_stop_says_so() -> None:
+    """A script with a SIGTERM handler of its own saves and exits with 0, as if it were done."""
+    plain = "the code exited with 0"
+    for cause, reason in {
+        None: plain,
+        Cause.PAUSE: plain,
+        Cause.PREEMPTION: f"{plain} after it was asked to stop, without should_preempt()",
+        Cause.TIME_LIMIT: f"{plain} after it was asked to stop, without should_preempt()",
+    }.items():
+        assert decide(AttemptFacts(exit_code=0, cause=cause)).reason == reason
+
+
 def test_a_job_that_slurm_ends_without_a_reason_is_never_requeued() -> None:
     """It may have been cancelled; the trial is not over, for Slurm may start it again."""
     for code in (0, 1, 137, 143):
