@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 
@@ -22,8 +22,9 @@ class Charge:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Charge:
-        """What `to_dict` made."""
-        return cls(**{**data, "qos": tuple(data["qos"])})
+        """What `to_dict` made; fields of a newer version are skipped."""
+        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        return cls(**{**known, "qos": tuple(data["qos"])})
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,12 @@ class JobRequest(Layout):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> JobRequest:
-        """The request that `to_dict` wrote."""
+        """The request that `to_dict` wrote; fields of a newer version are skipped."""
+        known = {field.name for field in fields(cls)}
         plain: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in data.items()
+            if name in known
         }
         plain["folder"] = Path(data["folder"])
         return cls(**plain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +114,14 @@ def test_what_makes_a_trial_impossible() -> None:
     assert "account lab allows 6" in str(allowed({}, lab, OWN, **{"gres/gpu": 8}).problem)
     some = allowed({}, lab, OWN, **{"gres/gpu": 2})
     assert (some.at_once, some.at_once_limit) == (3, "GrpTRES gres/gpu=6 of account lab")
+
+
+def test_what_a_newer_version_has_recorded() -> None:
+    """Fields that this one does not know are skipped."""
+    charge = CHARGE.to_dict() | {"reservation": "r"}
+    assert Charge.from_dict(json.loads(json.dumps(charge))) == CHARGE
+    request = REQUEST.to_dict() | {"hugepages": [1]}
+    assert JobRequest.from_dict(json.loads(json.dumps(request))) == REQUEST
 
 
 def test_a_recorded_controller() -> None:
