@@ -43,7 +43,7 @@ class TrialSearch:
         must_leave: Callable[[], bool] = lambda: False,
     ) -> None:
         self._experiment = experiment
-        self._search = Search.from_config(config)
+        self._search = Search(config)
         self._index, self._fencing_token = index, fencing_token
         self._must_leave = must_leave
         self._length = max_length(config["searcher"])

@@ -124,4 +124,4 @@ class CheckpointCollection:
         from detslurm.searcher import Search
         from detslurm.store import EventLog
 
-        return EventLog(self._experiment.search, Search.from_config(self._config))
+        return EventLog(self._experiment.search, Search(self._config))

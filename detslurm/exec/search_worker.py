@@ -38,7 +38,7 @@ class SearchTrialQueue:
         self, intents: Intents, config: Mapping[str, Any], *, ref: str, cluster: Cluster
     ) -> None:
         self._intents, self._ref = intents, ref
-        self._search = Search.from_config(config)
+        self._search = Search(config)
         self._log: EventLog[State] = EventLog(intents.experiment.search, self._search)
         self._pool = WorkerPool(intents, ref=ref, cluster=cluster)
         self._incarnation = secrets.token_hex(4)

@@ -49,7 +49,7 @@ class Preview(msgspec.Struct, frozen=True):
 
 def preview(config: Mapping[str, Any]) -> Preview:
     """The preview of a resolved configuration, as plain data."""
-    search = Search.from_config(config)
+    search = Search(config)
     method = search.method
     rows, brackets, trials, total = [], [], None, None
     if isinstance(method, Halving):

@@ -54,7 +54,7 @@ class Search:
             "hyperparameters": {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}},
             "reproducibility": {"experiment_seed": 7},
         }
-        search = Search.from_config(config)
+        search = Search(config)
         plan = search.plan(search.initial(), 0)
         assert 0.0 <= plan.hparams["lr"] < 1.0
     """
@@ -66,15 +66,6 @@ class Search:
         self.max_restarts = int(config.get("max_restarts", 5))
         self.samples = Samples(self.searcher["name"], self.space, self.seed)
         self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Search:
-        """Make the search of a configuration.
-
-        Args:
-            config: The resolved configuration, as plain data.
-        """
-        return cls(config)
 
     @property
     def name(self) -> str:

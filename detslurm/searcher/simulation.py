@@ -71,7 +71,7 @@ def simulate(
     `units` is how long trials train that are given no length, `start_seconds` what it costs
     a worker to take up a trial.
     """
-    search = Search.from_config(config)
+    search = Search(config)
     if search.name == "custom":
         raise ValueError("a custom search can't be simulated: its method lives elsewhere")
     if workers < 1:

@@ -83,7 +83,7 @@ def needed_by_search(directory: ExperimentDir, facts: ExperimentFacts) -> Collec
     from detslurm.searcher import Search, State
     from detslurm.store import EventLog
 
-    log: EventLog[State] = EventLog(directory.search, Search.from_config(directory.config()))
+    log: EventLog[State] = EventLog(directory.search, Search(directory.config()))
     return log.catch_up().needed_checkpoints()
 
 

@@ -100,7 +100,7 @@ class SearchDriver:
     ) -> None:
         self._method, self._saved, self._storage = method, saved, storage
         self._experiment, self._workers = experiment, workers
-        self._search = Search.from_config(experiment.config())
+        self._search = Search(experiment.config())
         self._log: EventLog[State] = EventLog(experiment.search, self._search)
         self._should_stop, self._report_progress, self._sleep = should_stop, report_progress, sleep
         self._facts = ExperimentFacts()

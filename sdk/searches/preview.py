@@ -113,7 +113,7 @@ def recorded_curves(experiment: Experiment, config: Mapping[str, Any]) -> Record
 
     Raises `PreviewError` where the validations lack one of them.
     """
-    search = Search.from_config(config)
+    search = Search(config)
     metric, unit = search.metric, search.time_metric or search.unit
     curves: list[list[tuple[int, float]]] = []
     lacking = False

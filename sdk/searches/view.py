@@ -61,7 +61,7 @@ class SearchView:
     """The search of one experiment, folded to the end of its log."""
 
     def __init__(self, directory: ExperimentDir, facts: ExperimentFacts) -> None:
-        self._search = Search.from_config(directory.config())
+        self._search = Search(directory.config())
         self._log: EventLog[State] = EventLog(directory.search, self._search)
         self._cluster = str(facts.created.cluster or "slurm")
         self._ids: Sequence[int] = ()

@@ -98,9 +98,7 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
 
     False if a queue does not answer, so that the search may not continue.
     """
-    log: EventLog[State] = EventLog(
-        one.directory.search, Search.from_config(one.directory.config())
-    )
+    log: EventLog[State] = EventLog(one.directory.search, Search(one.directory.config()))
     state = log.catch_up()  # before the query: see `replenish`
     name = one.facts.created.cluster or "slurm"
     # Some may have come since the facts were read.

@@ -239,7 +239,7 @@ def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[
     from detslurm.searcher.search import Search
     from detslurm.store.search_records import BLOCK
 
-    first = Search.from_config(config).initial().created
+    first = Search(config).initial().created
     trials = preview(config).trials or BLOCK
     at_once = first if submit_from_jobs else max(searcher.get("max_trials") or 0, first)
     return trials, -(-at_once // each)

@@ -63,7 +63,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     def begin(searcher: dict[str, Any], **more: Any) -> Searched:
         config = {"searcher": searcher, "hyperparameters": {}, **more}
         job = enter(tmp_path / "root", monkeypatch, config, search=True)
-        log = EventLog(job.experiment.search, Search.from_config(config))
+        log = EventLog(job.experiment.search, Search(config))
         log.commit([{"e": "work_requested", "worker": "1"}])
         return Searched(job, log)
 

@@ -126,7 +126,7 @@ SEARCH = f"""\
 
 def undisturbed_samples(desk: Desk, number: int) -> list[Any]:
     """The hyperparameters of all trials where nothing comes between."""
-    search = Search.from_config(desk.experiment(number).config())
+    search = Search(desk.experiment(number).config())
     state = drive.run(search, lambda index, _: index / TRIALS, workers=8)
     return [search.plan(state, index).hparams for index in range(state.created)]
 

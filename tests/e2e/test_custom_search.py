@@ -145,7 +145,7 @@ def search_state(desk: Desk, number: int) -> State:
         experiment = desk.experiment(number)
     except NotFound:
         return State()
-    log = EventLog(experiment.search, Search.from_config(experiment.config()))
+    log = EventLog(experiment.search, Search(experiment.config()))
     return log.catch_up()
 
 

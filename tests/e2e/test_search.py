@@ -79,7 +79,7 @@ def project(desk: Desk, script: str, config: str, name: str = "project") -> Path
 def state_of(desk: Desk, number: int) -> State:
     """The search as its log tells."""
     experiment = desk.experiment(number)
-    return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up()
+    return EventLog(experiment.search, Search(experiment.config())).catch_up()
 
 
 def rungs(desk: Desk, number: int) -> list[list[int]]:

@@ -36,7 +36,7 @@ HALVING = ["searcher.divisor=2", "searcher.max_rungs=2", "searcher.mode=aggressi
 
 def state_of(desk: Desk, number: int) -> State:
     experiment = desk.experiment(number)
-    return EventLog(experiment.search, Search.from_config(experiment.config())).catch_up()
+    return EventLog(experiment.search, Search(experiment.config())).catch_up()
 
 
 # Learns by a formula, as fast as it starts, and asks for its length as the example does.

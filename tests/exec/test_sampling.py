@@ -21,7 +21,7 @@ SPACE = {"x": {"type": "double", "minval": 0, "maxval": 1}}
 
 
 def search(**searcher: Any) -> Search:
-    return Search.from_config(
+    return Search(
         {
             "searcher": {"name": "optuna", "metric": "loss", "max_trials": 4, **searcher},
             "hyperparameters": SPACE,

@@ -115,7 +115,7 @@ class Searched:
 
     @property
     def state(self) -> State:
-        log = EventLog(self.experiment.search, Search.from_config(self.config))
+        log = EventLog(self.experiment.search, Search(self.config))
         return log.catch_up()
 
     def view(self) -> ExperimentView:

@@ -246,7 +246,7 @@ class Scene:
         experiment = self.experiment(trials, job=None, text=text, about=about)
         if workers and job is not None:
             self.submitted(experiment, job, 0, workers)
-        log = EventLog(experiment.search, Search.from_config(experiment.config()))
+        log = EventLog(experiment.search, Search(experiment.config()))
         return experiment, log
 
     @elsewhere

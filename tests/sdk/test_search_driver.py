@@ -48,7 +48,7 @@ class Trainers:
     """Workers that train in no time, one trial a look; trial `bad` refuses its sample."""
 
     def __init__(self, experiment: ExperimentDir, bad: int | None = None) -> None:
-        self.log = EventLog(experiment.search, Search.from_config(CONFIG))
+        self.log = EventLog(experiment.search, Search(CONFIG))
         self.bad = bad
         self.lengths: list[tuple[int, int]] = []
         self.ended: list[State] = []

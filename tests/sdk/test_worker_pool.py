@@ -83,7 +83,7 @@ def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
 
 def take_trial(staff: Staff, worker: str) -> None:
     """A worker on another node takes the next trial, unseen by the pool's own log."""
-    other = EventLog(staff.experiment.search, Search.from_config(staff.experiment.config()))
+    other = EventLog(staff.experiment.search, Search(staff.experiment.config()))
     other.catch_up()
     other.commit([{"e": "work_requested", "worker": worker}])
 

@@ -15,7 +15,7 @@ Metric = Callable[[int, int], Any]
 def search(name: str, space: dict[str, Any] | None = None, seed: int = 0, **fields: Any) -> Search:
     """The search of an experiment with these fields of the searcher."""
     searcher = {"name": name, "metric": "loss", **fields}
-    return Search.from_config(
+    return Search(
         {
             "searcher": searcher,
             "hyperparameters": SPACE if space is None else space,

@@ -53,7 +53,7 @@ class Job:
     """One worker that does all trials by itself, in a fresh process for every question."""
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.search = Search.from_config(config)
+        self.search = Search(config)
         self.state = self.search.initial()
 
     def apply(self, *events: dict[str, Any]) -> None:

@@ -194,7 +194,7 @@ def test_the_cost_of_a_trial_hardly_grows_with_them(form: dict[str, Any]) -> Non
 
 def test_the_state_of_twenty_thousand_trials_is_loaded() -> None:
     """Loading what was dumped gives the same state; `make bench` has its time."""
-    search = Search.from_config(large(20_000, max_concurrent_trials=0, num_rungs=3))
+    search = Search(large(20_000, max_concurrent_trials=0, num_rungs=3))
     state = search.initial()
     while state.created < 20_000:
         search.apply(state, [{"e": "work_requested", "worker": "w"}])

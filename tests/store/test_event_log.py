@@ -279,7 +279,7 @@ def test_an_event_that_no_cache_can_hold(tmp_path: Path) -> None:
     config = {"searcher": {"name": "custom", "metric": "loss"}}
 
     def search_log() -> EventLog[SearchState]:
-        return EventLog(tmp_path, Search.from_config(config))
+        return EventLog(tmp_path, Search(config))
 
     log = search_log()
     for number in range(2 * SNAPSHOT_EVERY):
