@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk import settings
+from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.models import registration
 from detslurm.sdk.models.described import Described
@@ -107,11 +108,12 @@ class Model(Described):
         return [self._version(n) for n in sorted(self.row.versions, reverse=newest_first)]
 
     def get_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
-        """Return what `list_versions` does: the older name.
+        """Return what `list_versions` does; this is its older name.
 
         Args:
             order_by: As for `list_versions`; by default the newest is first.
         """
+        deprecated("Model.get_versions", "list_versions")
         return self.list_versions(order_by)
 
     def register_version(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import ModelSortBy, OrderBy
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class Registry:
         name: str | None = None,
         description: str | None = None,
     ) -> list[Model]:
-        """Return what `list_models` does: the older name.
+        """Return what `list_models` does; this is its older name.
 
         Args:
             sort_by: As for `list_models`; the name by default.
@@ -166,6 +167,7 @@ class Registry:
             name: As for `list_models`; by default all.
             description: As for `list_models`; by default all.
         """
+        deprecated("get_models", "list_models")
         return self.list_models(sort_by, order_by, name, description)
 
     def get_model_labels(self) -> list[str]:

@@ -356,6 +356,10 @@ def test_determineds_functions_know_models(
     assert client.get_model("m").metadata == {"a": 1}
     assert client.get_model_by_id(model.model_id).name == "m"
     assert [one.name for one in client.list_models(client.ModelSortBy.NAME)] == ["m"]
-    assert [one.name for one in client.get_models()] == ["m"]
+    with pytest.warns(FutureWarning, match="list_models") as caught:
+        assert [one.name for one in client.get_models()] == ["m"]
+    assert caught[0].filename == __file__  # the caller is warned, not detslurm
+    with pytest.warns(FutureWarning, match="list_versions"):
+        assert model.get_versions() == []
     assert client.get_model_labels() == []
     assert isinstance(Client(scene.root).get_model("m"), client.Model)
