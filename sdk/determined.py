@@ -71,6 +71,8 @@ class Determined(Client):
         Raises:
             ConfigErrors: If the configuration is wrong.
             SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
 
         Example:
             from pathlib import Path

@@ -42,6 +42,8 @@ def submit(
     Raises:
         ConfigErrors: If the configuration is wrong.
         SubmitError: If something else is wrong, or the cluster refuses the job.
+        SlurmError: If the cluster does not answer.
+        StoreError: If the store can't be used.
 
     Example:
         from detslurm.sdk import submit

@@ -145,6 +145,7 @@ class Context:
             level: "debug", "info" (the default), "warn" or "error".
 
         Raises:
+            RuntimeError: After the end of the run, and in a fork of the chief's process.
             ValueError: If there is no such level.
         """
         if level not in _ALERT_LEVELS:
@@ -240,6 +241,8 @@ def init(
         ValueError: If the trial has several slots and `distributed` is None, or if
             `checkpoint_storage` is malformed.
         TypeError: If `checkpoint_storage` is neither text nor a mapping.
+        RuntimeError: If another process of this node records the run, or if a script or container
+            has passed on only some of the job's variables.
 
     Example:
         import detslurm as det
@@ -439,7 +442,11 @@ def _refuse_many_slots(info: ClusterInfo | None) -> None:
         return
     several_nodes = info._rendezvous_info is not None and len(info.container_addrs) > 1
     if several_nodes or len(info.slot_ids) > 1:
-        raise ValueError("you must provide a valid DistributedContext for a multi-slot task")
+        raise ValueError(
+            "you must provide a valid DistributedContext for a multi-slot task; start it with"
+            " detslurm.launch.torch_distributed (or another launcher); for more CPUs of one process"
+            " keep slots_per_trial: 1 and set slurm.sbatch_args: [--cpus-per-task=N]"
+        )
 
 
 def _given_storage(value: str | dict[str, Any] | None) -> Section | None:

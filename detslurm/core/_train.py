@@ -49,7 +49,8 @@ class TrainContext:
     """Report metrics, progress and status of this trial: `core.train`.
 
     The chief's reports are recorded: others see validation metrics at once, all else within
-    seconds. Those of workers are ignored.
+    seconds. Those of workers are ignored. All methods that report or set something raise
+    `RuntimeError` after the end of the run, and the chief's in a process that was forked from it.
     """
 
     def __init__(
@@ -132,6 +133,7 @@ class TrainContext:
             metrics: Values by name: numbers, arrays, text, lists, mappings.
 
         Raises:
+            RuntimeError: For the group "validation", as `report_validation_metrics`.
             TypeError: If `steps_completed` is not an integer.
             ValueError: If the group has a dot in its name, or one of the metrics was already
                 reported at this step.

@@ -71,6 +71,9 @@ class Lifecycle(ExperimentBase):
 
         Returns:
             False if it had already ended.
+
+        Raises:
+            LifecycleError: If it belongs to another user.
         """
         act = partial(self._queues.cancel, runners=self.managed)
         return self._stop("cancel", act)
@@ -82,6 +85,7 @@ class Lifecycle(ExperimentBase):
             False if it had already ended.
 
         Raises:
+            LifecycleError: If it belongs to another user.
             StoreFault: If that can't be recorded: its jobs have been ended all the same.
         """
         return self._stop("kill", self._kill)

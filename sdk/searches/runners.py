@@ -104,7 +104,10 @@ class LocalSearchRunner(SearchRunner):
 
         Raises:
             RuntimeError: If the method was saved for another experiment.
-            SubmitError: If the experiment can't be submitted.
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
         """
         store = Store.open()
         experiment = self._known(store)
@@ -175,7 +178,10 @@ class RemoteSearchRunner(SearchRunner):
 
         Raises:
             RuntimeError: If the method was saved for another experiment.
-            SubmitError: If the experiment can't be submitted.
+            ConfigErrors: If the configuration is wrong.
+            SubmitError: If something else is wrong, or the cluster refuses the job.
+            SlurmError: If the cluster does not answer.
+            StoreError: If the store can't be used.
         """
         info = self._context.info
         store = Store.open(info.master_url.removeprefix("file://"))

@@ -127,8 +127,7 @@ class Trial(CheckpointChoice):
             best: Whether it is the best; off by default.
             uuid: Its storage id; by default another of these arguments decides.
             sort_by: With `best`, the name of a validation metric; by default the searcher's.
-            smaller_is_better: With `sort_by`, whether the smallest is the best; by default not
-                given.
+            smaller_is_better: With `sort_by`, whether the smallest is best; by default not given.
 
         Raises:
             ValueError: If not exactly one of the first three is given.
@@ -172,6 +171,9 @@ class Trial(CheckpointChoice):
 
         Returns:
             False if it had already ended.
+
+        Raises:
+            LifecycleError: If its experiment belongs to another user.
         """
         return self.experiment._kill_trial(self.id)
 
