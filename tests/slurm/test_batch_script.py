@@ -27,7 +27,11 @@ def test_the_users_lists_go_on_with_ours() -> None:
         gres="gpu:2",
         exclude=("n1", "n2"),
         dependency="afterany:7",
-        sbatch_args=("--gres=lscratch:100", "-x n9", "--dependency=afterok:5", "--mem=1G"),
+        cpus_per_task=1,
+        sbatch_args=(
+            *("--gres=lscratch:100", "-x n9", "--dependency=afterok:5", "--mem=1G"),
+            "--cpus-per-task=8",
+        ),
     )
     last = {}
     for line in BatchExecutor(request).script().splitlines():
@@ -38,3 +42,4 @@ def test_the_users_lists_go_on_with_ours() -> None:
     assert last["exclude"] == "n1,n2,n9"
     assert last["dependency"] == "afterany:7,afterok:5"
     assert last["mem"] == "1G"
+    assert last["cpus-per-task"] == "8"  # a slot is a CPU; one process may have more of them
