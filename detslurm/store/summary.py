@@ -52,11 +52,11 @@ def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Su
     if view.state == "DELETED":
         return  # of which only the facts are left
     rows = [row for row in view.trials if row.final or view.finished]
-    stale = known.facts != view.facts or not known.final
+    stale = known.facts != view.fact_count or not known.final
     if not (stale if view.finished else len(rows) - cached >= WORTHWHILE):
         return
     if UNKNOWN in view.trial_states:
         return  # what can't be read now would be left out for good
-    summary = Summary(view.facts, view.finished, rows)
+    summary = Summary(view.fact_count, view.finished, rows)
     # It checks itself: a first listing of ten thousand needs no ten thousand waits for a disk.
     rebuildable.save(experiment.path / "summary.json", summary, sync=False)

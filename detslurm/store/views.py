@@ -343,19 +343,17 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
     """An experiment with its desired state, jobs and trials. As `ExperimentRow`, and:
 
     Attributes:
-        facts: The number of its facts.
+        fact_count: The number of its facts.
         first_trial: The id of its first trial.
         desired: What the user wants of it.
-        fields: Settings that were changed after the submission, such as `priority`.
         jobs: Its submissions, in order.
         trials: Its trials in short, by id.
         problems: What was unreadable in its files.
     """
 
-    facts: int = 0
+    fact_count: int = 0
     first_trial: int = 0
     desired: DesiredState = DesiredState()
-    fields: dict[str, Any] = msgspec.field(default_factory=dict)
     jobs: tuple[Job, ...] = ()
     trials: tuple[TrialRow, ...] = ()
     problems: tuple[Problem, ...] = ()

@@ -24,7 +24,7 @@ class DiskUse(ExperimentBase):
     @property
     def gc_policy(self) -> GCPolicy:
         """How many checkpoints are kept: as it was set last, else as the configuration says."""
-        return GCPolicy.of(self._snapshot.directory.config(), self.view.fields)
+        return GCPolicy.of(self._snapshot.directory.config(), self.view.desired.fields)
 
     def disk_usage(self) -> Usage:
         """Return what the experiment takes on disk now, by kind of file.

@@ -138,9 +138,9 @@ def _refuse_foreign(one: ExperimentSnapshot) -> None:
 
 def _base(one: ExperimentSnapshot) -> dict[str, Any]:
     """The whole configuration, secrets included, with name, labels and project as they are now."""
-    shown: dict[str, Any] = {key: one.view.fields[key] for key in ("name", "description", "labels")
-             if key in one.view.fields}  # fmt: skip
-    if "folder" in one.view.fields:
+    fields = one.view.desired.fields
+    shown = {key: fields[key] for key in ("name", "description", "labels") if key in fields}
+    if "folder" in fields:
         shown |= {"workspace": one.view.workspace, "project": one.view.project}
     return {**one.directory.config(), **shown}
 

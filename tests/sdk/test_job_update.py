@@ -148,7 +148,7 @@ def test_of_an_experiments_job_the_experiment_is_changed(scene: Scene) -> None:
         ("update", "7_[1-3]", {"QOS": "long"}),
     ]
     experiment = client.experiment(1)
-    assert (experiment.view.pool, experiment.view.fields["priority"]) == ("low", 10)
+    assert (experiment.view.pool, experiment.view.desired.fields["priority"]) == ("low", 10)
     scene.queue.jobs.clear()
     experiment.activate()
     (request,) = scene.queue.requests

@@ -286,7 +286,7 @@ def test_weight_stands_for_a_priority(scene: Scene) -> None:
     experiment.set_priority(11)
     experiment.set_weight(2)
     assert scene.queue.calls[-1] == ("update", "7", {"Nice": 20})
-    assert experiment.view.fields == {"priority": None, "weight": 2}
+    assert experiment.view.desired.fields == {"priority": None, "weight": 2}
     scene.queue.jobs.clear()
     scene.client.experiment(1).activate()
     assert [request.nice for request in scene.queue.requests] == [20]

@@ -79,7 +79,7 @@ def test_wrong_fields_are_a_problem_where_they_are_read(store: Store) -> None:
     put_record(made.log.name(2), {"type": "lost", "trials": ["one"]})
     made.append(Intent(intent="archive"))
     view = fold_experiment(made)
-    assert (view.state, view.archived, view.facts) == ("ACTIVE", True, 3)
+    assert (view.state, view.archived, view.fact_count) == ("ACTIVE", True, 3)
     (problem,) = view.problems
     assert problem.path == "facts/000002.json" and "trials[0]" in problem.reason
 

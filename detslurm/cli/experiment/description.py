@@ -174,7 +174,7 @@ def _kept(policy: GCPolicy) -> str:
 def _limits(experiment: Experiment, resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The resources that can be changed later, as they are now."""
     for name in ("max_slots", "priority", "weight"):
-        yield name, experiment.view.fields.get(name, resources.get(name))
+        yield name, experiment.view.desired.fields.get(name, resources.get(name))
 
 
 def search_text(search: SearchView, *, ended: bool) -> str:
