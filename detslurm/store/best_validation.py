@@ -14,7 +14,13 @@ from detslurm.store.log_lines import line_facts
 from detslurm.store.reading import counted_bytes, started_trials
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
-from detslurm.store.trial_fold import FoldContext, RunFacts, best_of, clean_validations
+from detslurm.store.trial_fold import (
+    FoldContext,
+    RunFacts,
+    best_of,
+    clean_validations,
+    resumed_steps,
+)
 from detslurm.store.views import ValidationView
 
 
@@ -89,7 +95,7 @@ class _Reader:
 
 
 class _RunReader:
-    """One run's validations and the first step of all else, read up to some byte of its log."""
+    """One run's validations and the first steps of all else, read up to some byte of its log."""
 
     def __init__(self, trial: TrialDir, run: Run) -> None:
         self.run = run
@@ -101,17 +107,18 @@ class _RunReader:
         self._offset = 0
         self._broken = False
         self._validations: list[dict[str, Any]] = []
-        self._first: int | None = None
+        self._training: list[int] = []
+        self._other: list[int] = []
 
     @property
     def facts(self) -> RunFacts:
         """What the fold of a trial's validations needs."""
-        others = () if self._first is None else (self._first,)
         return RunFacts(
             number=self.run.number,
             start=self.run.start,
             records=self._validations,
-            other_steps=others,
+            training_steps=self._training,
+            other_steps=self._other,
         )
 
     def ended(self) -> bool:
@@ -141,7 +148,7 @@ class _RunReader:
         except CorruptRecord:
             self._broken = True  # or not there yet; `describe` reports it
             return
-        if found.steps:
-            first = min(found.steps)
-            self._first = first if self._first is None else min(first, self._first)
+        resumed = resumed_steps(self.run.start)
+        self._training = sorted([*self._training, *found.training])[:1]
+        self._other = sorted(s for s in [*self._other, *found.other] if s >= resumed)[:1]
         self._validations += [one for one in found.records if one.get("t") == "metrics"]

@@ -20,7 +20,7 @@ from detslurm.store.curve import (
 )
 from detslurm.store.reading import counted_bytes, logged_metrics, rows_by_line
 from detslurm.store.trial import TrialDir, with_history
-from detslurm.store.trial_fold import span_of
+from detslurm.store.trial_fold import first_steps
 
 
 class Columns(NamedTuple):
@@ -71,18 +71,18 @@ def _logged_columns(trial: TrialDir, group: str, names: Sequence[str] | None) ->
     bounds = counted_bytes(runs)
     parts, spans = [], []
     for place, run in enumerate(runs):
-        part, first = _Gathered(names), math.inf
-        # Only of later runs the first report of any group says where the one before them ends.
+        part, first = _Gathered(names), first_steps(run.start)
+        # Only of later runs other groups may say where the one before them ends.
         wanted = None if place else group
         for rows in rows_by_line(trial, run.number, bounds.get(run.number), wanted):
             if place:
-                first = min(first, *(row.steps for row in rows), math.inf)
+                first.take_rows(rows)
                 rows = [row for row in rows if row.group == group]
             part.take(rows)
         if not ascending(part.steps):
             return None
         parts.append(part)
-        spans.append(span_of(run.number, run.start, first))
+        spans.append(first.span(run.number))
     limits = last_valid_steps(spans)
     for part, run in zip(parts, runs, strict=True):
         part.cut(limits[run.number])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from operator import lt
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     Group = str
 else:
     Group = Literal["training", "validation"]
+
+TRAINING, VALIDATION = "training", "validation"
+_DECIDING = (TRAINING, VALIDATION)
 
 
 class MetricRow(msgspec.Struct, frozen=True, gc=False, tag_field="t", tag="metrics"):
@@ -44,6 +48,41 @@ class Span(NamedTuple):
     run: int
     resumed: float  # infinite where only its code knows: it may have weights of its own
     first: float  # infinite while the run has reported nothing
+
+
+class FirstSteps:
+    """Where a run began, by what it has reported so far.
+
+    Its training metrics decide; without any, as in code that reports no others, its validations.
+    Other groups may count something else, or tell at step 0 how large the model is: of them only
+    a step past the checkpoint counts, and where there was none, nothing.
+    """
+
+    def __init__(self, resumed: float) -> None:
+        self._resumed = resumed
+        self._first: dict[str, int] = {}
+
+    def take(self, group: str, steps: Sequence[int]) -> None:
+        """More steps at which metrics of a group were reported."""
+        if group not in _DECIDING:
+            steps = [step for step in steps if step >= self._resumed]
+        if steps:
+            first = min(steps)
+            self._first[group] = min(self._first.get(group, first), first)
+
+    def take_rows(self, rows: Iterable[MetricRow]) -> None:
+        """More rows, of whatever groups."""
+        steps: defaultdict[str, list[int]] = defaultdict(list)
+        for row in rows:
+            steps[row.group].append(row.steps)
+        for group in steps:
+            self.take(group, steps[group])
+
+    def span(self, run: int) -> Span:
+        """What of this run decides about earlier ones."""
+        deciding = (self._first[group] for group in _DECIDING if group in self._first)
+        first = next(deciding, min(self._first.values(), default=math.inf))
+        return Span(run, self._resumed, first)
 
 
 def last_valid_steps(spans: Sequence[Span]) -> dict[int, float]:

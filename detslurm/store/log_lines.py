@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 
-from detslurm.store.curve import MetricRow
+from detslurm.store.curve import TRAINING, VALIDATION, MetricRow
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import checked, decode_record, has_mark, restored
-from detslurm.store.trial_fold import VALIDATION, well_formed
+from detslurm.store.trial_fold import well_formed
 
 MOST_STEPS: Final = (1 << 63) - 1  # as an array of steps holds them
 _BLOCK: Final = b"["
@@ -49,13 +49,15 @@ class LineFacts(NamedTuple):
     """What folds need of a line.
 
     Attributes:
-        steps: Those of metrics of which nothing else is needed.
+        training: The steps of training metrics: nothing else is needed of them.
+        other: Those of other metrics of which nothing else is needed.
         records: All other records.
         malformed: Whether there are more, which lack what folds rely on.
         time: When the last record was made, in seconds since 1970; None where that is not said.
     """
 
-    steps: Sequence[int]
+    training: Sequence[int] = ()
+    other: Sequence[int] = ()
     records: Sequence[dict[str, Any]] = ()
     malformed: bool = False
     time: float | None = None
@@ -68,30 +70,32 @@ def line_facts(line: bytes) -> LineFacts:
     time = None
     try:
         heads = _heads(raw) if is_block else [_head(raw)]
-        found = list(map(_needed_alone, heads))
         time = heads[-1].time if heads else None
     except msgspec.DecodeError:  # one of another shape
-        found = list(map(_step_alone, _split(raw)))
-    steps = [step for step in found if step is not None]
+        heads = list(map(_head_of, _split(raw)))
+    found = list(map(_needed_alone, heads))
+    steps = [(h.group, s) for h, s in zip(heads, found, strict=True) if s is not None]
+    training = [step for group, step in steps if group == TRAINING]
+    other = [step for group, step in steps if group != TRAINING]
     if len(steps) == len(found):
-        return LineFacts(steps, time=time)
-    others = (part for part, step in zip(_split(raw), found, strict=True) if step is None)
-    records = list(map(decode_record, others))
+        return LineFacts(training, other, time=time)
+    rest = (part for part, step in zip(_split(raw), found, strict=True) if step is None)
+    records = list(map(decode_record, rest))
     sound = list(filter(well_formed, records))
-    return LineFacts(steps, sound, len(sound) < len(records), time)
+    return LineFacts(training, other, sound, len(sound) < len(records), time)
+
+
+def _head_of(raw: bytes) -> _Head:
+    try:
+        return _head(raw)
+    except msgspec.DecodeError:
+        return _Head()  # decoding all of it decides
 
 
 def _needed_alone(head: _Head) -> int | None:
     """The step of metrics outside validations: folds need nothing else of the record."""
     alone = head.t == "metrics" and head.group != VALIDATION
     return head.steps if alone and abs(head.steps or 0) <= MOST_STEPS else None
-
-
-def _step_alone(raw: bytes) -> int | None:
-    try:
-        return _needed_alone(_head(raw))
-    except msgspec.DecodeError:
-        return None  # decoding all of it decides
 
 
 def _split(raw: bytes) -> list[bytes]:

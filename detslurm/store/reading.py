@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,7 +22,7 @@ from detslurm.store.trial import Run, TrialDir, with_history
 from detslurm.store.trial_fold import (
     FoldContext,
     RunFacts,
-    span_of,
+    first_steps,
     trial_view,
     well_formed,
 )
@@ -53,7 +51,8 @@ class PartialLog(msgspec.Struct):
     start: dict[str, Any] = {}  # the run's claim: whose log it is
     end: int = 0
     records: list[dict[str, Any]] = []
-    steps: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    training: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    other: array[int] = msgspec.field(default_factory=lambda: array("q"))
     problems: list[Problem] = []
     time: float | None = None  # of its last record
 
@@ -70,7 +69,8 @@ class PartialLog(msgspec.Struct):
 
     def _take(self, name: str, offset: int, line: bytes) -> None:
         found = log_lines.line_facts(line)
-        self.steps.extend(found.steps)
+        self.training.extend(found.training)
+        self.other.extend(found.other)
         self.records += found.records
         self.time = found.time or self.time
         if found.malformed:
@@ -95,7 +95,8 @@ def run_facts(trial: TrialDir, run: Run, limit: int | None, cache: ReadCache) ->
         start=run.start,
         end=run.end,
         records=log.records,
-        other_steps=log.steps,
+        training_steps=log.training,
+        other_steps=log.other,
         last_time=log.time,
         problems=[*log.problems, *torn],
     )
@@ -187,14 +188,14 @@ def logged_metrics(
     rows: list[MetricRow] = []
     spans = []
     for place, run in enumerate(runs):
-        limit, first = bounds.get(run.number), math.inf
+        limit, first = bounds.get(run.number), first_steps(run.start)
         if not place:  # often the only run; nothing is before it that its first step could end
             rows += run_rows(trial, run.number, limit, group)
         else:
             reported = run_rows(trial, run.number, limit)
-            first = min(map(attrgetter("steps"), reported), default=math.inf)
+            first.take_rows(reported)
             rows += reported if group is None else [row for row in reported if row.group == group]
-        spans.append(span_of(run.number, run.start, first))
+        spans.append(first.span(run.number))
     return clean_rows(rows, last_valid_steps(spans))
 
 

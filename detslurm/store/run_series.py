@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from detslurm.store.columns import plain_columns
-from detslurm.store.curve import MetricRow, as_float, flat, is_number, last_valid_steps
+from detslurm.store.curve import FirstSteps, MetricRow, as_float, flat, is_number, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import MOST_STEPS, line_rows
 from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
 from detslurm.store.trial import Run, TrialDir, with_history
-from detslurm.store.trial_fold import span_of
+from detslurm.store.trial_fold import first_steps
 
 
 class Points(NamedTuple):
@@ -38,10 +38,13 @@ class RunSeries:
 
     start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
     end: int = 0
-    first: float = math.inf  # the smallest step of any report
+    first: FirstSteps = field(init=False)
     profiled: bool = False
     whole: bool = True
     points: dict[tuple[str, str], Points] = field(default_factory=_no_points)
+
+    def __post_init__(self) -> None:
+        self.first = first_steps(self.start)
 
     @property
     def size(self) -> int:
@@ -73,7 +76,7 @@ class RunSeries:
         except OverflowError:
             return False
         times = array("d", [math.nan if row.time is None else row.time for row in rows])
-        self.first = min(self.first, *steps)
+        self.first.take(rows[0].group, steps)
         for name, column in columns.items():
             points = self.points[rows[0].group, name]
             points.steps.extend(steps)
@@ -84,7 +87,7 @@ class RunSeries:
     def _take_each(self, rows: Iterable[MetricRow]) -> None:
         for row in rows:
             if abs(row.steps) <= MOST_STEPS:
-                self.first = min(self.first, row.steps)
+                self.first.take(row.group, [row.steps])
                 self._take(row.group, row.steps, row.metrics, row.time)
 
     def _take(self, group: str, steps: int, metrics: Mapping[str, Any], when: float | None) -> None:
@@ -124,7 +127,7 @@ def read_runs(trial: TrialDir, cache: SeriesCache) -> LoggedRuns:
     runs = with_history(trial.runs())
     bounds = counted_bytes(runs)
     parts = {run.number: _read(trial, run, bounds.get(run.number), cache) for run in runs}
-    spans = [span_of(r.number, r.start, parts[r.number].first) for r in runs]
+    spans = [parts[run.number].first.span(run.number) for run in runs]
     return LoggedRuns(runs, parts, last_valid_steps(spans))
 
 

@@ -19,7 +19,16 @@ from detslurm._states import (
     TIME_LIMIT,
 )
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
-from detslurm.store.curve import MetricRow, Span, as_float, clean_rows, last_valid_steps
+from detslurm.store.curve import (
+    TRAINING,
+    VALIDATION,
+    FirstSteps,
+    MetricRow,
+    Span,
+    as_float,
+    clean_rows,
+    last_valid_steps,
+)
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.metric_rank import first_best
 from detslurm.store.run_usage import parse_usage
@@ -32,8 +41,6 @@ from detslurm.store.views import (
     TrialView,
     ValidationView,
 )
-
-VALIDATION = "validation"
 
 
 def well_formed(record: dict[str, Any]) -> bool:
@@ -54,13 +61,15 @@ def well_formed(record: dict[str, Any]) -> bool:
 class RunFacts(msgspec.Struct, kw_only=True):
     """One run as read: claim, end record, and its records up to where later runs cut it off.
 
-    Of metrics outside the validation group a view needs no more than their steps.
+    Of metrics outside the validation group a view needs no more than their steps: those of
+    training, and those of all other groups.
     """
 
     number: int
     start: dict[str, Any] = msgspec.field(default_factory=dict)
     end: dict[str, Any] | None = None
     records: Sequence[dict[str, Any]] = ()
+    training_steps: Sequence[int] = ()
     other_steps: Sequence[int] = ()
     last_time: float | None = None
     problems: Sequence[Problem] = ()
@@ -75,19 +84,21 @@ class RunFacts(msgspec.Struct, kw_only=True):
         """The last step that it reported or saved, or at which it resumed."""
         saved = ("metrics", "checkpoint")
         steps: list[int] = [r["steps"] for r in self.records if r.get("t") in saved]
-        return max([self.resumed, *steps, *self.other_steps])
+        return max([self.resumed, *steps, *self.training_steps, *self.other_steps])
 
     @property
     def span(self) -> Span:
         """What of this run decides about earlier ones."""
-        steps = [r["steps"] for r in self.records if r.get("t") == "metrics"]
-        first = min([*steps, *([min(self.other_steps)] if self.other_steps else [])], default=None)
-        return span_of(self.number, self.start, math.inf if first is None else first)
+        first = first_steps(self.start)
+        first.take(TRAINING, self.training_steps)
+        first.take(VALIDATION, [r["steps"] for r in self.records if r.get("t") == "metrics"])
+        first.take("other", self.other_steps)
+        return first.span(self.number)
 
 
-def span_of(number: int, start: dict[str, Any], first: float) -> Span:
-    """What of a run decides about earlier ones, by its claim and its first reported step."""
-    return Span(number, resumed_steps(start) or math.inf, first)
+def first_steps(start: dict[str, Any]) -> FirstSteps:
+    """Where a run began, by its claim, before it has reported anything."""
+    return FirstSteps(resumed_steps(start) or math.inf)
 
 
 def resumed_steps(start: dict[str, Any]) -> int:
@@ -344,7 +355,8 @@ def _steps(
     valid_steps = [v.steps for v in validations]
     valid_steps += [c.steps for c in checkpoints if c.steps <= limits[c.run]]
     for run in runs:
-        steps = [r["steps"] for r in _of_kind(run, "metrics")] + list(run.other_steps)
+        steps = [r["steps"] for r in _of_kind(run, "metrics")]
+        steps += [*run.training_steps, *run.other_steps]
         valid_steps.append(max((s for s in steps if s <= limits[run.number]), default=0))
     return max(valid_steps, default=0)
 

@@ -166,5 +166,5 @@ def something(draw: random.Random, experiment: ExperimentDir) -> None:
         trial.write_end(len(runs), {"outcome": draw.choice(["preempted", "completed"])})
     else:
         with RunLog.open(trial.records_path(draw.randint(1, len(runs)))) as log:
-            group = draw.choice(["validation", "training"])
+            group = draw.choice(["validation", "training", "test"])
             log.append(metrics(draw.randint(1, 9), group, loss=draw.random()))

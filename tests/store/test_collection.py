@@ -9,7 +9,7 @@ import pytest
 
 from detslurm.searcher.state import Dialogue, SearchTrial, State
 from detslurm.storage import SharedFS
-from detslurm.store import ExperimentDir, fold_facts, fold_trial
+from detslurm.store import ExperimentDir, RunLog, fold_facts, fold_trial
 from detslurm.store.checkpoint_facts import (
     CheckpointGone,
     keep,
@@ -22,6 +22,7 @@ from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import collect, files, on_disk, run, storage
 from tests.store.faults import deaths, killed_at, race
+from tests.store.scenes import metrics
 
 
 @pytest.fixture
@@ -119,6 +120,19 @@ def test_only_what_is_new_is_read_again(scene: Scene) -> None:
     keep(made, ["b"], by="model m version 1")
     assert collector.collect().deleted == ()
     assert on_disk(scene) == {"b", "c"}
+
+
+def test_the_best_stays_whatever_else_a_later_run_reports(scene: Scene) -> None:
+    """A group that counts from 0 in each run says nothing of where the run began."""
+    made = collecting.experiment(scene)
+    run(scene, made, 0, [("a", 3, 0.1), ("b", 5, 0.4)], end="preempted")
+    trial = made.trial(made.created().first_trial)
+    claim = {"hparams": {}, "time": 1.0, "resume": {"uuid": "b", "steps": 5}}
+    number = trial.open_run(claim)["run"]
+    with RunLog.open(trial.records_path(number)) as log:
+        log.append(metrics(0, "model", parameters=7))
+    collect(scene, made)
+    assert on_disk(scene) == {"a", "b"}
 
 
 def test_files_that_are_missing_are_no_error(scene: Scene) -> None:

@@ -162,6 +162,27 @@ def test_a_run_that_starts_over_takes_everything_it_repeats() -> None:
     assert points(clean_rows(rows, limits)) == [("training", 1, {"loss": 2})]
 
 
+@pytest.mark.parametrize("resume", [None, {"uuid": "at-7", "steps": 7}])
+def test_other_groups_do_not_say_where_a_run_began(
+    tmp_path: Path, resume: dict[str, Any] | None
+) -> None:
+    """A report on the model at step 0, or tests counted in epochs, take nothing from the curve."""
+    trial = TrialDir(tmp_path / "trials" / "01" / "1", 1, 1)
+    for steps, begun_with in ((range(1, 8), None), (range(8, 10), resume)):
+        rows = [scenes.metrics(0, "model", parameters=7), scenes.metrics(2, "test", f1=0.5)]
+        scenes.run(trial, rows, resume=begun_with)
+        assert [row.steps for row in trial_metrics(trial, "training")] == [*range(1, steps[0])]
+        with RunLog.open(trial.records_path(len(trial.runs()))) as log:
+            for step in steps:
+                log.append(scenes.metrics(step, loss=1 / step))
+                log.append(scenes.metrics(step, "validation", loss=1 / step))
+    for group in ("training", "validation"):
+        assert [row.steps for row in trial_metrics(trial, group)] == [*range(1, 10)]
+        assert metric_columns(trial, group).steps == [*range(1, 10)]
+        assert read_runs(trial, {}).limits[1] == 7
+    assert points(trial_metrics(trial, "test")) == [("test", 2, {"f1": 0.5})]
+
+
 @pytest.mark.parametrize("resume", [None, {"uuid": "without-steps", "steps": 0}])
 def test_code_with_files_of_its_own_keeps_its_curve(
     tmp_path: Path, resume: dict[str, Any] | None

@@ -52,7 +52,8 @@ def _block(records: Sequence[dict[str, Any]]) -> bytes:
 def test_a_block_says_what_its_records_say(records: list[dict[str, Any]]) -> None:
     """To folds and to curves, with every kind of record among them and one that is broken."""
     alone, together = list(map(line_facts, _lines(records))), line_facts(_block(records))
-    assert [s for one in alone for s in one.steps] == list(together.steps)
+    assert [s for one in alone for s in one.training] == list(together.training)
+    assert [s for one in alone for s in one.other] == list(together.other)
     assert repr([r for one in alone for r in one.records]) == repr(list(together.records))
     assert any(one.malformed for one in alone) == together.malformed
     assert together.time == alone[-1].time
