@@ -42,7 +42,7 @@ class Lifecycle(ExperimentBase):
         from detslurm.slurm.resubmit import NeverSubmitted
 
         if not lost_trials(self._snapshot):
-            self._refuse_when_over("activate")
+            self._refuse_when_over("activate", self._ways_on())
         if self.view.desired.stopping:
             raise LifecycleError(f"experiment {self.id} is {self.state}: it can't continue")
         budget = self.budget
@@ -61,7 +61,7 @@ class Lifecycle(ExperimentBase):
             ) from error
         if not done:
             raise LifecycleError(
-                f"experiment {self.id} may still be held: {self.view.cluster or 'slurm'} does not"
+                f"experiment {self.id} may still be held: {self._snapshot.facts.cluster} does not"
                 " answer, or refuses (see above). Run `activate` again when it does; what an"
                 " administrator holds only they can release"
             )
@@ -183,6 +183,19 @@ class Lifecycle(ExperimentBase):
         jobs = self._snapshot.without_foreign_jobs(queue).jobs
         return bool(queue.unreachable) or any(not job.final for job in jobs.values())
 
-    def _refuse_when_over(self, what: str) -> None:
-        if (self.view.finished and self._is_over()) or self.view.desired.stopping:
-            raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}")
+    def _refuse_when_over(self, what: str, instead: str = "") -> None:
+        over = self.view.finished and self._is_over()
+        if over or self.view.desired.stopping:
+            more = instead if over else ""
+            raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}{more}")
+
+    def _ways_on(self) -> str:
+        """What goes on with an experiment that is over, for the end of a message."""
+        if not self.managed:
+            return ""
+        trial = " --trial TRIAL_ID" if self._snapshot.facts.created.search else ""
+        return (
+            f"; `detslurm experiment continue {self.id}{trial} --context .` goes on from its"
+            " checkpoints with the code of this directory,"
+            f" `fork {self.id} --context .` begins anew"
+        )

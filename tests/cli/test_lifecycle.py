@@ -70,6 +70,24 @@ def test_what_was_done_as_json(scene: Scene, detslurm: Detslurm) -> None:
         assert detslurm(*words, "--json").data == [{"id": number, "done": True, "message": message}]
 
 
+def test_what_is_over_is_continued_or_forked(scene: Scene, detslurm: Detslurm) -> None:
+    """As a whole, or one trial of a search."""
+    over = scene.experiment()
+    scene.run(over, end="error")
+    result = detslurm("e", "activate", 1)
+    assert result.status == 1
+    assert result.err.strip() == (
+        "detslurm: error: can't activate experiment 1: it is ERROR; `detslurm experiment continue 1"
+        " --context .` goes on from its checkpoints with the code of this directory,"
+        " `fork 1 --context .` begins anew"
+    )
+    assert detslurm("e", "pause", 1).err.rstrip().endswith("it is ERROR")
+    scene.experiment(about={"search": True})
+    detslurm("e", "kill", 2)
+    again = detslurm("e", "activate", 2).err
+    assert "`detslurm experiment continue 2 --trial TRIAL_ID --context .`" in again
+
+
 def test_settings(scene: Scene, detslurm: Detslurm) -> None:
     """Each shows up where it should."""
     scene.experiment(4, job="7")
