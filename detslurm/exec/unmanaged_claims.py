@@ -403,5 +403,5 @@ def _kept_script(experiment: ExperimentDir, step: JobStep) -> dict[str, Any]:
 def configuration(store: Store, argv: Sequence[str]) -> dict[str, Any]:
     """What stands for the configuration that nobody wrote."""
     name = os.environ.get("SLURM_JOB_NAME") or Path(argv[0] if argv else "script").name
-    storage = {"type": "directory", "container_path": str(store.path / "checkpoints")}
+    storage = {"type": "shared_fs", "host_path": str(store.path / "checkpoints")}
     return unmanaged_config(name, argv or sys.argv, storage)

@@ -18,7 +18,7 @@ from detslurm.store.index import STALE_AFTER
 from detslurm.store.ledger import Ledger, LedgerState
 from detslurm.store.views import CheckpointView
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2  # 1: in a copy, checkpoints of own scripts were the original's
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

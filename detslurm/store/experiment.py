@@ -259,8 +259,20 @@ def _without_root(config: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
 
 
 def _with_root(config: dict[str, Any], root: Path) -> dict[str, Any]:
+    if _names_its_store(config.get("checkpoint_storage")):
+        place = {"type": "shared_fs", "host_path": str(root / "checkpoints")}
+        return {**config, "checkpoint_storage": place}
     host = _host_path(config)
     return config if host is None else _with_host_path(config, str(root / host))
+
+
+def _names_its_store(section: Any) -> bool:
+    """Whether it is what older versions recorded for a user's own batch script: the absolute path
+    of the store's checkpoints, and nothing else. What users configure says what to keep, too."""
+    if not isinstance(section, Mapping) or section.keys() != {"type", "container_path"}:
+        return False
+    kind, place = str(section["type"]), Path(str(section["container_path"]))
+    return kind == "directory" and place.name == "checkpoints"
 
 
 def _host_path(config: Mapping[str, Any]) -> str | None:

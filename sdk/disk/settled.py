@@ -20,7 +20,7 @@ from detslurm.store import (
 )
 from detslurm.store.ledger import LedgerState
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2  # 1: in a copy, checkpoints of own scripts were the original's
 
 
 class SettledExperiment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from uuid import uuid4
 
 import pytest
 
+from detslurm.exec.unmanaged_claims import configuration
 from detslurm.storage import SharedFS, from_config
 from detslurm.store import ExperimentDir
-from tests.sdk.scenes import Scene
+from detslurm.store.records import Created
+from tests.sdk.scenes import YAML, Scene, resolved
 
 UUID, LATER = (str(uuid4()) for _ in range(2))
 
@@ -42,6 +45,58 @@ def test_what_a_copy_deletes_is_its_own(scene: Scene, tmp_path: Path) -> None:
     for uuid in (UUID, LATER):
         assert (scene.root / "checkpoints" / uuid / "weights").exists()
     assert scene.client.checkpoint(UUID).verify() is None
+
+
+@pytest.fixture(params=["now", "of old"])
+def own_script(request: pytest.FixtureRequest, scene: Scene) -> ExperimentDir:
+    """The experiment of a batch script of the user's own that is over, with one checkpoint."""
+    config = configuration(scene.store, ["train.py"])
+    if request.param == "of old":
+        place = str(scene.root / "checkpoints")
+        config["checkpoint_storage"] = {"type": "directory", "container_path": place}
+    created = Created(name="mine", metric="loss", trials=1, managed=False)
+    experiment = scene.store.create_experiment(created, config)
+    scene.run(experiment, losses=[0.5], checkpoint=UUID, end="completed")
+    scene.client.gc()
+    return experiment
+
+
+@pytest.mark.usefixtures("own_script")
+def test_a_copy_keeps_to_itself_with_own_scripts(scene: Scene, tmp_path: Path) -> None:
+    """What the original has saved since the copy was made is not the copy's to judge."""
+    copy = Scene(Path(shutil.copytree(scene.root, tmp_path / "copy")), scene.queue)
+    later = scene.store.create_experiment(
+        Created(name="mine", metric="loss", trials=1, managed=False),
+        configuration(scene.store, ["train.py"]),
+    )
+    scene.run(later, losses=[0.5], checkpoint=LATER, end="completed")
+    os.utime(scene.root / "checkpoints" / LATER, (1e9, 1e9))
+    assert copy.client.gc(unrecorded=True).leftovers == ()
+    copy.client.experiment(1).delete()
+    assert not (copy.root / "checkpoints" / UUID).exists()
+    for uuid in (UUID, LATER):
+        assert (scene.root / "checkpoints" / uuid / "weights").exists()
+
+
+@pytest.mark.usefixtures("own_script")
+def test_a_moved_store_has_the_checkpoints_of_own_scripts(scene: Scene, tmp_path: Path) -> None:
+    moved = Scene(scene.root.rename(tmp_path / "moved"), scene.queue)
+    (checkpoint,) = moved.client.checkpoints()
+    assert checkpoint.path == moved.root / "checkpoints" / UUID
+    assert (checkpoint.download(tmp_path / "here") / "weights").exists()
+    moved.client.experiment(1).delete()
+    assert not (moved.root / "checkpoints" / UUID).exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "elsewhere"])
+def test_a_directory_that_a_user_configures_stays(scene: Scene, tmp_path: Path, name: str) -> None:
+    """Also one whose name is that of the store's."""
+    place = tmp_path / "data" / name
+    text = YAML + f"checkpoint_storage: {{type: directory, container_path: {place}}}\n"
+    made = scene.store.new_experiment()
+    made.write_config(resolved(text), text)
+    moved = Scene(scene.root.rename(tmp_path / "moved")).store
+    assert storage_path(ExperimentDir(moved, made.id).config()) == place
 
 
 @pytest.mark.usefixtures("trained")
