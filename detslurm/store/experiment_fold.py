@@ -167,6 +167,11 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         return self.created.search and self.closed is None and not self.desired.deleted
 
     @property
+    def cluster(self) -> str:
+        """Where its jobs are: in Slurm if nothing else is recorded."""
+        return self.created.cluster or "slurm"
+
+    @property
     def is_unmanaged_script(self) -> bool:
         """Whether it records a script that ran outside of jobs."""
         return not self.created.managed and self.created.cluster is None

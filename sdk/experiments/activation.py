@@ -34,7 +34,7 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
         from detslurm.sdk.experiments.resubmission import submit_deferred
 
         alive = sum(s.alive is True for s in statuses.values())
-        submit_deferred(one.directory, queues.cluster(one.view.cluster or "slurm"), alive)
+        submit_deferred(one.directory, queues.cluster(one.facts.cluster), alive)
     return done and not queue.unreachable
 
 
@@ -66,4 +66,4 @@ def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues) ->
         return
     from detslurm.sdk.experiments.resubmission import resubmit
 
-    resubmit(one.directory, indices, queues.cluster(one.view.cluster or "slurm"))
+    resubmit(one.directory, indices, queues.cluster(one.facts.cluster))

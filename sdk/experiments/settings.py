@@ -253,7 +253,7 @@ class Settings(ExperimentBase):
         directory = self._snapshot.directory
         try:
             request = workers_request(directory.facts(), directory, 1).with_changes(**changes)
-            self._queues.cluster(self.view.cluster or "slurm").check(request)
+            self._queues.cluster(self._snapshot.facts.cluster).check(request)
         except NeverSubmitted:
             return
         except SlurmError as refusal:

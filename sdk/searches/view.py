@@ -63,7 +63,7 @@ class SearchView:
     def __init__(self, directory: ExperimentDir, facts: ExperimentFacts) -> None:
         self._search = Search(directory.config())
         self._log: EventLog[State] = EventLog(directory.search, self._search)
-        self._cluster = str(facts.created.cluster or "slurm")
+        self._cluster = facts.cluster
         self._ids: Sequence[int] = ()
         self._indices: dict[int, int] = {}
         self._places: list[_Place] = []

@@ -53,7 +53,7 @@ class WorkerPool:
         self._gone |= jobs.keys() - workers.alive - state.workers.keys()
         if count := workers.missing(state, facts.trials_at_once):
             what = f"submit {counted(count, 'worker')}"
-            self._queues.act(_cluster(facts), what, self._submit, count)
+            self._queues.act(facts.cluster, what, self._submit, count)
 
     def _submit(self, cluster: Cluster, count: int) -> None:
         submit_workers(self._experiment, count, cluster)
@@ -68,7 +68,7 @@ class WorkerPool:
 
     def _query(self, facts: ExperimentFacts) -> dict[str, JobInfo] | None:
         """The jobs of workers that may be alive; None where the queue does not answer."""
-        name = _cluster(facts)
+        name = facts.cluster
         refs = [ref for job in facts.jobs for ref in job.refs if ref not in self._gone]
         job_refs = {ref: JobRef(name, ref) for ref in refs}
         queue = self._queues.query(job_refs.values(), since=facts.created.time)
@@ -82,11 +82,7 @@ class WorkerPool:
         facts = fold_facts(self._experiment)
         jobs = [job.job_id for job in facts.jobs]
         if jobs:
-            self._queues.act(_cluster(facts), "cancel workers that wait", _dismiss, jobs)
-
-
-def _cluster(facts: ExperimentFacts) -> str:
-    return str(facts.created.cluster)
+            self._queues.act(facts.cluster, "cancel workers that wait", _dismiss, jobs)
 
 
 def _dismiss(cluster: Cluster, jobs: list[str]) -> None:
@@ -100,7 +96,7 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     """
     log: EventLog[State] = EventLog(one.directory.search, Search(one.directory.config()))
     state = log.catch_up()  # before the query: see `replenish`
-    name = one.facts.created.cluster or "slurm"
+    name = one.facts.cluster
     # Some may have come since the facts were read.
     asked = [*one.worker_jobs, *(JobRef(name, ref) for ref in state.workers)]
     queue = one.without_foreign_jobs(queues.query((), queue_only=asked))
