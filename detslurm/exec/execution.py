@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -21,14 +21,13 @@ from detslurm.exec.idle_guard import PAUSE, IdleGuard, RecordsNews
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.exec.signals import SignalInbox
-from detslurm.exec.text_log import TextLog, log_store_error
+from detslurm.exec.text_log import TextLog, log_store_error, with_long_retries
 from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.exec.usage_record import UsageRecord
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.records import Idle, Intent, Record
-from detslurm.store.retry import LONG, with_retries
 from detslurm.store.trial_fold import FoldContext
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
     from detslurm.slurm import Cluster
     from detslurm.store.history import Continued
-
-T = TypeVar("T")
 
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
 # Seconds before the next try where Slurm refused to begin a step.
@@ -90,28 +87,24 @@ class Execution:
 
     def view(self) -> TrialView:
         """The trial as its files show it now."""
-        return self._with_retries(self._fold)
+        return with_long_retries(self._fold)
 
     def _fold(self) -> TrialView:
         # First the facts: whoever deletes a checkpoint knows of a newer one, which is then read.
         self._intents.refresh()
         return fold_trial(self._trial, FoldContext(checkpoints=self._intents.facts.checkpoints))
 
-    @staticmethod
-    def _with_retries(act: Callable[[], T]) -> T:
-        return with_retries(act, log_store_error, LONG)
-
     @property
     def superseded(self) -> bool:
         """Whether another job goes on with this trial, so that this one is a zombie."""
-        return bool(self._run) and self._with_retries(lambda: self._trial.superseded(self._run))
+        return bool(self._run) and with_long_retries(lambda: self._trial.superseded(self._run))
 
     def run(self) -> tuple[Decision, AttemptResult]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
         start = self._start(before)
         self._run = number = start["run"]
-        log = self._with_retries(lambda: TextLog(self._trial.log_path(number)))
+        log = with_long_retries(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {self._hosts()}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
         begun = time.monotonic()
@@ -120,14 +113,14 @@ class Execution:
         try:
             result = self._run_step(number, log)
             result.was_short = time.monotonic() - begun < _SHORT_RUN
-            decision = self._with_retries(lambda: self._decide(before, result))
+            decision = with_long_retries(lambda: self._decide(before, result))
             log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
             log.close()
         if self._meter is not None:
-            self._with_retries(self._meter.end)
+            with_long_retries(self._meter.end)
         # Only now, with the log closed: a reader that follows it stops when there is an end record.
-        self._with_retries(
+        with_long_retries(
             lambda: self._trial.write_end(
                 number, {**_end_record(number, decision, result), **self._usage.for_end()}
             )
@@ -137,7 +130,7 @@ class Execution:
         # none: the allocation goes to another trial, or to another job on the same node.
         if result.agent_lost and decision.action is Action.STOP:
             self._clear_nodes(number)
-        ends = [run.end or {} for run in self._with_retries(self._trial.runs)]
+        ends = [run.end or {} for run in with_long_retries(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, result
 
@@ -163,12 +156,12 @@ class Execution:
     def _start(self, view: TrialView) -> dict[str, Any]:
         """Make the next run ours, which fences all earlier ones."""
         # Of a trial that is taken for lost a claim protects nothing: see store.collection.
-        self._with_retries(lambda: self._intents.mark_found(self.task.trial_id))
+        with_long_retries(lambda: self._intents.mark_found(self.task.trial_id))
         while True:
-            start = self._with_retries(partial(self._claim, view))
+            start = with_long_retries(partial(self._claim, view))
             # What we go on from may have been deleted before we claimed it: see store.collection.
             # A look that fails is tried again by itself: with the claim it would be a second run.
-            self._with_retries(self._intents.refresh)
+            with_long_retries(self._intents.refresh)
             latest = view.latest_checkpoint
             if latest is None or latest.uuid not in self._intents.facts.checkpoints.deleted:
                 return start
@@ -405,6 +398,8 @@ class Execution:
             acknowledged=result.acknowledged,
             invalid_hp=_refusal(after, result),
             new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
+            # Only code that reports steps shows that it goes on from no files of its own.
+            stalled=result.began and not after.checkpoints and 0 < after.steps <= before.steps,
             cancel_retries=result.cancel_retries,
             non_retryable=after.non_retryable or result.non_retryable,
             restarts=before.restarts,

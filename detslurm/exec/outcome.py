@@ -43,7 +43,8 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     """The facts of one ended attempt.
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one; `restarts` counts those used before it; `non_retryable` is why the next run
+    run committed one, `stalled` that the trial has none and this run reported no step past those of
+    the run before; `restarts` counts those used before it; `non_retryable` is why the next run
     would fail in the same way; `resting` says that the search has no more for the trial now, though
     it may promote it later. `why` is the failure where the exit code does not show it. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the
@@ -58,6 +59,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     acknowledged: bool = False
     invalid_hp: str | None = None
     new_checkpoint: bool = False
+    stalled: bool = False
     cancel_retries: str | None = None
     non_retryable: str | None = None
     restarts: int = 0
@@ -87,7 +89,8 @@ def decide(facts: AttemptFacts) -> Decision:
     if facts.cause is Cause.STOP:
         return Decision("completed", "stopped by the search", Action.STOP)
     if facts.cause is not None and (facts.acknowledged or _cut_short(facts)):
-        return _stopped(facts)
+        again = facts.cause is Cause.TIME_LIMIT and facts.stalled
+        return _failed(facts) if again else _stopped(facts)
     if facts.invalid_hp is not None:
         return Decision("invalid_hp", facts.invalid_hp, Action.STOP)
     if facts.exit_code == 0 and facts.resting:
@@ -160,6 +163,8 @@ def _failed(facts: AttemptFacts) -> Decision:
 def _how(facts: AttemptFacts) -> str:
     if facts.why is not None:
         return facts.why
+    if facts.cause is Cause.TIME_LIMIT and facts.stalled:
+        return "the code left at the time limit, without a checkpoint and no further than before"
     if facts.cause is Cause.TIME_LIMIT and facts.exit_code in KILLED_BY_SIGNAL:
         return "the code reached the time limit without saving a checkpoint"
     return f"the code {describe_exit(facts.exit_code)}"

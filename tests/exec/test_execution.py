@@ -24,7 +24,7 @@ from detslurm.store import TrialDir, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
-from tests.store import collecting
+from tests.store import collecting, scenes
 
 
 @pytest.fixture
@@ -130,6 +130,30 @@ def test_an_agent_that_went_with_its_node(
     execution._confirm_cause(result)
     slurm.cancel()
     assert (result.cause, result.exit_code) == (cause, exit_code)
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([scenes.metrics(9)], ("time_limit", Action.REQUEUE)),
+        ([scenes.metrics(1), scenes.metrics(8)], ("restart", Action.REQUEUE)),
+        ([scenes.metrics(8), scenes.checkpoint("c", 8)], ("time_limit", Action.REQUEUE)),
+    ],
+)
+def test_code_that_leaves_at_the_time_limit_with_nothing_won(
+    tmp_path: Path,
+    inbox: SignalInbox,
+    records: list[dict[str, Any]],
+    expected: tuple[str, Action],
+) -> None:
+    """It would be started again without end; what goes on from files of its own comes further."""
+    execution = refused(Scene(tmp_path / "store"), inbox)
+    scenes.run(execution._trial, [scenes.metrics(8)], "time_limit")
+    before = execution._fold()
+    scenes.run(execution._trial, records)
+    left = AttemptResult(cause=Cause.TIME_LIMIT, began=True, acknowledged=True)
+    decision = execution._decide(before, left)
+    assert (decision.outcome, decision.action) == expected
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,16 @@ def test_acknowledged_preemption_uses_no_restart(exit_code: int) -> None:
         assert outcome_of(exit_code=exit_code, cause=cause, acknowledged=True) == expected
 
 
+def test_no_progress_at_the_time_limit_uses_restarts() -> None:
+    """Other causes say nothing of the code; the last restart is the end."""
+    won_nothing = {"exit_code": 0, "acknowledged": True, "stalled": True}
+    assert outcome_of(cause=Cause.TIME_LIMIT, **won_nothing) == ("restart", Action.REQUEUE)
+    assert outcome_of(cause=Cause.PREEMPTION, **won_nothing) == ("preempted", Action.REQUEUE)
+    last = decide(AttemptFacts(cause=Cause.TIME_LIMIT, restarts=5, **won_nothing))  # type: ignore[arg-type]
+    assert (last.outcome, last.action) == ("error", Action.STOP)
+    assert "without a checkpoint and no further than before" in last.reason
+
+
 def test_exit_0_without_acknowledgement_completes_the_trial() -> None:
     """Code that ends by itself is done, even while it was asked to stop."""
     for cause in (None, Cause.PREEMPTION, Cause.PAUSE, Cause.CANCEL, Cause.TIME_LIMIT):
