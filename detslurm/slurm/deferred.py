@@ -96,6 +96,18 @@ def _part(request: JobRequest, count: int) -> JobRequest:
     return request.with_changes(count=count)
 
 
+def within_array(count: int, cluster: Cluster) -> int:
+    """So many elements, or as many as one array has at most; without arrays, a single job.
+
+    The site is asked only about more than one.
+    """
+    if count <= 1:
+        return count
+    limits = cluster.limits()
+    largest = min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
+    return max(min(count, largest), 1)
+
+
 def take(log: FactsDir, facts: Facts, cluster: str, ref: str) -> bool:
     """Let job `ref` go on with the next deferred trials, as many as one job runs.
 
@@ -124,7 +136,7 @@ def send(log: FactsDir, facts: Facts, cluster: Cluster, by: str, most: int | Non
         return None
     try:
         room = _room(log, facts, cluster, reason)
-        room = min(room, _largest_array(cluster), room if most is None else most)
+        room = within_array(room if most is None else min(room, most), cluster)
         if room < 1:
             return None
         return _send(log, facts.count, cluster, by, _next(facts, room * reason.each), reason)
@@ -201,13 +213,6 @@ def _room(log: FactsDir, facts: Facts, cluster: Cluster, reason: WhyDeferred) ->
     else:
         room = cluster.allowance_now(reason.charge).room
     return 1 if room is None else room
-
-
-def _largest_array(cluster: Cluster) -> int:
-    """In elements; where a site has no arrays, a single job."""
-    limits = cluster.limits()
-    largest = min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
-    return max(largest, 1)
 
 
 def _next(facts: Facts, most: int) -> range:

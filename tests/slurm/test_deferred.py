@@ -184,6 +184,22 @@ def test_a_site_without_arrays_gets_single_jobs(log: Log, size: int) -> None:
     assert [request.count for request in queue.requests] == [None]
 
 
+@pytest.mark.parametrize(("room", "asked"), [(0, 0), (1, 0), (2, 1)])
+def test_the_rules_for_arrays_are_asked_for_where_an_array_is_sent(
+    log: Log, room: int, asked: int
+) -> None:
+    """Three calls to the controller by each job that ends would find no room most of the time."""
+    calls: list[None] = []
+
+    class Asked(Queue):
+        def limits(self) -> ClusterLimits:
+            calls.append(None)
+            return super().limits()
+
+    send(log, log.folded, Asked(allowed=Allowance(room=room)), "7_0", None)
+    assert len(calls) == asked
+
+
 def test_a_successor_is_no_further_job(log: Log) -> None:
     """It works in place of the one before it, also for a trial that this one had taken over."""
     assert take(log, log.folded, "slurm", "7_0")
