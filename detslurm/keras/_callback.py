@@ -39,7 +39,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
     Steps are batches, counted over all epochs. When the trial is to leave, be it for a preemption,
     the time limit, its user or the search, a checkpoint is saved at the end of the batch, and
     `fit()` returns; during a validation, at its end. As with Keras' own BackupAndRestore an epoch
-    that was left begins anew, with the weights that were saved. Where the search has operations,
+    that was left begins again, with the weights that were saved. Where the search has operations,
     training goes on from one to the next: each is completed, with a checkpoint, by the first
     validation at or after its length.
 
@@ -131,7 +131,12 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         model.load_weights(path / WEIGHTS)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Load the checkpoint that training goes on from."""
+        """Load the checkpoint that training goes on from.
+
+        Raises:
+            RuntimeError: If it was in a `fit()` before.
+            ValueError: If training would end before the length that the search wants.
+        """
         if self._is_used:
             raise RuntimeError(
                 "this DeterminedCallback has been in a fit(): the next run of the trial could not"
@@ -172,7 +177,12 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             self.model.stop_evaluating = True
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Report the epoch; save where it is time to, for the search or for leaving."""
+        """Report the epoch; save where it is time to, for the search or for leaving.
+
+        Raises:
+            RuntimeError: If the search waits for a metric that the validation did not give.
+            ValueError: If training would end before the next length that the search wants.
+        """
         if self._leaves:
             return
         self._epochs = epoch + 1
@@ -200,7 +210,11 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             self._leave()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Save what was trained."""
+        """Save what was trained.
+
+        Raises:
+            RuntimeError: If the search waits for a validation that did not come.
+        """
         self.model._initial_epoch, self._is_fitting = self._first_epoch, False
         if self._leaves:
             return
@@ -237,7 +251,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         if is_own or (state and trial is not None and trial._steps_completed):
             self._epochs, self._batches = state["epochs"], state["batches"]
             self._saved_at, model._initial_epoch = self._batches, self._epochs
-        elif is_scheduled:  # it begins anew, too
+        elif is_scheduled:  # it starts again, too
             getattr(optimizer, "inner_optimizer", optimizer)._iterations.assign(0)
 
     def _save(self) -> None:

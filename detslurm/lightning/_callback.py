@@ -113,7 +113,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._resumes = resumed is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Listen to what is logged, and see to it that Lightning starts and requeues nothing."""
+        """Listen to what is logged, and see to it that Lightning starts and requeues nothing.
+
+        Raises:
+            RuntimeError: If Lightning has another number of processes than `core.init()` knows of.
+        """
         ranks = self._core.distributed.size
         if trainer.world_size != ranks:
             raise RuntimeError(
@@ -145,18 +149,22 @@ class TrialCallback(Callback):  # type: ignore[misc]
             trainer.fit_loop.max_epochs = 1
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note the options of optimizers as this trial makes them: what is loaded next are those of
-        the trial that saved it."""
+        """Note the options of optimizers as this trial makes them, before another's are loaded."""
         if self._checkpoints.other_hparams is not None:
             schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
             self._options = Options(trainer.optimizers, schedulers)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Make sure that training goes on where the trial has been."""
+        """Make sure that training goes on where the trial has been.
+
+        Raises:
+            RuntimeError: If the Trainer did not get `ckpt_path`, and would begin from the start.
+            ValueError: If training would end before the length that the search wants.
+        """
         if self._resumes and not trainer.global_step:
             raise RuntimeError(
-                "this trial goes on from a checkpoint, but training would begin anew: call"
-                " trainer.fit(..., ckpt_path=callback.ckpt_path)"
+                "this trial goes on from a checkpoint, but training would start again from the"
+                " beginning: call trainer.fit(..., ckpt_path=callback.ckpt_path)"
             )
         self._take_sigterm_back()
         if self._resumes:
@@ -178,8 +186,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._follow_goal(trainer)
 
     def state_dict(self) -> dict[str, Any]:
-        """The last metrics, which other callbacks and schedulers may ask for before there are new
-        ones."""
+        """Return the last metrics, which others may ask for before there are new ones."""
         return {"metrics": dict(self._trainer.callback_metrics) if self._trainer else {}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -187,12 +194,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._metrics = state_dict["metrics"]
 
     def on_train_batch_end(
-        self,
-        trainer: Trainer,
-        pl_module: LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Save and stop where the trial is to leave."""
         share = 1.0 if trainer.is_last_batch else (batch_idx + 1) / trainer.num_training_batches
@@ -253,7 +255,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._take_sigterm_back()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save what was trained."""
+        """Save what was trained.
+
+        Raises:
+            RuntimeError: If the search waits for a validation that did not come.
+        """
         self._ended = True
         self._save(trainer)
         if self._is_goal_reached(trainer) and not self._leaves:

@@ -92,11 +92,16 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
-        """Make sure that training goes on where the trial has been."""
+        """Make sure that training goes on where the trial has been.
+
+        Raises:
+            RuntimeError: If the trial has a checkpoint, and training would begin from the start.
+            ValueError: If training would end before the length that the search wants.
+        """
         if self._resumes and not state.global_step:
             raise RuntimeError(
-                "this trial goes on from a checkpoint, but training would begin anew: call"
-                " trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
+                "this trial goes on from a checkpoint, but training would start again from the"
+                " beginning: call trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
         self._resumes = False
         if self._loading is not None:
@@ -193,7 +198,12 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
-        """Tell the search what it waits for, and store the checkpoint with the trial."""
+        """Tell the search what it waits for, and store the checkpoint with the trial.
+
+        Raises:
+            RuntimeError: If the search waits for a metric that the evaluation did not give.
+            ValueError: If training would end before the next length that the search wants.
+        """
         self._give_strategy_back(args)
         self._reports.flush()
         if self._goal is not None and self._goal.is_reached(self._position(args, state)):

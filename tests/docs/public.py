@@ -18,6 +18,9 @@ from detslurm import errors
 
 SECTIONS = ("Args", "Attributes", "Example", "Raises", "Returns", "Yields")
 
+FRAMEWORKS = ("keras", "lightning", "pytorch_lightning", "transformers")
+"""Packages that call methods of ours with arguments of their own, which they document."""
+
 _HEADING = re.compile(r"^(\w+):$")
 _ENTRY = re.compile(r"^ {4}(\*{0,2}\w+): (.*)$")
 
@@ -131,7 +134,8 @@ def _of_class(name: str, subject: type, ours: bool) -> Iterator[Documented]:
             continue
         function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         if inspect.isfunction(function):
-            yield Documented(f"{name}.{member}", function, _parameters(function))
+            given = () if _is_hook(subject, member) else _parameters(function)
+            yield Documented(f"{name}.{member}", function, given)
         elif isinstance(function, (property, functools.cached_property)):
             yield Documented(f"{name}.{member}", function, ())
 
@@ -141,6 +145,12 @@ def _defined(subject: type, member: str) -> tuple[Any, type]:
         if member in vars(home):
             return vars(home)[member], home
     return None, object
+
+
+def _is_hook(subject: type, member: str) -> bool:
+    """Whether a framework calls it."""
+    homes = (home for home in subject.__mro__ if member in vars(home))
+    return any(home.__module__.partition(".")[0] in FRAMEWORKS for home in homes)
 
 
 def _parameters(subject: Any) -> tuple[inspect.Parameter, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from enum import Enum
@@ -18,9 +20,12 @@ from detslurm.sdk.bundle.writing import Bundled
 from detslurm.sdk.experiments.comparison import Comparison, Difference
 from detslurm.sdk.jobs.status import JobRef, JobStatus
 from detslurm.sdk.submission.submit import Submission
+from tests.beside import hugging_face, keras, lightning
 from tests.docs.pages import REPOSITORY, blocks
 from tests.docs.public import SECTIONS, Docstring, Documented, is_exception, public, spelled
 from tests.sdk.scenes import Queue
+
+__all__ = ["hugging_face", "keras", "lightning"]
 
 MODULES = (
     "detslurm",
@@ -36,6 +41,13 @@ MODULES = (
     "detslurm.sdk.client",
     "detslurm.searcher",
 )
+
+# What is imported beside a framework, and where that is.
+BESIDE = {
+    "detslurm.keras": "keras",
+    "detslurm.lightning": "lightning",
+    "detslurm.transformers": "hugging_face",
+}
 
 # What people start with has an example.
 STARTS = {
@@ -138,8 +150,27 @@ def documented(module: str) -> Iterator[Documented]:
 @pytest.mark.parametrize("module", MODULES)
 def test_docstrings_name_every_argument_and_error(module: str) -> None:
     """Signatures and docstrings agree, argument by argument."""
-    found = [f"{one.name} {problem}" for one in documented(module) for problem in problems(one)]
+    found = found_in(module)
     assert not found, "\n".join(found)
+
+
+def found_in(module: str) -> list[str]:
+    """All problems of what a module exports."""
+    return [f"{one.name} {problem}" for one in documented(module) for problem in problems(one)]
+
+
+@pytest.mark.parametrize("module", BESIDE)
+def test_docstrings_of_callbacks_name_every_argument_and_error(
+    module: str, request: pytest.FixtureRequest
+) -> None:
+    """The same of what frameworks call, in a process that has the framework."""
+    paths = f"{request.getfixturevalue(BESIDE[module])}:{REPOSITORY}"
+    env = {**os.environ, "PYTHONPATH": paths, "KERAS_BACKEND": "torch"}
+    show = f"from {__name__} import found_in; print(*found_in({module!r}), sep='\\n', end='')"
+    argv = [sys.executable, "-W", "ignore", "-c", show]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not done.stdout, done.stdout
 
 
 @pytest.fixture
