@@ -11,10 +11,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.collecting import CheckpointCollection
@@ -22,16 +21,13 @@ from detslurm.exec.execution import Execution, is_limit_near
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.text_log import log_store_error, print_message
+from detslurm.exec.text_log import log_store_error, print_message, with_long_retries
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
-from detslurm.store.retry import LONG, with_retries
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
-
-T = TypeVar("T")
 
 _NO_SUCCESSOR = "no successor could be submitted"
 
@@ -50,8 +46,8 @@ class Runner:
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
-        self._with_retries(self._experiment.refuse_others_code)
-        self._config: dict[str, Any] = self._with_retries(self._experiment.config)
+        with_long_retries(self._experiment.refuse_others_code)
+        self._config: dict[str, Any] = with_long_retries(self._experiment.config)
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit(
@@ -61,7 +57,7 @@ class Runner:
         output, since = _job_output(self._experiment.jobs, allocation)
         self._end_reason = partial(allocation.end_reason, output, since)
         self._intents = Intents(self._experiment)
-        self._with_retries(self._intents.refresh)
+        with_long_retries(self._intents.refresh)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._collection = CheckpointCollection(self._experiment, self._config)
         self._excluded: list[str] = []
@@ -91,7 +87,7 @@ class Runner:
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
         self._submit_deferred()
-        while self._with_retries(self._trial_queue.has_work):
+        while with_long_retries(self._trial_queue.has_work):
             cause = self._stop_cause()
             if cause is not None:
                 self._on_stop_cause(cause)
@@ -99,7 +95,7 @@ class Runner:
             if self._worked and (self._time_is_short() or self._may_not_suffice()):
                 self._yield_allocation(Action.REQUEUE)
                 break
-            task = self._with_retries(self._trial_queue.take)
+            task = with_long_retries(self._trial_queue.take)
             if task is None:  # another worker has been faster, or the user has killed the trial
                 continue
             execution = Execution(
@@ -130,15 +126,10 @@ class Runner:
             return
         last = self._experiment.trial(self._intents.facts.trial_ids[-1])
         is_ending = self._stop_cause() in (Cause.KILL, Cause.CANCEL)
-        if is_ending or self._with_retries(lambda: last.start(1)) is not None:
+        if is_ending or with_long_retries(lambda: last.start(1)) is not None:
             from detslurm.exec.staging import leave_nodes  # only here: others pay nothing
 
             leave_nodes(self._allocation)
-
-    @staticmethod
-    def _with_retries(act: Callable[[], T]) -> T:
-        """Do what can be done twice, over minutes in which the store can't be used."""
-        return with_retries(act, log_store_error, LONG)
 
     def _stop_cause(self) -> Cause | None:
         try:
@@ -164,7 +155,7 @@ class Runner:
             while decision.action is Action.RETRY and not self._on_excluded_node:
                 if execution.stop_cause() is not None:
                     return self._abandon(execution, decision)
-                task = self._with_retries(partial(self._trial_queue.retake, execution.task))
+                task = with_long_retries(partial(self._trial_queue.retake, execution.task))
                 if task is None:
                     return True
                 execution.task = task
@@ -190,7 +181,7 @@ class Runner:
 
     def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
         task, view = execution.task, execution.view()
-        self._with_retries(
+        with_long_retries(
             lambda: self._trial_queue.release(task, decision, view, going_on=going_on)
         )
 
@@ -209,7 +200,7 @@ class Runner:
             if (
                 result.yield_allocation
                 and self._stop_cause() is None
-                and self._with_retries(self._trial_queue.has_work)
+                and with_long_retries(self._trial_queue.has_work)
             ):
                 self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
             # Last, for it may take longer than there is time: the next one to tidy does the rest.
@@ -315,7 +306,7 @@ class Runner:
 
         share, cluster = self._trial_queue.remaining_trials(), self._cluster()
         try:
-            request = self._with_retries(
+            request = with_long_retries(
                 lambda: successor_request(
                     self._experiment.facts(),
                     self._experiment,
@@ -333,7 +324,7 @@ class Runner:
         except SlurmError as err:
             raise SlurmError(f"{_NO_SUCCESSOR}: {err.message}", err.advice) from err
         fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
-        self._with_retries(lambda: self._experiment.append(fact))
+        with_long_retries(lambda: self._experiment.append(fact))
         return job_id
 
 

@@ -6,12 +6,16 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from detslurm._quantities import counted
 from detslurm.store import fs
 from detslurm.store.errors import StoreError, explained
+from detslurm.store.retry import LONG, with_retries
+
+T = TypeVar("T")
 
 
 def print_message(text: str) -> None:
@@ -23,6 +27,11 @@ def print_message(text: str) -> None:
 def log_store_error(error: StoreError) -> None:
     """Print that the store fails now: what needs it is tried again."""
     print_message(f"the store can't be used now: {error}")
+
+
+def with_long_retries(act: Callable[[], T]) -> T:
+    """Do what can be done twice, over minutes in which the store can't be used."""
+    return with_retries(act, log_store_error, LONG)
 
 
 class TextLog:
