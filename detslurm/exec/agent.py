@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,7 +44,7 @@ from detslurm.exec.orphans import RunMark, end_orphans
 from detslurm.exec.pipe_writer import PipeWriter
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import print_message
-from detslurm.exec.workdir import make_workdir
+from detslurm.exec.workdir import make_workdir, top_names
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, NotFound, StoreError, StoreFault
 from detslurm.store.fs import write_all
@@ -140,12 +140,24 @@ class Agent:
         except (StoreError, OSError) as err:
             return self._finish_unprepared(f"can't prepare the working directory: {err}")
         try:
+            copied = top_names(workdir)
             status = self._supervise(workdir)
+            self._log_deletion(workdir, copied)
         finally:
             remove(workdir)
             if self._prefix:
                 remove(_library_of(workdir))
         return self._finish(status)
+
+    def _log_deletion(self, workdir: Path, copied: Collection[str]) -> None:
+        """Name what the code has written beside itself, which nobody could find afterwards."""
+        names = sorted(top_names(workdir).difference(copied))
+        if names and self._rank == 0:
+            more = f" and {len(names) - 5} more" if names[5:] else ""
+            self._log_message(
+                f"deleted with the working directory: {', '.join(names[:5])}{more}; what is to stay"
+                " belongs into checkpoints, or under an absolute path"
+            )
 
     def _finish_unprepared(self, why: str) -> int:
         """The node is to blame, for the code has not begun."""

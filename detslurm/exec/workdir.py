@@ -8,6 +8,7 @@ system all the same: names show whose they are, and nobody removes what may be a
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
 
@@ -31,6 +32,15 @@ def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:
         remove(path)
         raise
     return path
+
+
+def top_names(workdir: Path) -> set[str]:
+    """What lies in it, but for what is hidden or made by Python; folders end with a slash. Nothing
+    where the code has removed it."""
+    with suppress(FileNotFoundError), os.scandir(workdir) as entries:
+        found = [e for e in entries if not e.name.startswith((".", "__pycache__"))]
+        return {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in found}
+    return set()
 
 
 def _copy_tree(source: str | Path, target: Path) -> None:

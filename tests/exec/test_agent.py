@@ -61,6 +61,31 @@ def test_a_word_of_the_runner_reaches_it_too(tmp_path: Path) -> None:
         wait_for((tmp_path / "preempted").exists, PATIENCE, "the code to hear of it")
 
 
+WRITES = """\
+    import pathlib
+
+    pathlib.Path("runs").mkdir()
+    for name in ("best.pt", ".cache", "runs/events"):
+        pathlib.Path(name).touch()
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("", "deleted with the working directory: best.pt, runs/; what is to stay"),
+        ("import shutil; shutil.rmtree(pathlib.Path.cwd())", ""),
+    ],
+)
+def test_what_the_code_wrote_beside_itself_is_named(tmp_path: Path, more: str, named: str) -> None:
+    """It goes with the directory; code that has removed that itself hears nothing more of it."""
+    with agent(tmp_path, WRITES + f"    {more}\n") as process:
+        assert process.stdout is not None
+        said = process.stdout.read().decode()
+    assert process.returncode == 0
+    assert named in said and ("deleted with" in said) == bool(named)
+
+
 WAITS = """\
     import os, pathlib, time
     import detslurm as det
