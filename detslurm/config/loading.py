@@ -18,6 +18,7 @@ from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
 from detslurm.config.misreadings import (
     boolean_words,
+    leftover_lengths,
     unexpanded_variables,
     values_as_exponents,
 )
@@ -34,6 +35,7 @@ T = TypeVar("T")
 STDIN = "<stdin>"
 GIVEN = "<config>"
 BASE = "<the other experiment>"
+STOP_ONCE = YamlNode(True, Position("<derived>"))
 
 
 class LoadedExperiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +94,7 @@ class _Load:
         self._words: list[Noted] = []
         self._unexpanded: list[Noted] = []
         self._exponents: list[Noted] = []
+        self._leftovers: list[Noted] = []
 
     def keep(self, step: Callable[[], T], otherwise: T) -> T:
         """The step's result; its problems are kept for the end."""
@@ -129,6 +132,9 @@ class _Load:
         self._exponents = list(values_as_exponents(merged))
         if names_trial_class(merged):  # there is no code that could call fit()
             self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
+        self._leftovers = list(leftover_lengths(merged, layers))
+        if self._leftovers:  # max_length stays: it gives operations() its lengths
+            merged = merged.put("searcher", merged.value["searcher"].put("stop_once", STOP_ONCE))
         return ExperimentConfig.from_dict(derive(merged.plain()))
 
     def _over_site(self, config: YamlNode) -> YamlNode:
@@ -159,6 +165,7 @@ class _Load:
                 "nothing expands the $ in these (export them in startup-hook.sh)", self._unexpanded
             ),
             _named("minval and maxval of type log are exponents of base", self._exponents),
+            _named("max_time with this counts, not the deprecated max_length", self._leftovers),
         )
         return tuple(filter(None, texts))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from detslurm.config.checking import Noted
 from detslurm.config.yaml_node import YamlNode, key_path
@@ -12,6 +12,7 @@ from detslurm.config.yaml_node import YamlNode, key_path
 _OWN_DATA = ("hyperparameters", "data")  # elsewhere the schema refuses text for a boolean
 _VARIABLES = ("environment", "environment_variables")
 _REFERENCE = re.compile(r"\$\{?[A-Z_]")
+_HALVING = ("async_halving", "adaptive_asha")
 
 
 def boolean_words(root: YamlNode) -> Iterator[Noted]:
@@ -58,3 +59,31 @@ def unexpanded_variables(root: YamlNode) -> Iterator[Noted]:
             name, _, value = entry.value.partition("=")
             if _REFERENCE.search(value):
                 yield Noted(".".join((*_VARIABLES, name)), entry.at)
+
+
+def leftover_lengths(root: YamlNode, layers: Iterable[YamlNode]) -> Iterator[Noted]:
+    """The time_metric of a halving search that has max_time and max_length, too.
+
+    Only Determined 0.38 takes all three, and there max_length has no part in the search. A complete
+    configuration, of the store or as `experiment config` prints it, has the other two beside every
+    max_length, and is known by its `stop_once: null`.
+    """
+    complete = {
+        null.at.source
+        for layer in layers
+        if (searcher := layer.get("searcher")) is not None and searcher.is_mapping
+        if (null := searcher.value.get("stop_once")) is not None and null.value is None
+    }
+    name, metric, most, length, stops = (
+        root.get("searcher", key)
+        for key in ("name", "time_metric", "max_time", "max_length", "stop_once")
+    )
+    if name is None or name.value not in _HALVING or (stops is not None and stops.value):
+        return
+    if metric and most and length and metric.at.source not in complete:
+        yield Noted(
+            "searcher.time_metric",
+            metric.where,
+            "trials are stopped, as in Determined 0.38; without time_metric and max_time they"
+            " pause, and the best are promoted",
+        )

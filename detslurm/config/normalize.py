@@ -136,6 +136,11 @@ def _slots(node: YamlNode) -> YamlNode:
     return node._replace(value={"slots_per_trial": other, **rest})
 
 
+def _off(node: YamlNode) -> YamlNode:
+    # As null, by which `leftover_lengths` knows what was recorded of the older generation.
+    return node._replace(value=None) if node.value is False else node
+
+
 _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
@@ -145,4 +150,5 @@ _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("resources", "shm_size"): _size,
     ("slurm", "time"): _limit,
     ("checkpoint_storage",): _storage,
+    ("searcher", "stop_once"): _off,
 }

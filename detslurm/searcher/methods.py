@@ -41,6 +41,7 @@ def method_of(
 
 
 def _halving(searcher: Mapping[str, Any]) -> Halving:
-    """By promotion with a max_length, unless stop_once is set; by stopping with max_time alone."""
+    """By promotion with a max_length, unless stop_once is set (as it is where the user had set
+    max_time, too); by stopping with max_time alone."""
     promotes = length_of(searcher)[0] is not None and not searcher.get("stop_once")
     return (Promotion if promotes else Stopping)(searcher, bracket_plans(searcher))

@@ -53,6 +53,25 @@ def test_a_custom_search_is_refused(scene: Scene, config: Path, detslurm: Detslu
     assert not (scene.root / "experiments" / "1").exists() and scene.queue.requests == []
 
 
+def test_a_search_of_both_generations(scene: Scene, config: Path, detslurm: Detslurm) -> None:
+    """The newer one counts, which is said; what `experiment config` prints of a search is the same
+    search when it is submitted again: there both generations are one."""
+    newer = "time_metric: batches, max_time: 9, "
+    config.write_text(SEARCH)
+    promotes = detslurm("submit", config, "--json").data["experiment_id"]
+    config.write_text(SEARCH.replace("max_length:", newer + "max_length:"))
+    result = detslurm("submit", config, "--json")
+    assert "counts, not the deprecated max_length: searcher.time_metric (line 3)" in result.err
+    stops = result.data["experiment_id"]
+    for first, stop_once in ((promotes, None), (stops, True)):
+        config.write_text(detslurm("experiment", "config", first).out)
+        again = detslurm("submit", config, "--json")
+        assert "not the deprecated" not in again.err
+        ids = (first, again.data["experiment_id"])
+        ours, printed = (scene.store.experiment(id).config()["searcher"] for id in ids)
+        assert ours == printed and ours["stop_once"] is stop_once
+
+
 def test_a_disk_that_fills_up_between_two_arrays(
     scene: Scene, config: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

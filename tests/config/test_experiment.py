@@ -166,11 +166,36 @@ def test_searchers_of_both_generations_are_accepted() -> None:
     new = load({"searcher": asha | {"time_metric": "batches", "max_time": 8}}).searcher
     assert (old.time_metric, old.max_time) == (new.time_metric, new.max_time) == ("batches", 8)  # type: ignore[union-attr]
     assert new.max_length is None  # type: ignore[union-attr]
+    assert (old.stop_once, new.stop_once) == (None, None)  # type: ignore[union-attr]
     single = load({"searcher": {"name": "single", "metric": "m", "max_length": 5}}).searcher
     assert isinstance(single, Single)
     assert single.max_length == 5
     custom = {"name": "custom", "metric": "m", "unit": "epochs", "max_trials": 3}
     assert load({"searcher": custom}).searcher.unit == "epochs"  # type: ignore[union-attr]
+
+
+def test_of_both_generations_the_newer_counts() -> None:
+    """Determined 0.38 alone takes both, and stops trials. What the store has is not read anew, nor
+    what was printed of it, but who forks it may change it."""
+    asha = {"name": "async_halving", "metric": "m", "max_trials": 2, "num_rungs": 2}
+    old = asha | {"max_length": {"batches": 8}}
+    pair = {"time_metric": "batches", "max_time": 8}
+    both = load({"searcher": old | pair})
+    assert both.searcher == load({"searcher": old | {"stop_once": True}}).searcher
+    assert both.searcher == load({"searcher": old | pair | {"stop_once": False}}).searcher
+    overrides = ["searcher.time_metric=batches", "searcher.max_time=8"]
+    promoting = load({"searcher": old}).to_dict()
+    assert load({"searcher": old}, overrides=overrides).searcher == both.searcher
+    fork = load_experiment({}, overrides=overrides, base=promoting).config
+    assert fork.searcher == both.searcher
+    for plain in (
+        promoting,
+        both.to_dict(),
+        load({"searcher": old | {"stop_once": False}}).to_dict(),
+    ):
+        assert load(plain).to_dict() == load_experiment({}, base=plain).config.to_dict() == plain
+    recorded = promoting | {"searcher": promoting["searcher"] | {"stop_once": False}}
+    assert load_experiment({}, base=recorded).config.to_dict() == promoting
 
 
 def test_one_node_is_asked_for_in_slurm_terms() -> None:

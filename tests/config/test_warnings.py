@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.config import load_experiment
+from detslurm.config.writing import as_yaml
 from tests.config.full import FULL
 
 GOOD = "entrypoint: a\nsearcher: {name: single, metric: m}\n"
@@ -136,6 +137,28 @@ hyperparameters:
     assert warning.endswith(
         ": hyperparameters.lr (line 4): values from 1 to 1.259; for 0.0001 to 0.1 write -4 and -1"
     )
+
+
+def test_a_length_of_an_older_generation_beside_a_newer_one(tmp_path: Path) -> None:
+    """What becomes of the search is said once, but not of a print-out, which stays what it was."""
+    text = """\
+entrypoint: a
+searcher:
+  {name: adaptive_asha, metric: m, max_trials: 2, max_length: {batches: 8},
+   time_metric: batches, max_time: 8}
+"""
+    (warning,) = warnings_of(text, tmp_path)
+    assert warning == (
+        f"{tmp_path}/e.yaml: max_time with this counts, not the deprecated max_length:"
+        " searcher.time_metric (line 4): trials are stopped, as in Determined 0.38; without"
+        " time_metric and max_time they pause, and the best are promoted"
+    )
+    for left_out in (", max_length: {batches: 8}", ",\n   time_metric: batches, max_time: 8"):
+        (tmp_path / "e.yaml").write_text(text.replace(left_out, ""))
+        alone = load_experiment(tmp_path / "e.yaml")
+        assert alone.warnings == ()
+        (tmp_path / "e.yaml").write_text(as_yaml(alone.config.to_dict()))
+        assert load_experiment(tmp_path / "e.yaml").warnings == ()
 
 
 def test_changes_of_another_experiment_are_warned_of(tmp_path: Path) -> None:

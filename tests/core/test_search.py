@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from detslurm import core
+from detslurm.config import load_experiment
 from detslurm.core import DistributedContext, PreemptMode, Unit, _search
 from detslurm.searcher import Search, State
 from detslurm.store import EventLog, read_records, trial_metrics
@@ -275,6 +276,16 @@ class TestStopping:
         assert here.job.flag.stop and not here.job.flag.preempt
         assert here.state.trials[0].stop
         assert here.log.position == facts + 1
+
+    def test_a_leftover_length_changes_nothing(self, begin: Begin) -> None:
+        """Code that asks for no operations is judged by its reports, and stopped at its rung."""
+        searcher = {**STOPPING, "max_length": {"epochs": 9}}
+        config = load_experiment({"entrypoint": "a", "searcher": searcher}).config
+        here = begin(config.to_dict()["searcher"])
+        here.others(0.1, 0.2)
+        with core.init() as context:
+            context.train.report_validation_metrics(30, {"loss": 0.5, "epochs": 3})
+            assert context.preempt.should_preempt()
 
     def test_the_best_goes_on_to_the_end(self, begin: Begin) -> None:
         """It passes its rung, and is told to leave when it has reached the top one."""

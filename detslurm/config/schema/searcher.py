@@ -73,7 +73,8 @@ class Halving(Searcher, frozen=True, kw_only=True):
     """What the searchers that stop trials early share.
 
     A configuration of the newer generation has `max_time` in units of `time_metric`; one of the
-    older has `max_length`, and when that names a unit the other two are filled from it.
+    older has `max_length`, and when that names a unit the other two are filled from it. Where the
+    user has set all three the newer two count, and `stop_once` is set.
     """
 
     max_trials: MaxTrials
