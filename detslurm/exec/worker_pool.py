@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.exec.intents import Intents
-from detslurm.exec.text_log import log_store_error, print_message
+from detslurm.exec.text_log import print_message, with_long_retries
 from detslurm.searcher import State
 from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
-from detslurm.slurm.deferred import submit_as_many
+from detslurm.slurm.deferred import submit_as_many, within_array
 from detslurm.slurm.resubmit import (
     NeverSubmitted,
     standby_request,
@@ -20,7 +20,6 @@ from detslurm.slurm.resubmit import (
     workers_request,
 )
 from detslurm.store.records import AddingWorkers, Job
-from detslurm.store.retry import LONG, with_retries
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.
 _SOON, _LATER = 10.0, 60.0
@@ -112,7 +111,8 @@ class WorkerPool:
         return Workers.of(seen).missing(state, self._limit)
 
     def submit(self, count: int) -> None:
-        """Queue more workers, unless another worker is just doing so, or the user wants none."""
+        """Queue more workers, one array at most, unless another worker is just doing so, or the
+        user wants none."""
         intents = self._intents
         intents.refresh()
         claim = AddingWorkers(count=count, job=self._ref)
@@ -121,6 +121,7 @@ class WorkerPool:
         if not intents.experiment.append_next(claim, self._facts_read):
             return
         try:
+            count = within_array(count, self._cluster)
             request = workers_request(intents.experiment.facts(), intents.experiment, count)
             job_id, request = submit_as_many(self._cluster, request)
         except (SlurmError, NeverSubmitted, OSError) as err:
@@ -134,7 +135,7 @@ class WorkerPool:
         """Beside a job that no fact names another one would be submitted."""
         experiment = self._intents.experiment
         fact = submitted_fact(self._cluster.name, job_id, 0, request, standby=standby)
-        with_retries(lambda: experiment.append(fact), log_store_error, LONG)
+        with_long_retries(lambda: experiment.append(fact))
 
     def _is_promised(self) -> bool:
         """Whether another worker was about to submit some when the queue was queried.

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.submission.deferring import no_room
-from detslurm.slurm import Cluster
+from detslurm.slurm import Cluster, SubmitLimitReached
 from detslurm.slurm.arrays import JobArray, plan_arrays, turns
-from detslurm.slurm.deferred import send, settle, submit_as_many
+from detslurm.slurm.deferred import send, settle, submit_as_many, within_array
 from detslurm.slurm.hostlist import contiguous_ranges
 from detslurm.slurm.resubmit import (
     COMMAND_PATIENCE,
@@ -87,15 +87,22 @@ def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[_Part]:
         yield _Part(trials.start + array.first * each, array.count, each)
 
 
-def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> str:
-    """Queue `count` more workers for a search, or as many as there is room for; returns the job id.
+def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> None:
+    """Queue `count` more workers for a search, or as many as there is room for.
 
-    Raises SlurmError.
+    Raises SlurmError, `SubmitLimitReached` only where there is no room at all.
     """
-    request = workers_request(experiment.facts(), experiment, count)
-    job_id, request = submit_as_many(cluster, request)
-    experiment.append(submitted_fact(cluster.name, job_id, 0, request))
-    return job_id
+    left = count
+    while left:
+        request = workers_request(experiment.facts(), experiment, within_array(left, cluster))
+        try:
+            job_id, request = submit_as_many(cluster, request)
+        except SubmitLimitReached:
+            if left == count:
+                raise
+            return
+        experiment.append(submitted_fact(cluster.name, job_id, 0, request))
+        left -= request.count or 1
 
 
 def throttle(experiment: ExperimentDir, facts: ExperimentFacts) -> int | None:

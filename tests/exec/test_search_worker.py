@@ -14,6 +14,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.searcher import State
+from detslurm.slurm import ClusterLimits
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.facts import FactLog
 from tests.sdk.scenes import YAML, Scene
@@ -238,6 +239,25 @@ def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.Mon
     assert [request.count for request in arrays] == [2]
     assert desk.took() == 0
     assert len([r for r in queue.requests if r.dependency is None]) == 1, "they are coming"
+
+
+def test_workers_are_added_by_arrays_that_the_site_accepts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing then comes with the next look."""
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
+    monkeypatch.setattr(worker_pool, "_LATER", 0.0)
+    queue = desk.scene.queue
+    monkeypatch.setattr(queue, "limits", lambda: ClusterLimits(max_array_size=2))
+    assert desk.took() == 0
+    for ref in ("7_1", "7_2"):
+        queue.put(ref, "COMPLETED")
+    assert desk.took() == 0
+    assert [r.count for r in queue.requests if not r.dependency] == [None]
+    [standby] = [number for number, r in enumerate(queue.requests, 101) if r.dependency]
+    queue.put(str(standby), "PENDING", "Dependency")
+    assert desk.took() == 0
+    assert [r.count for r in queue.requests if not r.dependency] == [None, None]
 
 
 def test_workers_are_added_within_max_slots(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
