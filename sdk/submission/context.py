@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -85,7 +85,8 @@ def collect(
     An included directory's contents land beside the context's under the directory's own name; an
     included file under its name. `outputs` says of real paths what experiments write there: it is
     left out, else each submission would copy those before it. So are directories and files that
-    programs have generated, but not out of code that was `frozen` before: all of it was meant.
+    programs have generated, but not out of code that was `frozen` before: all of it was meant. What
+    is left out so and included all the same stays where it is in the context directory.
     Raises `SubmitError` for missing directories, for names that collide, for what can't be read,
     and when it all is too large.
     """
@@ -116,25 +117,50 @@ def _listed(context_dir: Path, includes: Sequence[Path], omitted: _Omitted) -> C
     if not context_dir.is_dir():
         raise SubmitError(f"the context directory {context_dir} does not exist")
     files: dict[str, ContextFile] = {}
-    directories: list[str] = []
-    notes: list[str] = []
-    _take_directory(context_dir, "", omitted, files, directories, notes)
+    directories: dict[str, None] = {}
+    left_out: dict[str, str] = {}
+    _take_directory(context_dir, "", omitted, files, directories, left_out)
     taken = {name.partition("/")[0] for name in (*files, *directories)}
     for include in includes:
-        name = include.resolve().name
-        if name in taken:
+        name, of_include = include.resolve().name, omitted
+        own = _own_place(include, context_dir, files, left_out)
+        if own is not None:
+            name, of_include = own, omitted._replace(generated=False)
+            for inside in [path for path in left_out if _is_within(path, own)]:
+                del left_out[inside]
+            above = [path.as_posix() for path in PurePosixPath(own).parents][-2::-1]
+            directories |= dict.fromkeys(above)
+        elif name in taken:
             raise SubmitError(f"--include {include}: duplicate path detected: {name!r}")
-        taken.add(name)
+        taken.add(name.partition("/")[0])
         if include.is_dir():
-            directories.append(name)
-            _take_directory(include, name, omitted, files, directories, notes)
+            directories[name] = None
+            _take_directory(include, name, of_include, files, directories, left_out)
         elif include.is_file():
             files[name] = ContextFile(include, name, include.stat().st_size)
         else:
             raise SubmitError(f"--include {include}: there is no such file or directory")
-    if len(files) > _MANY_FILES:
-        notes.append(_many(files))
+    notes = [*left_out.values(), *([_many(files)] if len(files) > _MANY_FILES else [])]
     return ContextFiles(tuple(files.values()), tuple(directories), tuple(notes))
+
+
+def _own_place(
+    include: Path, context_dir: Path, files: Collection[str], left_out: Collection[str]
+) -> str | None:
+    """Where it is in the context directory, if all of it was left out there, and not ignored."""
+    path = include.absolute()
+    real = path.parent.resolve() / path.name
+    if not real.is_relative_to(context_dir.resolve()):
+        return None
+    name = real.relative_to(context_dir.resolve()).as_posix()
+    if any(_is_within(file, name) for file in files):
+        return None
+    missed = any(_is_within(gone, name) or _is_within(name, gone) for gone in left_out)
+    return name if missed else None
+
+
+def _is_within(name: str, directory: str) -> bool:
+    return name == directory or name.startswith(f"{directory}/")
 
 
 def _many(names: Collection[str]) -> str:
@@ -172,8 +198,8 @@ def _take_directory(
     prefix: str,
     omitted: _Omitted,
     files: dict[str, ContextFile],
-    directories: list[str],
-    notes: list[str],
+    directories: dict[str, None],
+    left_out: dict[str, str],
 ) -> None:
     ignored = _ignored(root)
     size = 0
@@ -181,9 +207,9 @@ def _take_directory(
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
         if problem is not None:
-            notes.append(f"{path} is left out: it {problem}")
+            left_out[name] = f"{path} is left out: it {problem}"
         elif is_dir:
-            directories.append(name)
+            directories[name] = None
         else:
             files[name] = ContextFile(path, name, path.stat().st_size)
             size += files[name].size

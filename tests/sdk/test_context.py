@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from pathspec import GitIgnoreSpec
 
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission.context import ALWAYS_IGNORED, MAX_BYTES, always_ignored, collect
+from detslurm.sdk.submission.context import (
+    ALWAYS_IGNORED,
+    MAX_BYTES,
+    always_ignored,
+    collect,
+    freeze,
+)
 from detslurm.sdk.submission.generated import REPORT_MARK
 
 UUID = "aaaa1111-0000-4000-8000-000000000001"
@@ -85,6 +92,31 @@ def test_what_programs_have_generated_is_left_out(tmp_path: Path) -> None:
     included = collect(empty, [tmp_path / "checkpoints" / UUID])
     assert f"{UUID}/weights" in {file.name for file in included.files}
     assert not collect(tmp_path, frozen=True).notes
+
+
+def test_what_is_included_all_the_same_stays_where_it_is(tmp_path: Path) -> None:
+    """The code looks for it there; a directory that is emptied has not taken the name."""
+    copies, other = tmp_path / "checkpoints", UUID.replace("aaaa", "bbbb")
+    write(tmp_path, "train.py", f"checkpoints/{UUID}/metadata.json", f"checkpoints/{UUID}/a/w")
+    write(tmp_path, f"checkpoints/{other}/metadata.json", "venv/pyvenv.cfg", "venv/lib/x")
+    one = collect(tmp_path, [copies / UUID, tmp_path / "venv" / "lib"])
+    names = {"train.py", f"checkpoints/{UUID}/metadata.json", f"checkpoints/{UUID}/a/w"}
+    assert {file.name for file in one.files} == {*names, "venv/lib/x"}
+    assert [note.partition(" is left out")[0] for note in one.notes] == [
+        str(copies / other), str(tmp_path / "venv"),
+    ]  # fmt: skip
+    (stage := tmp_path / "stage").mkdir()
+    freeze(one, stage)
+    assert (stage / "checkpoints" / UUID / "a" / "w").exists() and (stage / "venv/lib/x").exists()
+    shutil.rmtree(stage)
+    both = collect(tmp_path, [copies])
+    assert {file.name for file in both.files} == {*names, f"checkpoints/{other}/metadata.json"}
+    with pytest.raises(SubmitError, match="duplicate path detected: 'checkpoints'"):
+        collect(tmp_path, [copies, copies])
+    (tmp_path / ".detignore").write_text("data/\n")
+    write(tmp_path, "data/small/x")
+    ignored = collect(tmp_path, [tmp_path / "data" / "small"])
+    assert "small/x" in {file.name for file in ignored.files}
 
 
 def test_many_files_are_a_warning(tmp_path: Path) -> None:
