@@ -179,7 +179,7 @@ class _Leaving:
 def is_timed_out(*, now: float, began: float, minutes: int, end: float, lead: float) -> bool:
     """Whether a call must leave for its time limit: run again, it would never come to its end.
 
-    As submitit judges by a limit of so many `minutes`, else by when Slurm says that the job ends:
+    As submitit judges by a limit of `minutes`, else by when Slurm says that the job ends:
     the warning comes `lead` seconds before, or earlier.
     """
     if minutes > 0:

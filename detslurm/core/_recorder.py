@@ -89,7 +89,7 @@ class Recorder:
         """
         self._check()
         self._log.append_alone(record)
-        _insist(self._log.sync)
+        _write_with_retries(self._log.sync)
         self._waits = False
 
     def flush(self) -> None:
@@ -121,7 +121,7 @@ class Recorder:
         self._dirty.set()
         self._thread.join()
         try:
-            _insist(self._log.close)
+            _write_with_retries(self._log.close)
         finally:
             self._sign.close()
 
@@ -137,7 +137,7 @@ class Recorder:
             raise RuntimeError(self._refusal)
 
 
-def _insist(write: Callable[[], None]) -> None:
+def _write_with_retries(write: Callable[[], None]) -> None:
     """Write, over a hiccup of the file system; room on a full one does not come in seconds."""
 
     def act() -> StoreFull | None:

@@ -11,8 +11,8 @@ from detslurm.store import TrialDir, fs
 from detslurm.store.run_usage import Requested, RunUsage, keep_usage
 
 FIRST: Final = 30.0
-"""A run that is over before so many seconds never gets a file: its end record is enough."""
-_PART: Final = 0.05  # of its age: so much longer a file is left as it is
+"""Seconds: a run that is over earlier never gets a file, for its end record is enough."""
+_PART: Final = 0.05  # of its age: a file is left as it is for that time
 
 
 class UsageRecord:

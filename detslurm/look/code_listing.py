@@ -55,8 +55,8 @@ def _text(path: Path, most: int, secrets: Sequence[bytes]) -> str | None:
 
 
 def _content(path: Path, most: int) -> bytes | None:
-    """Of a regular file of at most so many bytes: whoever owns the directory may put a pipe or a
-    link there."""
+    """What a regular file of at most `most` bytes has; None for others: whoever owns the directory
+    may put a pipe or a link there."""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         small = stat.S_ISREG(status.st_mode) and status.st_size <= most

@@ -46,7 +46,7 @@ def _clean(line: str, secrets: Sequence[bytes]) -> str:
 
 
 def _newest(lines: Sequence[str], most: int) -> list[str]:
-    """The last of the lines, at most so many bytes; of the very last at least its beginning."""
+    """The last of the lines, at most `most` bytes; of the very last at least its beginning."""
     kept: list[str] = []
     left = most
     for line in reversed(lines):

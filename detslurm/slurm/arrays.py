@@ -51,8 +51,8 @@ def first_elements(arrays: Sequence[JobArray], count: int) -> tuple[JobArray, ..
 
 
 def turns(counts: Sequence[int], at_once: int | None) -> list[tuple[int | None, int | None]]:
-    """Of arrays of so many elements, which share what may run at once: the throttle of each, and
-    the number of the array that must end before it starts.
+    """Of arrays with these counts of elements, which share what may run at once: the throttle of
+    each, and the number of the array that must end before it starts.
 
     Shares are in proportion; those that are too small for one of their own wait for each other.
     """

@@ -36,7 +36,7 @@ SNAPSHOT_EVERY: Final = 256
 _TAIL_SHARE: Final = 16
 # How many facts a pack holds, for readers that are as far behind.
 PACK_OF: Final = 16
-# Of so many facts the marks are remembered: a copy of a request lies no further from the first.
+# How many facts' marks are remembered: a copy of a request lies no further from the first.
 _MEMORY: Final = 256
 # How many of those that wait commit for all at once: a winner may be slow, or die.
 _LEADERS: Final = 2

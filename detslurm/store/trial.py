@@ -111,10 +111,10 @@ class TrialDir:
 
         A zombie of that run can then never end the trial: its own end record comes too late.
         """
-        word = {"type": "end", "run": run, "outcome": LOST, "exit_code": None, **by}
-        if self.write_end(run, word):
-            return word
-        return self.end(run, fresh=True) or word
+        end = {"type": "end", "run": run, "outcome": LOST, "exit_code": None, **by}
+        if self.write_end(run, end):
+            return end
+        return self.end(run, fresh=True) or end
 
     def open_run(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Claim the trial's next run: fence what went before, note what of it counts, claim.
@@ -145,7 +145,7 @@ class TrialDir:
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
-        died = "it ended without a word (its node or its runner died)"
+        died = "it left no end record (its node or its runner died)"
         reason = f"{died}; run {last.number + 1} took over"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
         end = last.end or self.fence(last.number, by)

@@ -183,13 +183,13 @@ def trial_view(
 
 def end_record(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
     """The trial's terminal end record: once written it stands, until a run continues the trial."""
-    word: dict[str, Any] | None = None
+    end: dict[str, Any] | None = None
     for run in runs:
         if run.start.get("continues"):
-            word = None
-        if word is None and _outcome(run) in TERMINAL:
-            word = run.end
-    return word
+            end = None
+        if end is None and _outcome(run) in TERMINAL:
+            end = run.end
+    return end
 
 
 def _outcome(run: RunFacts) -> str:

@@ -107,11 +107,11 @@ class SearchDriver:
 
     def run(self) -> bool:
         """Answer events; True once the search has ended, False if this process has to stop."""
-        self._check(_insist(self._log.catch_up))
+        self._check(_with_retries(self._log.catch_up))
         if self._saved.state.last_event_id:
             self._post()
         pause = _SHORTEST
-        while not _insist(self._over):
+        while not _with_retries(self._over):
             if self._should_stop():
                 return False
             if self._step():
@@ -124,17 +124,17 @@ class SearchDriver:
 
     def _step(self) -> bool:
         """Answer all new events; whether there were any."""
-        state = _insist(self._log.catch_up)
+        state = _with_retries(self._log.catch_up)
         self._check(state)
         events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
         if events:
-            _insist(self._update_progress)
+            _with_retries(self._update_progress)
             self._saved.operations = self._answers(events)
-            _insist(lambda: save(self._method, self._saved, self._storage))
+            _with_retries(lambda: save(self._method, self._saved, self._storage))
             self._post()
             self._report_progress(self._search.progress(self._log.state))
         # Tried again at once it would do nothing: it has just looked at the queue.
-        _insist(lambda: self._workers.replenish(self._log))
+        _with_retries(lambda: self._workers.replenish(self._log))
         return bool(events)
 
     def _answers(self, events: Iterable[dict[str, Any]]) -> Answer:
@@ -175,7 +175,7 @@ class SearchDriver:
     def _close(self) -> None:
         """Record how it ended, for the method and in the store."""
         if self._log.state.done:
-            _insist(lambda: self._workers.end(self._log.state))
+            _with_retries(lambda: self._workers.end(self._log.state))
         verdict, state = self._log.state.verdict, self._saved.state
         state.experiment_failed = verdict == "error"
         state.experiment_completed = verdict == "completed"
@@ -190,7 +190,7 @@ class SearchDriver:
             )
 
 
-def _insist(act: Callable[[], T]) -> T:
+def _with_retries(act: Callable[[], T]) -> T:
     """Over minutes in which the store can't be used: nobody may be there to start a runner again,
     and its trials would wait."""
     return with_retries(act, lambda err: logger.warning("trying again: %s", err), LONG)

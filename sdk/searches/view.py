@@ -23,11 +23,11 @@ _STATES = {"waiting": "QUEUED", "paused": "PAUSED"}
 
 _OF_A_RUNG = ("units", "trials", "outstanding", "best", "best_trial")
 
-_Place = tuple[str, str | None, int]
+_Assignment = tuple[str, str | None, int]
 
 
-def _place(trial: SearchTrial) -> _Place:
-    """Where a trial is: its status, its worker, and which of its runs that is."""
+def _assignment(trial: SearchTrial) -> _Assignment:
+    """What a search does with a trial: its status, its worker, and which of its runs that is."""
     return trial.status, trial.worker, trial.fencing_token
 
 
@@ -66,7 +66,7 @@ class SearchView:
         self._cluster = facts.cluster
         self._ids: Sequence[int] = ()
         self._indices: dict[int, int] = {}
-        self._places: list[_Place] = []
+        self._assignments: list[_Assignment] = []
         self.refresh(facts)
 
     def refresh(self, facts: ExperimentFacts) -> None:
@@ -80,8 +80,9 @@ class SearchView:
 
         What a run has written before its trial moved can be read by now.
         """
-        before, self._places = self._places, [_place(trial) for trial in self.state.trials]
-        pairs = zip_longest(before, self._places)
+        before = self._assignments
+        self._assignments = [_assignment(trial) for trial in self.state.trials]
+        pairs = zip_longest(before, self._assignments)
         changed = (index for index, (old, new) in enumerate(pairs) if old != new)
         return [self._ids[index] for index in changed if index < len(self._ids)]
 
