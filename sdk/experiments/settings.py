@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from detslurm.slurm import JobInfo
 
 
-_REQUESTED = {"resource_pool": "partition", "qos": "qos"}
-
-
 class Settings(ExperimentBase):
     """The part of `Experiment` that changes its settings."""
 
@@ -238,10 +235,10 @@ class Settings(ExperimentBase):
         pending = [ref for ref, job in queue.jobs.items() if job.waiting]
         self._queues.update(pending, **{slurm_name: value})
         if not pending:
-            self._ask_about_another(**{_REQUESTED[name]: value})
+            self._ask_about_another(name, value)
         self._set(name, value)
 
-    def _ask_about_another(self, **changes: str) -> None:
+    def _ask_about_another(self, name: str, value: str) -> None:
         """Where nothing waits that the cluster could refuse to move: whether it takes such a job at
         all, for a wrong name would end what is submitted later. Raises SlurmError."""
         from detslurm.slurm import SlurmError
@@ -251,8 +248,9 @@ class Settings(ExperimentBase):
         if not self.managed:
             return
         directory = self._snapshot.directory
+        facts = [*directory.facts(), {"type": "set", "field": name, "value": value}]
         try:
-            request = workers_request(directory.facts(), directory, 1).with_changes(**changes)
+            request = workers_request(facts, directory, 1)
             self._queues.cluster(self._snapshot.facts.cluster).check(request)
         except NeverSubmitted:
             return
