@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from detslurm._addresses import LOOPBACK
 from detslurm._identity import (
     derived_ports,
     key_of,
@@ -27,8 +28,6 @@ from detslurm.core.transports.sockets.communicator import SocketCommunicator
 from detslurm.core.transports.sockets.failure_detector import FailureDetector
 from detslurm.core.transports.sockets.link import SocketLink
 from detslurm.core.transports.sockets.rendezvous import ANY_ADDRESS, Rendezvous, host, join
-
-LOOPBACK = "127.0.0.1"
 
 
 class TransportOptions(NamedTuple):
