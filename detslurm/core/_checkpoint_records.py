@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detslurm.core._metrics import plain
+from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.storage import Resources
 from detslurm.store import StoreError
@@ -24,12 +25,14 @@ class CheckpointRecords:
         location: Mapping[str, Any] | None = None,
         is_superseded: Callable[[], bool] = lambda: False,
         mark_deleted: Callable[[str, bool], str | None] | None = None,
+        rated: RatedSteps | None = None,
     ) -> None:
         self._recorder = recorder
         self._needs_steps = needs_steps
         self._storage = {} if location is None else {"storage": dict(location)}
         self._is_superseded = is_superseded
         self._mark_deleted = mark_deleted
+        self._rated = rated
         self._begun: set[str] = set()
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +79,8 @@ class CheckpointRecords:
                 **self._storage,
             }
         )
+        if self._rated is not None and isinstance(steps, int):
+            self._rated.saved(steps)
 
     def deleted(self, storage_id: str) -> str | None:
         """From here on the checkpoint is gone, unless something needs it: then returns what."""

@@ -36,6 +36,7 @@ from detslurm.core._preempt import (
     survive_preemption_signal,
 )
 from detslurm.core._profiler import ProfilerContext
+from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
@@ -316,6 +317,7 @@ def _init_in_job(
 
         show_log()
         note_recorded(trial)
+    rated = RatedSteps() if is_chief else None
     return Context(
         checkpoint=CheckpointContext(
             dist,
@@ -326,6 +328,7 @@ def _init_in_job(
             is_superseded=lambda: trial.superseded(run),
             mark_deleted=partial(mark_deleted, trial),
             on_saved=auto.checkpoint_saved if auto is not None else None,
+            rated=rated,
         ),
         distributed=dist,
         preempt=PreemptContext(dist, flag, preempt_mode),
@@ -341,6 +344,7 @@ def _init_in_job(
             auto_tensorboard=auto,
             lines=lines,
             metric=None if in_own_script() else _numeric_metric(config["searcher"]),
+            rated=rated,
         ),
         searcher=SearcherContext(
             dist,

@@ -15,6 +15,7 @@ from detslurm._flag import PreemptFlag
 from detslurm.core._console_log import MetricLines
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain
+from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._reported_steps import ReportedSteps
 from detslurm.core._tensorboard import (
@@ -67,6 +68,7 @@ class TrainContext:
         auto_tensorboard: AutoTensorboard | None = None,
         lines: MetricLines | None = None,
         metric: str | None = None,
+        rated: RatedSteps | None = None,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
@@ -82,6 +84,7 @@ class TrainContext:
         self._lines = lines
         self._metric = metric
         self._lack_was_told = False
+        self._rated = rated
 
     def report_training_metrics(
         self,
@@ -169,6 +172,8 @@ class TrainContext:
         self._recorder.record(record)
         if group == "validation":  # there are few of them, and the process may end right here
             self._recorder.flush()
+            if self._rated is not None and (self._metric is None or self._metric in values):
+                self._rated.validated(steps)
         reported.add(steps, values.keys())
         if self._auto_tensorboard is not None:
             self._auto_tensorboard.metrics(group, steps, values, now)
