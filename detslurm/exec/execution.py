@@ -190,8 +190,8 @@ class Execution:
 
     def _environment(self) -> dict[str, Any]:
         """What the nodes stage, for their agents, who don't read the experiment's facts."""
-        found = self._intents.facts.created.environment
-        return {} if found is None else {"environment": msgspec.to_builtins(found)}
+        found, root = self._intents.facts.created.environment, self._intents.experiment.store.path
+        return {} if found is None else {"environment": msgspec.to_builtins(found.in_store(root))}
 
     def _continued(self) -> Continued | None:
         """Where the trial begins if it continues one of another experiment."""

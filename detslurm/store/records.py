@@ -7,6 +7,7 @@ other types than these reads as `Corrupt`, with the reason, so that no reader st
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
@@ -68,7 +69,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """An environment as it was at the submission, which nodes copy to their own disks.
 
     Attributes:
-        archive: The path of the archive.
+        archive: The path of the archive, in the store as it was at the submission.
         prefix: Where the environment is.
         size: The bytes of the archive; about those that it takes on a node.
         files: How many files are in it.
@@ -80,6 +81,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     files: int
     detslurm: str | None = None
+
+    def in_store(self, root: Path) -> Environment:
+        """With the archive's path in that store, which may have been moved or copied since."""
+        below = Path(self.archive).parts[-2:]
+        return msgspec.structs.replace(self, archive=str(root.joinpath(*below)))
 
 
 class Created(Record, frozen=True, tag="created"):

@@ -157,7 +157,7 @@ class Cleaning:
         facts = fold_facts(directory)
         own = directory.foreign_owner() is None
         if facts.created.environment is not None:
-            self._staged.add(facts.created.environment.archive)
+            self._staged.add(facts.created.environment.in_store(self._store.path).archive)
         if facts.desired.deleted:
             if own and _LEFT & set(fs.names_in(directory.path)):
                 self._finish_deletion(directory)

@@ -109,11 +109,13 @@ def copies(disk: Path) -> list[Path]:
 class TestARun:
     """Runner and agent, as a job of one node starts them."""
 
-    def _run(self, tmp_path: Path, environment: Path, script: str) -> str:
+    def _run(self, tmp_path: Path, environment: Path, script: str, root: Path | None = None) -> str:
         tmp = tmp_path / "tmp"
         tmp.mkdir()
         slurm = f", stage_environment: {environment}"
         experiment = submitted(tmp_path, tmp_path / "store", "python3 train.py", script, slurm)
+        if root is not None:
+            experiment = Store(experiment.store.path.rename(root)).experiment(experiment.id)
         path = f"{environment}/bin:/usr/bin:/bin"
         own = {"TMPDIR": str(tmp), "PATH": path, "VIRTUAL_ENV": str(environment)}
         subprocess.run(
@@ -141,6 +143,13 @@ class TestARun:
         assert f"variable {copy}" in log
         tool = next(line for line in log.splitlines() if " tool " in line)
         assert tool.count(copy) == 2, tool
+
+    def test_a_store_that_was_moved_has_its_archive(
+        self, tmp_path: Path, environment: Path
+    ) -> None:
+        """Where the record names its old place, too."""
+        log = self._run(tmp_path, environment, PRINTS, tmp_path / "moved")
+        assert f"prefix {tmp_path}/tmp/" in log, log
 
 
 def _log(experiment: ExperimentDir) -> str:

@@ -14,7 +14,7 @@ import pytest
 from detslurm.exec.unmanaged_claims import configuration
 from detslurm.storage import SharedFS, from_config
 from detslurm.store import ExperimentDir
-from detslurm.store.records import Created
+from detslurm.store.records import Created, Environment
 from tests.sdk.scenes import YAML, Scene, resolved
 
 UUID, LATER = (str(uuid4()) for _ in range(2))
@@ -108,6 +108,22 @@ def test_a_moved_store_has_its_checkpoints(scene: Scene, tmp_path: Path) -> None
     assert checkpoint.verify() is None
     assert (checkpoint.download(tmp_path / "here") / "weights").exists()
     assert str(scene.root) not in json.dumps(moved.client.experiment(1).config)
+
+
+def test_a_moved_store_keeps_the_environments_that_its_jobs_stage(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """They are told from those that nobody stages by their names."""
+    folder = scene.root / "environments"
+    staged = Environment(archive=str(folder / "used.tar"), prefix="/venv", size=1, files=1)
+    scene.experiment(about={"environment": staged})
+    folder.mkdir()
+    for name in ("used.tar", "unused.tar"):
+        (folder / name).touch()
+        os.utime(folder / name, (1e9, 1e9))
+    moved = Scene(scene.root.rename(tmp_path / "moved"), scene.queue)
+    (leftover,) = moved.client.gc().leftovers
+    assert leftover.path == str(moved.root / "environments" / "unused.tar")
 
 
 def test_new_jobs_work_in_the_copy(scene: Scene, tmp_path: Path) -> None:
