@@ -108,8 +108,11 @@ class Recorder:
     def close(self) -> None:
         """Write out what is buffered; the last user ends it. Raises what went wrong."""
         with _opening:
+            # Below 0 where the code has closed its profiler, which the context then closes again.
             self._users -= 1
             if self._users == 0:
+                # Before the log is closed, which may take seconds: a context that begins meanwhile
+                # must not share a recorder that takes no more reports.
                 del _open[self._key]
         if self._users <= 0:
             self._refusal = self._refusal or CLOSED

@@ -49,6 +49,8 @@ class TensorboardFiles:
         self._rank = rank
         self._path: Path | None = None
         self._stored: dict[Path, tuple[int, int]] = {}
+        # The code's threads and the one that uploads: one directory is made, and no two uploads
+        # store the same file at once.
         self._lock = threading.Lock()
 
     @property

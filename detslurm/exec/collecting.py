@@ -37,6 +37,8 @@ class CheckpointCollection:
         self, experiment: ExperimentDir, config: Mapping[str, Any], interval: float = INTERVAL
     ) -> None:
         self._experiment, self._config, self._interval = experiment, config, interval
+        # The thread of a trial that is over may still be at it, while others want to begin: they
+        # share the collector, and the search's log.
         self._turn = threading.Lock()
 
     @contextmanager
@@ -49,6 +51,8 @@ class CheckpointCollection:
             while not done.wait(pause):
                 self._collect(trial_id)
 
+        # A daemon: the runner ends without it. Cut off anywhere, it leaves what a crash leaves:
+        # files of checkpoints that are recorded as deleted.
         threading.Thread(target=work, daemon=True).start()
         try:
             yield

@@ -62,6 +62,8 @@ class UsageSampler:
                 self._nvml = Nvml.load()
             while not self._over.wait(self._interval):
                 with self._turn:
+                    # The run may have ended since: its end waits for this lock, to take the last
+                    # sample, and there are no processes to take another one of.
                     if not self._over.is_set():
                         self._samples.append(self._sample())
         except Exception:

@@ -66,6 +66,8 @@ class Reader:
     def _run(self) -> None:
         interval, spent = PollInterval(), time.process_time()
         while not self._over:
+            # Without the lock: a request from before this line is read below, and one from after it
+            # ends the wait at once. At most one look is made too many.
             self._news = False
             self._busy_since = time.monotonic()
             try:
