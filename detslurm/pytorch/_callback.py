@@ -93,8 +93,12 @@ class PyTorchCallback:
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
         """Called on the chief only, after a checkpoint was written to a directory.
 
+        It is not complete yet: what is added to the directory now becomes part of it.
+
         Args:
-            checkpoint_dir: The directory with the checkpoint's files.
+            checkpoint_dir: The directory with the checkpoint's files. It has another name
+                once the checkpoint is complete, or is gone: don't keep it, but read with
+                `core.checkpoint.restore_path(uuid)` of `on_checkpoint_upload_end`.
         """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
