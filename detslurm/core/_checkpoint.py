@@ -14,6 +14,7 @@ from typing import Any
 from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import download_checkpoint, downloaded_checkpoint, refuse_unknown
+from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._sharded_save import ShardedSave
 from detslurm.core._sharded_upload import ShardedSaver, chosen_files
@@ -56,6 +57,7 @@ class CheckpointContext:
         is_superseded: Callable[[], bool] = lambda: False,
         mark_deleted: Callable[[str, bool], str | None] | None = None,
         on_saved: Callable[[], None] | None = None,
+        rated: RatedSteps | None = None,
     ) -> None:
         self._dist = dist
         self._storage = storage
@@ -65,6 +67,7 @@ class CheckpointContext:
             location=location,
             is_superseded=is_superseded,
             mark_deleted=mark_deleted,
+            rated=rated,
         )
         self._sharded = ShardedSaver(dist, storage, self._records)
         self._on_saved = on_saved
