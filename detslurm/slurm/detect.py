@@ -11,7 +11,8 @@ from detslurm.slurm.interface import Cluster
 
 
 def detect_cluster(name: str = "auto", *, root: Path | str | None = None) -> Cluster:
-    """The cluster of that name; "auto" is Slurm where it is set up, else this machine itself.
+    """The cluster of that name; "auto" is Slurm where it is set up, else this machine itself, which
+    has a queue for each store: `root` says of which.
 
     Raises `SlurmError` where "auto" would use a machine of a Slurm cluster behind its back.
     """
@@ -27,6 +28,7 @@ def detect_cluster(name: str = "auto", *, root: Path | str | None = None) -> Clu
     if name in ("local", "auto"):
         from detslurm.slurm.local import LocalCluster
 
+        assert root is not None, "a local cluster is that of a store"
         return LocalCluster(root)
     raise SlurmError(f"no cluster is called {name!r}", "Use auto, slurm or local.")
 

@@ -21,7 +21,7 @@ from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import ClusterLimits, JobInfo, PartitionLimits, split_ref
 from detslurm.slurm.local import journal, policy, wire
 from detslurm.slurm.local.jobs import Jobs
-from detslurm.slurm.local.paths import LocalClusterPaths, default_root
+from detslurm.slurm.local.paths import LocalClusterPaths
 from detslurm.slurm.local.policy import Slots
 from detslurm.slurm.local.slots import machine_slots
 from detslurm.slurm.local.view import describe, info
@@ -42,10 +42,8 @@ class LocalCluster:
 
     name = "local"
 
-    def __init__(self, root: Path | str | None = None) -> None:
-        self.paths = LocalClusterPaths(
-            Path(root).expanduser() if root is not None else default_root()
-        )
+    def __init__(self, root: Path | str) -> None:
+        self.paths = LocalClusterPaths(Path(root).expanduser())
 
     def script(self, request: JobRequest) -> str:
         """The batch script: Slurm's without its options."""

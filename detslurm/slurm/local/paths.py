@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from detslurm import _access, _env
+from detslurm import _access
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,3 @@ def machine() -> str:
     except OSError:
         number = b""
     return f"{host}-{hashlib.sha256(number).hexdigest()[:8]}" if number else host
-
-
-def default_root() -> Path:
-    """The store root of the environment: inside a local job, the one that the job belongs to."""
-    for name in (_env.LOCAL_ROOT, _env.ROOT):
-        if os.environ.get(name):
-            return Path(os.environ[name]).expanduser()
-    return Path("~/detslurm").expanduser()

@@ -127,7 +127,6 @@ class Scheduler:
         saved = self.paths.jobs / str(element.job) / "environment.json"
         return {
             **json.loads(saved.read_text()),
-            _env.LOCAL_ROOT: str(self.paths.root),
             _env.LOCAL_TAG: self.paths.tag,
             _env.LOCAL_JOB_ID: str(element.job),
             _env.LOCAL_TASK_ID: "" if element.index is None else str(element.index),
