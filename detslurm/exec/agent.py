@@ -246,7 +246,8 @@ class Agent:
             return _ALONE
         from detslurm._addresses import own_address
 
-        interface = interface_of(self._config, user_variables(self._config))
+        variables = user_variables(self._config, self._allocation.slot_ids)
+        interface = interface_of(self._config, variables)
         return own_address(self._allocation.nodes, self._rank, interface)
 
     def _supervise(self, workdir: Path) -> int:
@@ -310,7 +311,7 @@ class Agent:
             experiment_dir=self._experiment.path,
             node=allocation.nodes[self._rank],
             slot_ids=self._slot_ids,
-            gpu_uuids=[gpu for gpu in allocation.slot_ids if not gpu.isdigit()],
+            gpus=allocation.slot_ids,
             peers=self._peers,
             flag=self._flag.name,
         )

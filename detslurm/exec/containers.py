@@ -18,6 +18,7 @@ from typing import Any
 from detslurm import _env
 from detslurm.compat import DIRECTORY
 from detslurm.exec.environment import user_variables
+from detslurm.slurm.allocation import visible_gpus
 
 _PACKAGES = ("detslurm", "detslurm.launch", "detslurm.sdk", "detslurm.templates")
 _COMPILED = ("msgspec",)
@@ -90,4 +91,5 @@ def starting_environment(config: Mapping[str, Any], launchers: Mapping[str, str]
     A launcher inside asks for it, and its PATH and libraries mean nothing out here.
     """
     own = {name: value for name, value in launchers.items() if name.startswith(_FROM_LAUNCHER)}
-    return {**_image_first(os.environ), **user_variables(config), **own}
+    variables = user_variables(config, visible_gpus(os.environ))
+    return {**_image_first(os.environ), **variables, **own}

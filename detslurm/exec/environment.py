@@ -20,19 +20,20 @@ def run_environment(
     experiment_dir: Path,
     node: str,
     slot_ids: Sequence[int],
-    gpu_uuids: Sequence[str],
+    gpus: Sequence[str],
     peers: Mapping[str, Any],
     flag: str,
 ) -> dict[str, str]:
     """Every variable for the entrypoint, from the run's start record.
 
+    `gpus` are the allocation's on this node; without any the slots are CPUs.
     The user's own `environment_variables` come last but can't replace what detslurm itself needs.
     Raises `ValueError` for a `DETSLURM_COMPAT` that doesn't exist.
     """
-    variables = user_variables(config)
+    variables = user_variables(config, gpus)
     ours = {
         **_of_trial(start, experiment_dir),
-        **_of_node(node, slot_ids, gpu_uuids, peers),
+        **_of_node(node, slot_ids, gpus, peers),
         **_of_configuration(config, variables),
         _env.SESSION_TOKEN: "",
         _env.TASK_TYPE: "TRIAL",
@@ -75,7 +76,7 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
 
 
 def _of_node(
-    node: str, slot_ids: Sequence[int], gpu_uuids: Sequence[str], peers: Mapping[str, Any]
+    node: str, slot_ids: Sequence[int], gpus: Sequence[str], peers: Mapping[str, Any]
 ) -> dict[str, str]:
     """This node, its slots, and the other nodes."""
     meeting = {"container_addrs", "container_rank", "container_slot_counts"}
@@ -83,7 +84,7 @@ def _of_node(
         _env.AGENT_ID: node,
         _env.SLOT_IDS: json.dumps(list(slot_ids)),
         _env.UNIQUE_PORT_OFFSET: str(min(slot_ids, default=0)),
-        _env.GPU_UUIDS: json.dumps(list(gpu_uuids)),
+        _env.GPU_UUIDS: json.dumps([gpu for gpu in gpus if not gpu.isdigit()]),
         _env.RENDEZVOUS: json.dumps({k: v for k, v in peers.items() if k in meeting}),
     }
     if "port" in peers:
@@ -110,11 +111,12 @@ def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | Non
     return env.get(_env.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
 
 
-def user_variables(config: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that the configuration asks for."""
+def user_variables(config: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, str]:
+    """The variables that the configuration asks for, on slots of its type, or of the allocation's
+    where it names none: GPUs if it was given some."""
     variables = (config.get("environment") or {}).get("environment_variables") or []
     if isinstance(variables, Mapping):
-        slot_type = (config.get("slurm") or {}).get("slot_type") or "cuda"
+        slot_type = (config.get("slurm") or {}).get("slot_type") or ("cuda" if gpus else "cpu")
         variables = variables.get(slot_type) or []
     return dict(_assignment(item) for item in variables)
 

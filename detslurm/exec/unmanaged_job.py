@@ -87,7 +87,7 @@ class UnmanagedJob:
             experiment_dir=experiment.path,
             node=nodes[rank],
             slot_ids=range(slots),
-            gpu_uuids=[gpu for gpu in allocation.slot_ids if not gpu.isdigit()],
+            gpus=allocation.slot_ids,
             peers=peers,
             flag=self.flag.name,
         )

@@ -67,7 +67,7 @@ def enter(
         experiment_dir=experiment.path,
         node="one",
         slot_ids=[0],
-        gpu_uuids=[],
+        gpus=[],
         peers={
             "container_addrs": ["one"],
             "container_rank": 0,

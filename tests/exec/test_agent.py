@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.experiments import agent_command, job_environment, submitted
+from benchmarks.experiments import Nowhere, agent_command, job_environment, submitted
 from detslurm.exec import agent as module
 from detslurm.exec.agent_protocol import PEERS, PREEMPT
 from detslurm.exec.line_splitter import LineSplitter
+from detslurm.sdk import Client
 from detslurm.store import ExperimentDir, NotFound
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports
@@ -84,6 +85,25 @@ def test_what_the_code_wrote_beside_itself_is_named(tmp_path: Path, more: str, n
         said = process.stdout.read().decode()
     assert process.returncode == 0
     assert named in said and ("deleted with" in said) == bool(named)
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [("", "cpu"), ("0,1", "cuda")])
+def test_the_code_has_the_variables_of_its_slots(tmp_path: Path, gpus: str, expected: str) -> None:
+    """Where the configuration leaves their type to the partition it is what the job has got."""
+    code = tmp_path / "code"
+    code.mkdir()
+    client = Client(tmp_path / "store", connect=lambda name: Nowhere(tmp_path / "store"))
+    config = {
+        "entrypoint": "echo it is $SLOTS",
+        "searcher": {"name": "single", "metric": "loss"},
+        "environment": {"environment_variables": {"cpu": ["SLOTS=cpu"], "cuda": ["SLOTS=cuda"]}},
+    }
+    experiment = client.store.experiment(client.submit(config, code).experiment_id)
+    environment = job_environment(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": gpus})
+    done = subprocess.run(
+        agent_command(experiment), env=environment, input=b"", capture_output=True, timeout=PATIENCE
+    )
+    assert f"it is {expected}\n" in done.stdout.decode()
 
 
 WAITS = """\

@@ -97,7 +97,7 @@ def inside(
         experiment_dir=experiment.path,
         node="one",
         slot_ids=[0],
-        gpu_uuids=[],
+        gpus=[],
         peers={"container_addrs": ["one"], "container_rank": 0, "container_slot_counts": [1]},
         flag=flag.name,
     )
