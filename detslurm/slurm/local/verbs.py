@@ -37,8 +37,13 @@ class Verbs:
     def do_submit(self, job: int, token: str, request: dict[str, Any]) -> str:
         known = self._jobs.by_token(token)
         if known is None:
-            reason = policy.unfit(JobRequest.from_dict(request), self._scheduler.slots)
-            if reason:
+            asked = JobRequest.from_dict(request)
+            if newer := request.keys() - asked.to_dict().keys():
+                raise SlurmError(
+                    f"the scheduler here is of an older version: it does not know {sorted(newer)}",
+                    "Submit again once its jobs have ended.",
+                )
+            if reason := policy.unfit(asked, self._scheduler.slots):
                 raise SlurmError(reason, "Ask for less, or submit to a Slurm cluster.")
             event = {"t": "job", "job": job, "token": token, "request": request}
             self._scheduler.record({**event, "time": time.time()}, commit=True)
