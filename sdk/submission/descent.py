@@ -139,7 +139,7 @@ def _refuse_foreign(one: ExperimentSnapshot) -> None:
 def _base(one: ExperimentSnapshot) -> dict[str, Any]:
     """The whole configuration, secrets included, with name, labels and project as they are now."""
     fields = one.view.desired.fields
-    shown = {key: fields[key] for key in ("name", "description", "labels") if key in fields}
+    shown: dict[str, Any] = {k: fields[k] for k in ("name", "description", "labels") if k in fields}
     if "folder" in fields:
         shown |= {"workspace": one.view.workspace, "project": one.view.project}
     return {**one.directory.config(), **shown}
