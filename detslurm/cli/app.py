@@ -53,7 +53,9 @@ COMMANDS = {
     "top": Entry("top:top", "Watch experiments and the queue in the terminal."),
     "doctor": Entry("doctor:doctor", "Check the store, Slurm and this Python."),
     "site": Entry("site:site", "Show or create the site profile of this cluster."),
-    "completion": Entry("completion:completion", "Install completion with Tab."),
+    "completion": Entry(
+        "completion:completion", "Complete commands, options, ids and file names with Tab."
+    ),
 }
 
 app = click.version_option(__version__, prog_name="detslurm")(

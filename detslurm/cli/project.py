@@ -46,7 +46,7 @@ def workspace() -> None:
 
 @click.group()
 def project() -> None:
-    """List projects; `submit --project WORKSPACE/PROJECT` makes one."""
+    """List projects and what is in them; `submit --project WORKSPACE/PROJECT` makes one."""
 
 
 @workspace.command("list")

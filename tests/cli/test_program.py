@@ -16,6 +16,7 @@ import pytest
 
 from detslurm import cli
 from detslurm.cli.app import app
+from detslurm.cli.lazy import LazyGroup
 from scripts import cli_reference
 from tests.sdk.scenes import Scene
 
@@ -112,6 +113,15 @@ def test_the_listing_of_a_group_says_what_its_commands_are() -> None:
         if isinstance(group, click.Group):
             for name in group.list_commands(context):
                 assert group.get_command(context, name) is not None
+
+
+def test_a_group_is_described_alike_in_its_listing_and_its_help() -> None:
+    """The group's own help begins as its line in the listing above it, and may say more."""
+    for command, context in cli_reference.commands(app, cli_reference.top()):
+        for name, entry in command.entries.items() if isinstance(command, LazyGroup) else ():
+            group = command.get_command(context, name)
+            if isinstance(group, click.Group):
+                assert str(group.help).startswith(entry.help.removesuffix(".")), name
 
 
 def test_the_reference_page_matches_the_program() -> None:

@@ -20,4 +20,4 @@ COMMANDS = {
     "delete": Entry("checkpoint.edit:delete", "Delete checkpoints."),
 }
 
-checkpoint = lazy_group("checkpoint", "List, inspect, copy and delete checkpoints.", COMMANDS)
+checkpoint = lazy_group("checkpoint", "List, copy, check and delete checkpoints.", COMMANDS)

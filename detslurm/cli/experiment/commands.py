@@ -43,7 +43,7 @@ COMMANDS = {
         "experiment.lifecycle:delete", "Delete experiments with checkpoints, logs and code."
     ),
     "set": Entry(
-        "experiment.edit:set_group", "Change the name, description, labels, notes or limits."
+        "experiment.edit:set_group", "Change the name, labels, limits, priority or another setting."
     ),
     "move": Entry("experiment.edit:move", "Move experiments to a project."),
     "label": Entry("experiment.edit:label", "Add or remove labels."),

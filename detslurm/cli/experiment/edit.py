@@ -31,7 +31,7 @@ def _set(
 
 @click.group("set")
 def set_group() -> None:
-    """Change a setting of an experiment.
+    """Change the name, labels, limits, priority or another setting of an experiment.
 
     \b
     Examples:

@@ -59,7 +59,12 @@ def activate(ids: list[int], as_json: bool) -> None:
 @several_ids
 @json_option
 def cancel(ids: list[int], as_json: bool) -> None:
-    """Checkpoint running trials, then end the experiment. It can't be resumed."""
+    """Checkpoint running trials, then end the experiment. It can't be resumed.
+
+    \b
+    Examples:
+      detslurm experiment cancel 7
+    """
 
     def act(experiment: Experiment) -> str:
         done = experiment.cancel()
@@ -72,7 +77,12 @@ def cancel(ids: list[int], as_json: bool) -> None:
 @several_ids
 @json_option
 def kill(ids: list[int], as_json: bool) -> None:
-    """End the experiment at once. It can't be resumed; completed checkpoints are kept."""
+    """End the experiment at once. It can't be resumed; completed checkpoints are kept.
+
+    \b
+    Examples:
+      detslurm experiment kill 7 8,9
+    """
 
     def act(experiment: Experiment) -> str:
         done = experiment.kill()
@@ -89,7 +99,12 @@ def _over(experiment: Experiment) -> str:
 @several_ids
 @json_option
 def archive(ids: list[int], as_json: bool) -> None:
-    """Hide finished experiments from lists; `list --all` shows them."""
+    """Hide finished experiments from lists; `list --all` shows them.
+
+    \b
+    Examples:
+      detslurm experiment archive 7
+    """
     _each(ids, lambda one: one.archive(), "Archived", as_json)
 
 
@@ -167,7 +182,7 @@ def _question(what: str, ids: list[int]) -> str:
     show_default=True,
     type=Seconds(min=0.1),
     metavar="SECONDS",
-    help="Read the store every SECONDS seconds.",
+    help="Read the store after pauses that grow to SECONDS seconds.",
 )
 @describes
 def wait(experiment_id: int, polling_interval: float) -> Document:

@@ -33,11 +33,15 @@ def _batch(
 
 @click.command()
 @click.argument("job_id", metavar="JOB_ID", shell_complete=completed_by("jobs"))
-@click.option("-p", "--priority", metavar="N", help="Set it, 1 (first) to 99 (last).")
-@click.option("-w", "--weight", metavar="W", help="Set it: 2 is sooner than 1.")
+@click.option("-p", "--priority", metavar="N", help="Set the priority: 1 (first) to 99 (last).")
+@click.option("-w", "--weight", metavar="W", help="Set the weight; a larger one starts sooner.")
 @click.option("--resource-pool", metavar="NAME", help="Choose the partition.")
 @click.option("--qos", metavar="NAME", help="Choose the quality of service.")
-@click.option("--max-slots", metavar="N|none", help="Set how many it holds at once.")
+@click.option(
+    "--max-slots",
+    metavar="N|none",
+    help="Set how many slots the job's experiment holds at once; none removes the limit.",
+)
 @click.option(
     "--ahead-of",
     metavar="JOB_ID",

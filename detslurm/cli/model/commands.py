@@ -22,4 +22,4 @@ COMMANDS = {
     "metadata": Entry("model.edit:metadata", "Set or remove metadata."),
 }
 
-model = lazy_group("model", "Names for checkpoints, with numbered versions.", COMMANDS)
+model = lazy_group("model", "Give checkpoints names, with numbered versions.", COMMANDS)

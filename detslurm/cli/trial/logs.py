@@ -92,7 +92,7 @@ _log_options = together(
     click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object."),
     _absent("--stdtype", "both outputs of a process are one stream here"),
     _absent("--container-id", "lines have no container here: --rank-id chooses a process"),
-    _absent("--agent-id", "there are no agents: --rank-id chooses a process"),
+    _absent("--agent-id", "lines name no node here: --rank-id chooses a process"),
 )
 
 

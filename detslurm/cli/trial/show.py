@@ -133,7 +133,12 @@ def _metrics(trial: Trial) -> str:
 @several_trials
 @json_option
 def kill(ids: list[int], as_json: bool) -> None:
-    """End trials at once; the other trials of their experiment continue."""
+    """End trials at once; the other trials of their experiment continue.
+
+    \b
+    Examples:
+      detslurm trial kill 12
+    """
     from detslurm.cli.arguments.ids import for_each_trial
 
     def act(trial: Trial) -> str:
