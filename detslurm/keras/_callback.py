@@ -67,11 +67,10 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         import detslurm as det
         from detslurm.keras import DeterminedCallback
 
-        info = det.get_cluster_info()
+        info = det.get_cluster_info()  # None outside of a job
+        latest, trial = (info.latest_checkpoint, info.trial.trial_id) if info else (None, "by hand")
         with det.core.init() as core:
-            callback = DeterminedCallback(
-                core, checkpoint=info.latest_checkpoint, continue_id=info.trial.trial_id
-            )
+            callback = DeterminedCallback(core, checkpoint=latest, continue_id=trial)
             model.fit(x, y, epochs=10, validation_data=test, callbacks=[callback])
     """
 
