@@ -15,6 +15,7 @@ import msgspec
 
 from detslurm._process import exit_status
 from detslurm.exec import agent_protocol, idle_guard
+from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.idle_guard import IdleGuard
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.outcome import Cause
@@ -142,7 +143,8 @@ class Attempt:
             selector.register(self._inbox.fileno(), selectors.EVENT_READ)
             self._look()
             while not self._given_up():
-                ready = {key.fd for key, _ in selector.select(self._timeout())}
+                found = awake_clock.wait(selector.select, self._timeout())
+                ready = {key.fd for key, _ in found}
                 if self._inbox.fileno() in ready:
                     self._on_signals()
                 if fd in ready and not self._read(fd):

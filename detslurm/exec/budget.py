@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from detslurm._quantities import amount
+from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
 from detslurm.slurm import Cluster, SlurmError
@@ -49,7 +50,7 @@ class Meter:
         trial_id: int,
         cluster: Cluster,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = awake_clock,
     ) -> None:
         self._intents, self._trial, self._cluster, self._clock = intents, trial_id, cluster, clock
         self._spending = Spending(intents.experiment)

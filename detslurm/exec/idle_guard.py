@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from detslurm._quantities import counted
+from detslurm.exec.awake_clock import is_gap
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe_all
@@ -20,8 +21,6 @@ WARN: Final = "warn"
 PAUSE: Final = "pause"
 # A node whose agent has been silent for so long is no longer known to be idle.
 _STALE: Final = 90.0
-# A sample of more seconds, twice its interval, comes from a node that was suspended, or starved.
-_GAP: Final = 30.0
 _PROFILE: Final = b'"t":"profile"'
 
 
@@ -118,10 +117,10 @@ class IdleGuard:
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""
-        is_gap = float(sample.get("seconds") or 0.0) > _GAP  # nothing is known of that time
-        idle = not is_gap and is_idle(sample, self._slots / len(self._nodes)) is True
+        seconds = float(sample.get("seconds") or 0.0)
+        idle = not is_gap(seconds) and is_idle(sample, self._slots / len(self._nodes)) is True
         known = self._activity.get(node, NodeActivity(now, None))
-        self._activity[node] = known.after(now, float(sample.get("seconds") or 0.0), idle=idle)
+        self._activity[node] = known.after(now, seconds, idle=idle)
         self._stopped[node] = int(sample.get("stopped") or 0)
 
     def on_end(self, node: int, now: float) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import selectors
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from detslurm.exec import agent_protocol
 from detslurm.exec.attempt import Attempt, AttemptResult, Limits
+from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.idle_guard import IdleGuard
 from detslurm.exec.outcome import Cause
 from detslurm.exec.signals import SignalInbox
@@ -192,6 +195,23 @@ def test_the_code_hears_of_a_signal_before_its_cause_is_known(tmp_path: Path, at
     result, _ = attempt(["sh", "-c", f"read word && echo $word > {heard}"], signal_cause=why)
     assert result.cause is Cause.PREEMPTION
     assert heard.read_text() == "preempt\n"
+
+
+def test_a_runner_that_was_suspended_has_not_been_awake(
+    attempt: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Budgets go by that clock."""
+    hour, select = 3600.0, selectors.DefaultSelector.select
+
+    def late(self: selectors.DefaultSelector, timeout: float | None = None) -> Any:
+        monkeypatch.setattr(awake_clock, "_monotonic", lambda: time.monotonic() + hour)
+        return select(self, timeout)
+
+    monkeypatch.setattr(awake_clock, "_suspended", 0.0)
+    monkeypatch.setattr(selectors.DefaultSelector, "select", late)
+    begun = awake_clock()
+    attempt(["true"])
+    assert awake_clock() - begun < 60
 
 
 def test_what_srun_says_of_every_step_is_left_out(attempt: Run) -> None:

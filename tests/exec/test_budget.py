@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.budget import Meter, share_seconds
 from detslurm.exec.intents import Intents
 from detslurm.store import ExperimentDir
@@ -33,7 +34,9 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "store")
 
 
-def meters(scene: Scene, count: int, clock: Clock, budget: float | None = 1.0) -> list[Meter]:
+def meters(
+    scene: Scene, count: int, clock: Callable[[], float], budget: float | None = 1.0
+) -> list[Meter]:
     """Runs of one experiment with 2 slots each, each with its own view of the facts."""
     about = {"slots": 2, "workers": count, "budget": budget}
     experiment = scene.experiment(count, about=about)
@@ -135,6 +138,30 @@ def test_a_raised_budget_goes_on_and_none_counts_nothing(scene: Scene) -> None:
     experiment.append(Intent(intent="activate"))
     meter._intents.refresh()
     assert meter._intents.cause is None
+
+
+def test_what_a_job_does_while_it_is_suspended_is_nothing(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A night, or each other half minute where jobs take turns; but not an hour without the store,
+    in which the code goes on."""
+    clock, late = Clock(), iter([0.0, 12 * HOUR, 30.0, 14.0])
+    monkeypatch.setattr(awake_clock, "_monotonic", clock)
+    monkeypatch.setattr(awake_clock, "_suspended", 0.0)
+    [meter] = meters(scene, 1, awake_clock, budget=9.0)
+
+    def select(seconds: float) -> str:
+        clock.now += seconds + next(late)
+        return "ready"
+
+    for seconds in (5.0, 60.0, 60.0, 60.0):
+        assert awake_clock.wait(select, seconds) == "ready"
+    clock.now += HOUR
+    meter.look()
+    assert Meter(meter._intents, 1, scene.queue)._clock is awake_clock
+    used = 5 + 15 + 15 + 15 + 14 + HOUR
+    assert Spending(scene.store.experiment(1)).total() == 2 * used
+    assert not pauses(scene.store.experiment(1))
 
 
 def test_a_pause_that_is_taken_back_at_once_holds_nothing(
