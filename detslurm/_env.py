@@ -112,6 +112,14 @@ def job_of(env: Mapping[str, str]) -> str | None:
     return ".".join(local) if local[1] else env.get("SLURM_JOB_ID")
 
 
+def task_and_allocation(
+    experiment: int, trial: int, start: Mapping[str, object]
+) -> tuple[str, str]:
+    """What Determined calls a trial's task, and the allocation of one of its runs."""
+    task = f"{experiment}.{start.get('request_id', trial)}"
+    return task, f"{task}.{start['run']}"
+
+
 def without_job(env: Mapping[str, str], *more: str) -> dict[str, str]:
     """What a job that is submitted from another may inherit; nothing that begins with `more`."""
     own = (*OF_A_JOB, *more)

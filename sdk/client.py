@@ -259,7 +259,16 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             [one.row for one in reversed(found.values())],
             ids=experiment_ids, labels=labels, users=users, states=states, name=name,
         )  # fmt: skip
-        rows = experiments_by(rows, sort_by, order_by)
+
+        def sizes() -> dict[int, list[int]]:
+            from detslurm.sdk.checkpoints.catalog import saved_checkpoints
+
+            saved = saved_checkpoints(self.store, self.warn, [row.id for row in rows])
+            return {
+                one.experiment: [c.size for c in one.rows if c.state != "DELETED"] for one in saved
+            }
+
+        rows = experiments_by(rows, sort_by, order_by, sizes=sizes)
         return [Experiment(self.queues, found[row.id]) for row in rows]
 
     def _is_there(self) -> bool:

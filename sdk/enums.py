@@ -170,6 +170,8 @@ class ExperimentSortBy(_Name):
         USER: Who submitted it.
         RESOURCE_POOL: The partition.
         SEARCHER_METRIC_VAL: The best value of the searcher's metric.
+        CHECKPOINT_SIZE: The bytes of its checkpoints.
+        CHECKPOINT_COUNT: How many checkpoints it has.
     """
 
     ID = auto()
@@ -183,6 +185,8 @@ class ExperimentSortBy(_Name):
     USER = auto()
     RESOURCE_POOL = auto()
     SEARCHER_METRIC_VAL = auto()
+    CHECKPOINT_SIZE = auto()
+    CHECKPOINT_COUNT = auto()
 
 
 class TrialSortBy(_Name):

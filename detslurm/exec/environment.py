@@ -52,12 +52,12 @@ def run_environment(
 def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
     """Which run this is, and what it starts from."""
     resume = start.get("resume") or {}
-    task = f"{start['experiment']}.{start.get('request_id', start['trial'])}"
+    task, allocation = _env.task_and_allocation(start["experiment"], start["trial"], start)
     found = {
         _env.MASTER: f"file://{experiment_dir.parent.parent}",
         _env.CLUSTER_ID: str(start["job"].get("cluster", "")),
         _env.TASK_ID: task,
-        _env.ALLOCATION_ID: f"{task}.{start['run']}",
+        _env.ALLOCATION_ID: allocation,
         _env.TRIAL_ID: str(start["trial"]),
         _env.EXPERIMENT_ID: str(start["experiment"]),
         _env.TRIAL_SEED: str(start["seed"]),

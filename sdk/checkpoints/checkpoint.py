@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm._env import task_and_allocation
 from detslurm.sdk import settings
 from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError
@@ -117,6 +118,32 @@ class Checkpoint:
     def hparams(self) -> dict[str, Any]:
         """The hyperparameters of its trial."""
         return dict(self._trial.hparams or {})
+
+    @cached_property
+    def _ids(self) -> tuple[str | None, str | None]:
+        start = self._directory.trial(self.trial_id).start(self._row.run)
+        if start is None:
+            return None, None
+        return task_and_allocation(self.experiment_id, self.trial_id, start)
+
+    @property
+    def task_id(self) -> str | None:
+        """The id of its trial's task, as in `ClusterInfo.task_id`; None where no run is recorded.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
+        return self._ids[0]
+
+    @property
+    def allocation_id(self) -> str | None:
+        """The id of the run that saved it, as in `ClusterInfo.allocation_id`; None where it is not
+        recorded.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
+        return self._ids[1]
 
     @property
     def experiment_config(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from detslurm.sdk import settings
@@ -27,6 +27,11 @@ _EXPERIMENT_KEYS: Mapping[ExperimentSortBy, Callable[[ExperimentRow], Any]] = {
     ExperimentSortBy.USER: lambda row: row.owner,
     ExperimentSortBy.RESOURCE_POOL: lambda row: row.pool,
     ExperimentSortBy.SEARCHER_METRIC_VAL: lambda row: row.best_value,
+}
+
+_CHECKPOINT_KEYS: Mapping[ExperimentSortBy, Callable[[Sequence[int]], int]] = {
+    ExperimentSortBy.CHECKPOINT_SIZE: sum,
+    ExperimentSortBy.CHECKPOINT_COUNT: len,
 }
 
 _TRIAL_KEYS: Mapping[TrialSortBy, Callable[[TrialRow], Any]] = {
@@ -71,10 +76,19 @@ def ordered(
 
 
 def experiments_by(
-    rows: Iterable[ExperimentRow], by: ExperimentSortBy, order: OrderBy
+    rows: Iterable[ExperimentRow],
+    by: ExperimentSortBy,
+    order: OrderBy,
+    *,
+    sizes: Callable[[], Mapping[int, Sequence[int]]],
 ) -> list[ExperimentRow]:
-    """Experiments in order."""
-    return ordered(rows, _EXPERIMENT_KEYS[ExperimentSortBy(by)], order)
+    """Experiments in order; `sizes` gives the bytes of the checkpoints of each by its id, if it
+    comes to that."""
+    by = ExperimentSortBy(by)
+    if (key := _CHECKPOINT_KEYS.get(by)) is None:
+        return ordered(rows, _EXPERIMENT_KEYS[by], order)
+    known = sizes()
+    return ordered(rows, lambda row: key(known.get(row.id, ())), order)
 
 
 def trials_by(

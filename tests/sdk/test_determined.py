@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.exec.environment import run_environment
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
@@ -19,6 +20,7 @@ from detslurm.sdk.experiments.ordering import duration
 from detslurm.sdk.experiments.polling import first_trial
 from detslurm.sdk.trials.summary_metrics import _figures, summary
 from detslurm.store import MetricRow, NotFound, RunLog
+from detslurm.store.checkpoint_facts import mark_deleted
 from tests.sdk.scenes import CUSTOM, Scene, say
 from tests.store.faults import race
 
@@ -96,6 +98,31 @@ def test_experiments_are_chosen_and_sorted(scene: Scene) -> None:
     assert [one.archived for one in scene.client.list_experiments()] == [True, False, False]
 
 
+def test_experiments_are_sorted_by_their_checkpoints(scene: Scene) -> None:
+    """By the bytes or by the number of those that are not deleted; also while one still runs."""
+    first, second = scene.experiment(), scene.experiment(2, job="8")
+    trial = scene.run(first)
+    with RunLog.open(trial.records_path(1)) as records:
+        scene.checkpoint("large")
+        records.commit({"t": "checkpoint", "uuid": "large", "steps": 1,
+                        "resources": {"weights": 50}, "metadata": {}})  # fmt: skip
+    for index in range(2):
+        scene.run(second, index, losses=[0.5], checkpoint=f"small{index}", ref=f"8_{index}")
+    scene.experiment(job="9")
+    last = scene.experiment(job="10")
+    scene.run(last, losses=[0.5], checkpoint="deleted", ref="10", end="completed")
+    assert mark_deleted(last, ["deleted"]).deleted == ("deleted",)
+    for by, ids in (
+        (ExperimentSortBy.CHECKPOINT_SIZE, [3, 4, 2, 1]),
+        (ExperimentSortBy.CHECKPOINT_COUNT, [3, 4, 1, 2]),
+    ):
+        assert [one.id for one in scene.client.list_experiments(by)] == ids
+        falling = scene.client.list_experiments(by, OrderBy.DESC)
+        assert [one.id for one in falling] == [*ids[:1:-1], 3, 4]
+    for by in ExperimentSortBy:
+        assert len(scene.client.list_experiments(by)) == 4
+
+
 def test_a_listed_experiment_is_read_when_needed(scene: Scene) -> None:
     """What the list knows costs nothing; the rest is there, too."""
     scene.run(scene.experiment(), losses=[0.5], end="completed")
@@ -155,6 +182,29 @@ def test_metrics_have_determined_s_names(scene: Scene) -> None:
     rows = list(determined.iter_trials_metrics([2, 1], "validation"))
     assert [row.trial_id for row in rows] == [2, 2, 2, 1, 1]
     assert list(determined.iter_trials_metrics([3], "validation")) == []
+
+
+def test_a_checkpoint_names_the_run_that_saved_it(scene: Scene) -> None:
+    """By the task and the allocation that the code of that run had in its environment."""
+    experiment = scene.experiment()
+    trial = scene.run(experiment, losses=[0.5], checkpoint="first", end="preempted")
+    assert scene.client.checkpoint("first").task_id == "1.1"
+    start = trial.open_run(
+        {"experiment": 1, "trial": 1, "request_id": "abc", "hparams": {}, "seed": 1, "time": 1.0,
+         "job": {}}
+    )  # fmt: skip
+    with RunLog.open(trial.records_path(2)) as records:
+        scene.checkpoint("second")
+        records.commit({"t": "checkpoint", "uuid": "second", "steps": 1, "resources": {},
+                        "metadata": {}})  # fmt: skip
+    environment = run_environment(
+        base={}, config={}, start=start, experiment_dir=experiment.path, node="n1", slot_ids=[0],
+        gpus=[], peers={}, flag="",
+    )  # fmt: skip
+    second = scene.client.checkpoint("second")
+    assert second.task_id == environment["DET_TASK_ID"] == "1.abc"
+    assert second.allocation_id == environment["DET_ALLOCATION_ID"] == "1.abc.2"
+    assert scene.client.checkpoint("first").allocation_id == "1.1.1"
 
 
 def test_the_time_of_metrics(scene: Scene) -> None:
