@@ -126,7 +126,8 @@ class ExperimentBase:
     @property
     def environment(self) -> Environment | None:
         """What its nodes copy to their own disks; None if they don't (slurm.stage_environment)."""
-        return self._snapshot.facts.created.environment
+        recorded = self._snapshot.facts.created.environment
+        return recorded and recorded.in_store(self._snapshot.directory.store.path)
 
     @property
     def budget(self) -> Budget | None:

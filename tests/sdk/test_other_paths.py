@@ -124,6 +124,8 @@ def test_a_moved_store_keeps_the_environments_that_its_jobs_stage(
     moved = Scene(scene.root.rename(tmp_path / "moved"), scene.queue)
     (leftover,) = moved.client.gc().leftovers
     assert leftover.path == str(moved.root / "environments" / "unused.tar")
+    shown = moved.client.experiment(1).environment
+    assert shown is not None and Path(shown.archive).exists()
 
 
 def test_new_jobs_work_in_the_copy(scene: Scene, tmp_path: Path) -> None:
