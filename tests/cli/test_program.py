@@ -118,7 +118,9 @@ def test_the_listing_of_a_group_says_what_its_commands_are() -> None:
 def test_a_group_is_described_alike_in_its_listing_and_its_help() -> None:
     """The group's own help begins as its line in the listing above it, and may say more."""
     for command, context in cli_reference.commands(app, cli_reference.top()):
-        for name, entry in command.entries.items() if isinstance(command, LazyGroup) else ():
+        if not isinstance(command, LazyGroup):
+            continue
+        for name, entry in command.entries.items():
             group = command.get_command(context, name)
             if isinstance(group, click.Group):
                 assert str(group.help).startswith(entry.help.removesuffix(".")), name
