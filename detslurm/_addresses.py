@@ -9,14 +9,17 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 
-_SIOCGIFADDR = 0x8915
+_SIOCGIFADDR, _SIOCGIFCONF = 0x8915, 0x8912
+_IFCONF = struct.Struct("iP")  # the size of a buffer, and where it is
+# What fills it: a name, and an address behind its family and port, in a union as large as an ifmap.
+_IFREQ = struct.Struct(f"16s4x4s{struct.calcsize('LLHBBB0L') - 8}x")
 _GLOBAL = "00"  # a scope in /proc/net/if_inet6
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # nobody's addresses: routing alone is asked for them
 _ASKED = 3  # so many other nodes show the way to all of them
@@ -124,9 +127,28 @@ def first_interface(names: str) -> str:
 
 
 def interface_with(address: str) -> str | None:
-    """The interface that has this address."""
-    names = (name for _, name in socket.if_nameindex())
-    return next((name for name in names if _address(name) == address), None)
+    """The interface that has this address, among others or alone."""
+    wanted = address.partition("%")[0]
+    every = chain(_rows(), ((name, found) for name, found, _ in _rows6()))
+    return next((name for name, found in every if found == wanted), None)
+
+
+def _rows() -> Iterator[tuple[str, str]]:
+    """The interfaces with their IPv4 addresses, of which each may have several."""
+    from array import array  # here: few nodes ask
+
+    size = 64 * _IFREQ.size
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        while True:
+            rows = array("B", bytes(size))
+            request = _IFCONF.pack(size, rows.buffer_info()[0])
+            length, _ = _IFCONF.unpack(fcntl.ioctl(sock, _SIOCGIFCONF, request))
+            if length < size:
+                break
+            size *= 2  # what did not fit was left out
+    for name, address in _IFREQ.iter_unpack(rows[:length]):
+        label = os.fsdecode(name.rstrip(b"\0"))  # "eth0:1" where a further address was named so
+        yield label.partition(":")[0], socket.inet_ntoa(address)
 
 
 def _address(name: str) -> str | None:
@@ -140,9 +162,15 @@ def _address(name: str) -> str | None:
 
 
 def _address6(name: str) -> str | None:
+    found = (address for known, address, scope in _rows6() if (known, scope) == (name, _GLOBAL))
+    return next(found, None)
+
+
+def _rows6() -> Iterator[tuple[str, str, str]]:
+    """The interfaces with their IPv6 addresses and the scopes of these."""
     try:
-        rows = [line.split() for line in Path("/proc/net/if_inet6").read_text().splitlines()]
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
     except OSError:
-        return None
-    mine = (row[0] for row in rows if row[5] == name and row[3] == _GLOBAL)
-    return next((socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)) for digits in mine), None)
+        return
+    for digits, _, _, scope, _, name in map(str.split, lines):
+        yield name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)), scope

@@ -5,7 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,6 +174,31 @@ def test_the_addresses_of_this_machine() -> None:
     assert not _addresses._is_own("203.0.113.77")
     assert interface_with("127.0.0.1") == "lo"
     assert interface_with("203.0.113.77") is None
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a network apart")
+def test_an_interface_is_found_by_each_of_its_addresses(tmp_path: Path) -> None:
+    """A static one beside one that a router gave, a second one of IPv4, IPv6 beside IPv4."""
+    own = {
+        "d0": ["10.9.0.1/24", "10.9.0.2/24", "10.8.0.1/24 label d0:1", "2001:db8::1/64"],
+        "d1": ["2001:db8:1::1/64", "2001:db8:1::2/64"],
+    }
+    commands = tmp_path / "commands"
+    with commands.open("w") as file:
+        for name, addresses in own.items():
+            print(f"link add {name} type bridge\nlink set {name} up", file=file)
+            for address in addresses:
+                print(f"address add dev {name} {address}", file=file)
+    apart = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
+    script = 'PATH=$PATH:/usr/sbin:/sbin; ip -batch "$0" && echo made && exec "$@"'
+    code = "import sys; from detslurm._addresses import interface_with as f;"
+    code += "print(*map(f, sys.argv[1:]))"
+    asked = [one.partition("/")[0] for addresses in own.values() for one in addresses]
+    argv = [*apart, script, str(commands), sys.executable, "-c", code, *asked, "10.7.0.1"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    if not done.stdout.startswith("made"):
+        pytest.skip("no network can be made apart from this machine's")
+    assert done.stdout.split()[1:] == ["d0"] * 4 + ["d1"] * 2 + ["None"]
 
 
 def test_the_variable_goes_before_the_configuration() -> None:
