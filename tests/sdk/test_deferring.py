@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
@@ -99,8 +98,8 @@ class Full:
     def __init__(self, scene: Scene, room: int) -> None:
         self.room, self._submit = room, scene.queue.submit
         scene.queue.submit = self._submitted  # type: ignore[method-assign]
-        scene.queue.allowance = self._allowed  # type: ignore[method-assign]
-        scene.queue.allowance_now = self._allowed  # type: ignore[method-assign]
+        scene.queue.allowance = lambda request: self._allowed  # type: ignore[method-assign]
+        scene.queue.allowance_now = lambda charge: self._allowed  # type: ignore[method-assign]
 
     def _submitted(self, request: JobRequest) -> str:
         count = request.count or 1
@@ -109,7 +108,8 @@ class Full:
         self.room -= count
         return self._submit(request)
 
-    def _allowed(self, about: Any) -> Allowance:
+    @property
+    def _allowed(self) -> Allowance:
         return Allowance(self.room, LIMIT, charge=Charge("alice", "research", "main", ("normal",)))
 
 
