@@ -145,7 +145,7 @@ class TrialDir:
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
-        died = "it left no end record (its node or its runner died)"
+        died = "it ended without notice (its node or its runner died)"
         reason = f"{died}; run {last.number + 1} took over"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
         end = last.end or self.fence(last.number, by)

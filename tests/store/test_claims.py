@@ -180,7 +180,7 @@ def test_a_lost_run_is_fenced_before_the_next_one_begins(store: Store) -> None:
     assert fold_trial(trial).state == "RUNNING"
     lost = fold_trial(trial).runs[0]
     assert lost.outcome == "lost"
-    assert lost.reason == "it left no end record (its node or its runner died); run 2 took over"
+    assert lost.reason == "it ended without notice (its node or its runner died); run 2 took over"
 
 
 def test_a_trial_that_has_ended_is_not_run_again(store: Store) -> None:

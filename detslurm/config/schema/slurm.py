@@ -72,7 +72,7 @@ class Budget(Section, frozen=True, kw_only=True):
 
 
 class IdleGuard(Section, frozen=True, kw_only=True):
-    """What is done with a run that has used and reported nothing for so many minutes."""
+    """What is done with a run that has used and reported nothing for `minutes`."""
 
     minutes: Annotated[float, Meta(ge=0.5)] = 30.0
     action: Literal["warn", "restart", "pause"] = "warn"
