@@ -9,13 +9,13 @@ import pytest
 from detslurm._process import Identity, node
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.slurm import JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm import ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.allowance import Allowance, Charge
 from detslurm.slurm.deferred import take
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, fold_facts
 from detslurm.store.records import Deferred, Sending
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import SEARCH, Scene
 
 LIMIT = "MaxSubmitJobsPerUser=2 of QOS normal"
 
@@ -202,6 +202,21 @@ def test_lost_trials_that_wait_for_room_end_with_the_experiment(scene: Scene) ->
     scene.client.experiment(1).cancel()
     found = scene.client.experiment(1)
     assert found.view.trial_states == {"CANCELED": 3, "COMPLETED": 2}
+
+
+@pytest.mark.parametrize(("room", "queued"), [(9, [2, 2, None]), (3, [2, None]), (2, [2])])
+def test_activate_queues_workers_by_arrays_that_the_site_accepts(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, room: int, queued: list[int | None]
+) -> None:
+    """More workers than one array may have, as far as there is room for them."""
+    text = SEARCH.replace("max_concurrent_trials: 3", "max_concurrent_trials: 5")
+    experiment, _ = scene.search(text, workers=5)
+    scene.queue.jobs.clear()
+    Full(scene, room)
+    monkeypatch.setattr(scene.queue, "limits", lambda: ClusterLimits(max_array_size=3))
+    scene.client.experiment(experiment.id).activate()
+    assert [request.count for request in scene.queue.requests] == queued
+    assert len(fold_facts(experiment).jobs) == 1 + len(queued)
 
 
 @pytest.mark.parametrize("how", ["kill", "cancel"])

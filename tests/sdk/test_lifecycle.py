@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from detslurm.sdk.errors import LifecycleError
-from detslurm.slurm import ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.hostlist import contiguous_ranges
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, StoreFault, TrialDir, fold_facts
 from detslurm.store.records import Intent
-from tests.sdk.scenes import SEARCH, YAML, Scene
+from tests.sdk.scenes import YAML, Scene
 
 
 def intents(experiment: ExperimentDir) -> list[str]:
@@ -109,28 +109,6 @@ def test_activate_keeps_to_the_largest_array(scene: Scene) -> None:
         (2, 1, "5"),
     ]
     assert scene.client.experiment(1).view.trial_states == {"QUEUED": 7}
-
-
-@pytest.mark.parametrize(("room", "queued"), [(9, [2, 2, None]), (3, [2, None]), (2, [2])])
-def test_activate_queues_workers_by_arrays_that_the_site_accepts(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, room: int, queued: list[int | None]
-) -> None:
-    """More workers than one array may have, as far as there is room for them."""
-    text = SEARCH.replace("max_concurrent_trials: 3", "max_concurrent_trials: 5")
-    experiment, _ = scene.search(text, workers=5)
-    scene.queue.jobs.clear()
-    submit = scene.queue.submit
-
-    def submit_within(request: JobRequest) -> str:
-        if len(scene.queue.jobs) + (request.count or 1) > room:
-            raise SubmitLimitReached("QOSMaxSubmitJobPerUserLimit")
-        return submit(request)
-
-    monkeypatch.setattr(scene.queue, "submit", submit_within)
-    monkeypatch.setattr(scene.queue, "limits", lambda: ClusterLimits(max_array_size=3))
-    scene.client.experiment(experiment.id).activate()
-    assert [request.count for request in scene.queue.requests] == queued
-    assert len(fold_facts(experiment).jobs) == 1 + len(queued)
 
 
 class TestPacked:
