@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from detslurm.store import RunLog
@@ -101,6 +103,19 @@ def test_times_are_relative_on_a_terminal(several: Scene, detslurm: Detslurm) ->
     assert "1970-01-01" in detslurm("e", "list").out
 
 
+def test_what_diverged_stands_last(several: Scene, detslurm: Detslurm) -> None:
+    """In either direction, as what has no value; of projects, too."""
+    for job, loss in (("11", math.nan), ("12", math.inf), ("13", 0.375)):
+        digits = {"workspace": "vision", "project": "digits"}
+        experiment = several.experiment(job=job, about=digits)
+        several.run(experiment, losses=[loss], ref=job, end="completed")
+    sort = ("--sort", "best", "--json")
+    assert ids(detslurm("e", "list", *sort)) == [2, 1, 7, 3, 4, 5, 6]
+    assert ids(detslurm("e", "list", *sort, "--reverse")) == [3, 7, 1, 2, 4, 5, 6]
+    found = detslurm("project", "list-experiments", "vision", "digits", *sort, "--reverse")
+    assert ids(found) == [7, 1, 2, 5, 6]
+
+
 def test_trials_are_ranked(scene: Scene, detslurm: Detslurm) -> None:
     """By the searcher's metric, by another one, or by a column."""
     experiment = scene.experiment(3)
@@ -111,8 +126,21 @@ def test_trials_are_ranked(scene: Scene, detslurm: Detslurm) -> None:
     assert ids(detslurm(*command, "--top", 2)) == [2, 1]
     assert ids(detslurm(*command, "--sort-by", "loss", "--smaller-is-better", "false")) == [3, 1, 2]
     assert ids(detslurm(*command, "--sort-by", "id", "--reverse")) == [3, 2, 1]
+    assert ids(detslurm(*command, "--sort-by", "id", "--reverse", "--top", 2)) == [3, 2]
+    assert ids(detslurm(*command, "--sort-by", "loss", "--reverse", "--top", 2)) == [1, 2]
     wrong = detslurm(*command, "--sort-by", "los")
     assert wrong.status == 2 and "they have loss" in wrong.err
+
+
+def test_trials_without_a_value_stand_last(scene: Scene, detslurm: Detslurm) -> None:
+    """In either direction of a column, and the first ones are shown."""
+    experiment = scene.experiment(3)
+    for index in (2, 0):
+        scene.run(experiment, index, losses=[0.5], ref=f"7_{index}", end="completed")
+    command = ("e", "list-trials", 1, "--json", "--sort-by", "started")
+    assert ids(detslurm(*command)) == [1, 3, 2]
+    assert ids(detslurm(*command, "--reverse")) == [1, 3, 2]
+    assert ids(detslurm(*command, "--reverse", "--top", 1)) == [1]
 
 
 def test_trials_are_ranked_by_a_metric_within_another(scene: Scene, detslurm: Detslurm) -> None:

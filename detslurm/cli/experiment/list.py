@@ -220,13 +220,25 @@ def _query(
 
 
 def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> list[ExperimentRow]:
-    """By the columns, what has no value there always last."""
+    """By the columns, what has no value there, or one that is not finite, always last."""
+    from detslurm.sdk.enums import OrderBy
+    from detslurm.sdk.experiments.ordering import ordered
+
+    order = OrderBy.DESCENDING if reverse else OrderBy.ASCENDING
     for name in reversed(names):
-        value: Callable[[Any], Any] = _seconds if name == "duration" else COLUMNS[name].value
-        known = [row for row in rows if value(row) not in (None, "")]
-        known.sort(key=value, reverse=reverse)
-        rows = known + [row for row in rows if value(row) in (None, "")]
+        rows = ordered(rows, _sort_key(name), order)
     return rows
+
+
+def _sort_key(name: str) -> Callable[[ExperimentRow], Any]:
+    value: Callable[[ExperimentRow], Any]
+    value = _seconds if name == "duration" else COLUMNS[name].value
+
+    def key(row: ExperimentRow) -> Any:
+        found = value(row)
+        return None if found == "" else found
+
+    return key
 
 
 def _seconds(row: ExperimentRow) -> float | None:

@@ -30,7 +30,8 @@ _KEYS: dict[str, Callable[[Trial], Any]] = {
     "--top",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Show only the N best trials, by the searcher's metric or by --sort-by.",
+    help="Show only the N best trials by the searcher's metric or --sort-by's, or the first N"
+    " by a column.",
 )
 @click.option(
     "--sort-by",
@@ -62,6 +63,8 @@ def list_trials(
       detslurm experiment list-trials 7 --sort-by accuracy --smaller-is-better false --csv
     """
     from detslurm.cli.experiment import description
+    from detslurm.sdk.enums import OrderBy
+    from detslurm.sdk.experiments.ordering import ordered
 
     experiment = client().experiment(experiment_id)
     smaller = experiment.view.smaller_is_better if smaller_is_better is None else smaller_is_better
@@ -70,17 +73,14 @@ def list_trials(
         metric = sort_by
     trials = experiment.trials()
     if sort_by in _KEYS:
-        trials = sorted(trials, key=lambda trial: _rank(_KEYS[sort_by](trial)))
-    elif top is not None or sort_by is not None:
-        trials = _best_first(experiment, trials, metric, smaller=smaller)
-    trials = trials[:top]
-    if reverse:
-        trials = trials[::-1]
+        order = OrderBy.DESCENDING if reverse else OrderBy.ASCENDING
+        trials = ordered(trials, _KEYS[sort_by], order)[:top]
+    else:
+        if top is not None or sort_by is not None:
+            trials = _best_first(experiment, trials, metric, smaller=smaller)[:top]
+        if reverse:  # of a metric the best ones stay, whichever comes first
+            trials = trials[::-1]
     return Table(_columns(metric), trials, lambda: [description.trial_row(t) for t in trials])
-
-
-def _rank(value: Any) -> tuple[bool, Any]:
-    return value is None, value
 
 
 def _best_first(
