@@ -121,7 +121,7 @@ class _Import:
 
     def run(self, archive: tarfile.TarFile) -> Imported:
         self.along = {old: str(uuid.uuid4()) for old in self.manifest.checkpoints}
-        experiment = self.store.new_experiment()
+        experiment, done = self.store.new_experiment(), False
         try:
             with _staging(experiment) as stage:
                 unpack(archive, self.manifest, stage, self.meter)
@@ -131,8 +131,10 @@ class _Import:
                 storage = from_config(config.to_dict()["checkpoint_storage"])
                 with _stored(storage, self.along, stage / "checkpoints", self.meter):
                     self._build(experiment, stage, config, facts)
+                    done = True
         except BaseException:
-            _clear(experiment)
+            if not done:  # else others see it, and the storage has its checkpoints
+                _clear(experiment)
             raise
         return self._done(experiment)
 

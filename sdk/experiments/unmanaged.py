@@ -100,7 +100,9 @@ def end(trials: Iterable[TrialDir]) -> None:
     for trial in trials:
         for run in trial.runs()[-1:]:
             record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
-            trial.write_end(run.number, {**record, "time": time.time()})
+            # One that is over may have a process that works for another experiment by now.
+            if not trial.write_end(run.number, {**record, "time": time.time()}):
+                continue
             process = Identity.parse(run.start.get("process") or "")
             if process is not None and not run.start.get("interactive"):
                 process.send(signal.SIGTERM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -121,8 +122,14 @@ class Executor(submitit.Executor):  # type: ignore[misc]
     def _link(self, experiment: Experiment) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         link = self.folder / str(experiment.id)
-        link.unlink(missing_ok=True)  # of an experiment of another store
-        link.symlink_to(experiment.path)
+        if link.is_symlink():  # to an experiment of another store
+            link.unlink()
+        try:
+            link.symlink_to(experiment.path)
+        except FileExistsError:  # somebody else's: the jobs don't need the link
+            warnings.warn(
+                f"{link} was there before: the jobs are in {experiment.path}", stacklevel=2
+            )
 
 
 def check_names(given: Mapping[str, Any]) -> None:

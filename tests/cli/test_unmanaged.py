@@ -114,6 +114,18 @@ def test_kill_ends_script_and_record(scene: Scene, detslurm: Detslurm) -> None:
         assert detslurm("e", "delete", number, "--yes").status == 0
 
 
+def test_a_process_that_works_for_the_next_experiment_goes_on(scene: Scene) -> None:
+    """Who asks for the end of the one before may have read it when it was still at work."""
+    two = "with det.core.init():\n    pass\nwith det.core.init() as core:\n"
+    waits = "    print(1, flush=True); input(); core.train.set_status('done')\n"
+    with script(scene, HEAD + two + waits) as process:
+        assert process.stdout is not None and process.stdout.readline() == "1\n"
+        unmanaged.end([scene.store.find_trial(1)])
+        process.communicate("\n", timeout=60)
+    assert process.returncode == 0
+    assert scene.client.trial(2).view.status == "done"
+
+
 def test_on_another_host(scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch) -> None:
     """There a process lives while it shows itself; one that was wrongly given up says so."""
     monkeypatch.setattr(_process, "node", lambda: "elsewhere")

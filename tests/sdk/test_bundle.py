@@ -13,6 +13,7 @@ import tarfile
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -21,8 +22,9 @@ import msgspec
 import pytest
 
 from detslurm.sdk import BundleError, Client
+from detslurm.sdk.bundle import importing
 from detslurm.storage import from_config, list_resources
-from detslurm.store import fold_experiment, fs, trial_metrics
+from detslurm.store import ExperimentDir, fold_experiment, fs, trial_metrics
 from detslurm.store.facts import FactLog
 from detslurm.store.history import read_continued
 from detslurm.store.records import CheckpointFilesRemoved
@@ -468,6 +470,30 @@ def test_an_import_that_is_killed(scene: Scene, other: Client, number: int, tmp_
         at += 3
     assert seen >= {(signal.SIGKILL, 0), (0, 1)} and at > 30
     assert other.import_bundle(file).trials == 2
+
+
+def test_an_import_that_is_interrupted_when_it_is_done(
+    other: Client, number: int, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others see it already: what was unpacked may stay, but nothing is taken from them."""
+    file = tmp_path / "a.tar"
+    scene.client.experiment(number).bundle(file, checkpoints="all")
+    before = visible(other)
+
+    whole = importing._staging
+
+    @contextmanager
+    def interrupted(experiment: ExperimentDir) -> Iterator[Path]:
+        with whole(experiment) as stage:
+            yield stage
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importing, "_staging", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        other.import_bundle(file)
+    ((experiment, state, _),) = [row for row in visible(other) if row not in before]
+    assert state == "COMPLETED"
+    assert all(one.verify() is None for one in other.experiment(experiment).list_checkpoints())
 
 
 def killed_import(client: Client, file: Path, at: int) -> int:

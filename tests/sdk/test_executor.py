@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detslurm.config import load_experiment
-from detslurm.sdk.functions.executor import check_names, configured
+from detslurm.sdk.functions.executor import Executor, check_names, configured
 from detslurm.sdk.functions.job import FunctionJob, SharedPoller
 from detslurm.sdk.functions.packing import calls_config, name_of, training_config
 from tests.sdk.scenes import Scene
@@ -60,6 +60,32 @@ def test_parameters_become_a_configuration(
             continue
         got = {key: found[section][key] for key in values}
         assert {k: list(v) if isinstance(v, (tuple, list)) else v for k, v in got.items()} == values
+
+
+@pytest.mark.parametrize("there", ["nothing", "link", "file", "folder"])
+def test_the_link_to_an_experiment_takes_nobody_elses_name(
+    scene: Scene, tmp_path: Path, there: str
+) -> None:
+    """A link of another store gives way; other tools' files of that name stay, with a warning."""
+    folder = tmp_path / "runs"
+    name = folder / str(scene.experiment().id)
+    folder.mkdir()
+    match there:
+        case "link":
+            name.symlink_to(tmp_path / "elsewhere")
+        case "file":
+            name.write_text("data")
+        case "folder":
+            name.mkdir()
+    executor = Executor(folder, root=scene.root)
+    experiment = scene.client.experiment(int(name.name))
+    if there in ("file", "folder"):
+        with pytest.warns(UserWarning, match="was there before"):
+            executor._link(experiment)
+        assert not name.is_symlink() and name.exists()
+    else:
+        executor._link(experiment)
+        assert name.readlink() == experiment.path
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import signal
@@ -19,7 +20,7 @@ import pytest
 from detslurm._child_processes import descendants, signal_each
 from detslurm.sdk import Client, LifecycleError
 from detslurm.slurm import LocalCluster, SlurmError
-from detslurm.slurm.local import journal, policy, wire
+from detslurm.slurm.local import journal, policy, scheduler, wire
 from detslurm.slurm.local.jobs import Jobs
 from detslurm.slurm.local.paths import LocalClusterPaths
 from detslurm.slurm.local.view import describe
@@ -216,6 +217,26 @@ def test_the_scheduler_leaves_when_nothing_is_left_to_do(
     assert not _listening(address)
     local.cluster.release([held])
     local.wait_state(held, "COMPLETED")
+
+
+def test_a_scheduler_that_can_not_be_reached_keeps_its_jobs(
+    local: Bench,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """In another network namespace its address is free, and its journal is the same one."""
+    local.wait_word(local.submit("child"), "start")
+    with local_cluster(local).paths.lock.open() as lock, pytest.raises(BlockingIOError):
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    paths = LocalClusterPaths(tmp_path / "elsewhere")
+    paths.make()
+    monkeypatch.setattr(scheduler, "_LEAVING", 0.0)
+    with paths.lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert scheduler.main([str(paths.root)]) == 1
+    assert "another network namespace" in capsys.readouterr().err
+    assert not paths.journal.exists()
 
 
 def _listening(address: str) -> bool:

@@ -42,6 +42,11 @@ class LocalClusterPaths:
         return self.home / "journal.jsonl"
 
     @property
+    def lock(self) -> Path:
+        """Held by the one scheduler that works on the journal."""
+        return self.home / "lock"
+
+    @property
     def log(self) -> Path:
         """The scheduler's own troubles."""
         return self.home / "scheduler.log"

@@ -6,6 +6,7 @@ nothing is left to do. Its death loses nothing: the next one reads in the journa
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import selectors
@@ -30,6 +31,7 @@ from detslurm.slurm.local.verbs import Verbs
 
 KILL_WAIT = 10.0
 IDLE_EXIT = 5.0
+_LEAVING = 10.0  # seconds
 
 
 @dataclass(slots=True)
@@ -273,6 +275,11 @@ def main(argv: list[str]) -> int:
     if server is None:
         return 0
     paths.make()
+    if not _lock_journal(paths):
+        server.close()
+        unreachable = "another one works on this store, perhaps in another network namespace"
+        print(unreachable, file=sys.stderr)
+        return 1
     if os.fork():  # the caller goes on as soon as callers can queue up at the socket
         os._exit(0)
     _detach(paths)
@@ -284,6 +291,28 @@ def main(argv: list[str]) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _lock_journal(paths: LocalClusterPaths) -> bool:
+    """Take the journal until this process ends; False where another process keeps it.
+
+    Each network namespace (`ip netns`, containers) has an address of that name, and who sees no
+    scheduler there would take its jobs for lost: it would kill them, or run them twice.
+    """
+    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + _LEAVING
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            # One that leaves gives up its address before its other files.
+            if time.monotonic() > until:
+                os.close(lock)
+                return False
+            time.sleep(0.05)
+        except OSError:
+            return True  # a file system without locks
 
 
 def _detach(paths: LocalClusterPaths) -> None:
