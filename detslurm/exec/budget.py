@@ -15,6 +15,7 @@ from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
 from detslurm.slurm import Cluster, SlurmError
+from detslurm.slurm.interface import own_jobs
 from detslurm.store.records import Intent
 from detslurm.store.spending import Spending
 
@@ -139,11 +140,13 @@ class Meter:
 
     def _stop_others(self) -> None:
         """Hold what waits and notify what runs; without this they find the pause themselves."""
-        refs = [job.job_id for job in self._intents.facts.jobs]
+        intents = self._intents
+        job_ids = [job.job_id for job in intents.facts.jobs]
         try:
+            refs = own_jobs(self._cluster, job_ids, str(intents.experiment.jobs))
             self._cluster.hold(refs)
-            self._intents.refresh()
-            if not self._intents.facts.desired.paused:
+            intents.refresh()
+            if not intents.facts.desired.paused:
                 # Activated before our hold: nobody else would release them now.
                 self._cluster.release(refs)
             self._cluster.notify(refs)

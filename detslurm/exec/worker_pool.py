@@ -13,6 +13,7 @@ from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.deferred import submit_as_many, within_array
+from detslurm.slurm.interface import own_jobs
 from detslurm.slurm.resubmit import (
     NeverSubmitted,
     standby_request,
@@ -182,7 +183,13 @@ class WorkerPool:
 
     def dismiss(self) -> None:
         """Take workers that wait in the queue out of it: the search is over."""
-        self._cancel(self._job_ids())
+        folder = str(self._intents.experiment.jobs)
+        try:
+            own = own_jobs(self._cluster, self._job_ids(), folder)
+        except SlurmError as err:
+            print_message(f"workers stay in the queue: {err}")  # each leaves when it starts
+        else:
+            self._cancel(own)
 
     def _cancel(self, job_ids: list[str]) -> None:
         """Take these out of the queue, if they wait."""

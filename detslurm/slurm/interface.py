@@ -235,6 +235,17 @@ class Cluster(Protocol):
         """The cluster's rules, asked for once."""
 
 
+def own_jobs(cluster: Cluster, job_ids: Collection[str], folder: str) -> list[str]:
+    """Those of these jobs that the queue has and that work in `folder`, by one query.
+
+    An id whose cluster restarted its count may be that of an element of another's array: commands
+    reach the element by it, and `query` does not show it. So a job that is not shown is not among
+    them. Raises `SlurmError` where the queue does not answer.
+    """
+    seen = cluster.query(job_ids)
+    return list(job_ids_of([ref for ref, job in seen.items() if not job.is_foreign_to(folder)]))
+
+
 def split_ref(ref: str) -> tuple[str, int | None]:
     """("1234", 5) of "1234_5", ("1234", None) of "1234"; ValueError for anything else."""
     job, underscore, index = ref.partition("_")

@@ -13,6 +13,7 @@ from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, State
 from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo
+from detslurm.slurm.interface import own_jobs
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.search_records import end_search, with_checkpoints
 
@@ -82,11 +83,11 @@ class WorkerPool:
         facts = fold_facts(self._experiment)
         jobs = [job.job_id for job in facts.jobs]
         if jobs:
-            self._queues.act(facts.cluster, "cancel workers that wait", _dismiss, jobs)
+            self._queues.act(facts.cluster, "cancel workers that wait", self._dismiss, jobs)
 
-
-def _dismiss(cluster: Cluster, jobs: list[str]) -> None:
-    cluster.cancel(jobs, pending_only=True)
+    def _dismiss(self, cluster: Cluster, jobs: list[str]) -> None:
+        own = own_jobs(cluster, jobs, str(self._experiment.jobs))
+        cluster.cancel(own, pending_only=True)
 
 
 def resume(one: ExperimentSnapshot, queues: Queues) -> bool:

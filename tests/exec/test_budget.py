@@ -11,6 +11,7 @@ import pytest
 from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.budget import Meter, share_seconds
 from detslurm.exec.intents import Intents
+from detslurm.slurm import JobInfo, SlurmError
 from detslurm.store import ExperimentDir
 from detslurm.store.records import Intent, Set
 from detslurm.store.spending import Spending, last_number
@@ -181,6 +182,37 @@ def test_a_pause_that_is_taken_back_at_once_holds_nothing(
     clock.now += HOUR
     meter.look()
     assert len(pauses(experiment)) == 1 and not scene.queue.jobs["7"].held
+
+
+def test_other_jobs_under_ids_of_its_own_are_left_alone(scene: Scene) -> None:
+    """As those of the store that this one is a copy of, or of a cluster that counts anew."""
+    clock, queue = Clock(), scene.queue
+    [meter] = meters(scene, 1, clock)
+    experiment = scene.store.experiment(1)
+    for job in ("8", "9"):
+        scene.submitted(experiment, job, 0, 1)
+    meter._intents.refresh()
+    queue.put("8", "RUNNING", folder="/home/ada/elsewhere")
+    del queue.jobs["9"]  # an element of another's array may have it: the queue shows those by array
+    clock.now += HOUR
+    meter.look()
+    assert queue.calls == [("hold", "7"), ("notify", "7")]
+
+
+def test_without_the_queues_word_no_job_is_held(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose they are is unknown then; their runners find the pause."""
+    clock = Clock()
+    [meter] = meters(scene, 1, clock)
+
+    def silent(job_ids: Collection[str]) -> dict[str, JobInfo]:
+        raise SlurmError("Unable to contact slurm controller (connect failure)")
+
+    monkeypatch.setattr(scene.queue, "query", silent)
+    clock.now += HOUR
+    meter.look()
+    assert len(pauses(scene.store.experiment(1))) == 1 and scene.queue.calls == []
 
 
 def test_the_last_number_is_found_by_few_looks() -> None:

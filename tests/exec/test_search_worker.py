@@ -340,6 +340,20 @@ def test_the_end_is_said_once_and_empties_the_queue(desk: Desk) -> None:
     assert fold_facts(desk.experiment).count == count
 
 
+def test_the_end_takes_no_other_jobs_out_of_the_queue(desk: Desk) -> None:
+    """One with an id of ours that works elsewhere, or that the queue does not show by that id."""
+    queue = desk.scene.queue
+    while (index := desk.took()) is not None:
+        desk.finish(index)
+    for job in ("8", "9"):
+        desk.scene.submitted(desk.experiment, job, 0, 1)
+    queue.put("8", "PENDING", "Priority", folder="/home/ada/elsewhere")
+    del queue.jobs["9"]
+    queue.calls.clear()
+    assert not desk.trial_queue.has_work()
+    assert queue.calls == [("cancel", "7")] and queue.jobs["7_2"].state == "CANCELLED"
+
+
 def test_ids_beyond_those_foreseen_are_added(scene: Scene) -> None:
     """A search that creates more trials than it has ids for gets another block."""
     desk = Desk(scene, trials=1)

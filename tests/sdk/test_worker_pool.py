@@ -162,3 +162,18 @@ def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
     assert staff.look() == []
     staff.queue.down = False
     assert staff.look() == [None]
+
+
+def test_the_end_cancels_its_own_workers_alone(scene: Scene) -> None:
+    """Others wait under the same ids where a store was copied; a silent queue tells of none."""
+    staff = Staff(scene)
+    for job in ("8", "9"):
+        scene.submitted(staff.experiment, job, 0, 1)
+    staff.queue.put("8", "PENDING", "Priority", folder="/home/ada/elsewhere")
+    staff.pool.end(staff.log.catch_up())
+    assert staff.queue.calls == [("cancel", "7", "9")]
+    assert [staff.queue.jobs[job].state for job in ("8", "9")] == ["PENDING", "CANCELLED"]
+    staff.queue.down = True
+    staff.pool.end(staff.log.state)
+    [warning] = scene.warnings
+    assert warning.startswith("slurm: can't cancel workers that wait now")
