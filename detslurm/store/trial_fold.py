@@ -82,9 +82,15 @@ class RunFacts(msgspec.Struct, kw_only=True):
     @property
     def reached(self) -> int:
         """The last step that it reported or saved, or at which it resumed."""
-        saved = ("metrics", "checkpoint")
-        steps: list[int] = [r["steps"] for r in self.records if r.get("t") in saved]
-        return max([self.resumed, *steps, *self.training_steps, *self.other_steps])
+        saved: list[int] = [r["steps"] for r in _of_kind(self, "checkpoint")]
+        return max([self.resumed, *saved, *self.trained_steps])
+
+    @property
+    def trained_steps(self) -> Sequence[int]:
+        """The steps that training and validation reported; where neither did, those of others,
+        which may count something else."""
+        steps = [*self.training_steps, *(r["steps"] for r in _of_kind(self, "metrics"))]
+        return steps or self.other_steps
 
     @property
     def span(self) -> Span:
@@ -355,9 +361,8 @@ def _steps(
     valid_steps = [v.steps for v in validations]
     valid_steps += [c.steps for c in checkpoints if c.steps <= limits[c.run]]
     for run in runs:
-        steps = [r["steps"] for r in _of_kind(run, "metrics")]
-        steps += [*run.training_steps, *run.other_steps]
-        valid_steps.append(max((s for s in steps if s <= limits[run.number]), default=0))
+        limit = limits[run.number]
+        valid_steps.append(max((s for s in run.trained_steps if s <= limit), default=0))
     return max(valid_steps, default=0)
 
 

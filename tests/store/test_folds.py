@@ -49,6 +49,13 @@ def ended(*outcomes: str | None) -> list[RunFacts]:
     ]
 
 
+@pytest.mark.parametrize(("trained", "steps"), [((1, 2), 2), ((), 5_000)])
+def test_other_groups_may_count_something_else(trained: tuple[int, ...], steps: int) -> None:
+    """Tokens, say: they are the steps of code that reports nothing else."""
+    found = view(RunFacts(number=1, training_steps=trained, other_steps=[4_000, 5_000]))
+    assert (found.steps, found.runs[0].steps) == (steps, steps)
+
+
 @given(st.lists(ENDS, max_size=6), st.booleans(), EVIDENCE)
 def test_a_terminal_end_record_wins(
     ends: list[dict[str, Any] | None], stopping: bool, lost: str | None
