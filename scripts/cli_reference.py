@@ -62,7 +62,8 @@ Times are RFC 3339 in UTC, sizes are bytes, shares are from 0 to 1, NaN and infi
 `logs --json` prints one object a line, without the envelope; if it fails, the last line is the
 envelope. `jq .data` takes the envelope off.
 
-`--csv` prints the rows of a table with the table's headers: times, sizes and shares as in JSON.
+`--csv` prints the rows of a table with the table's headers: times, spans of time, sizes, shares,
+figures and hyperparameters as in JSON, neither rounded nor in words.
 
 ## The store
 

@@ -74,6 +74,7 @@ def test_pools_agents_and_slots(
         assert text in pools.out
     (pool,) = detslurm("rp", "list", "--json").data
     assert (pool["slots_free"], pool["jobs_queued"], pool["max_time"]) == (3, 1, 3000)
+    assert ",3000," in detslurm("rp", "list", "--csv").out.splitlines()[1]
     agents = detslurm("agent", "list")
     assert "bad disk" in agents.out
     assert [one["slots_free"] for one in detslurm("agent", "list", "--json").data] == [3, 0]

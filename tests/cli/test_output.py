@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 
 import pytest
 from hypothesis import given
@@ -144,6 +145,30 @@ def test_csv_has_what_the_table_has(scene: Scene, detslurm: Detslurm) -> None:
     assert row["ID"] == "1" and row["Name"] == "a, b"
     clash = detslurm("e", "list", "--csv", "--json")
     assert clash.status == 2 and "--json can't be combined with --csv" in clash.err
+
+
+def test_csv_has_figures_as_json_has_them(scene: Scene, detslurm: Detslurm) -> None:
+    """With all digits, and spans of time in seconds, where people read rounded ones and words."""
+
+    def row(*command: object) -> dict[str, str]:
+        (found,) = csv.DictReader(io.StringIO(detslurm(*command, "--csv").out))
+        return found
+
+    hparams = {"lr": 0.123456789, "time": 2.5, "layers": [1, 2]}
+    trial = scene.experiment().trial(1)
+    start = {"hparams": hparams, "seed": 1, "time": 1000.0, "host": "n1", "job": {"ref": "7"}}
+    trial.open_run(start)
+    trial.write_end(1, {"outcome": "completed", "reason": "", "exit_code": 0, "time": 6000.5})
+    assert json.loads(row("e", "list-trials", 1)["H-Params"]) == hparams
+    assert "lr=0.123457, time=2.5, layers=[1,2]" in detslurm("e", "list-trials", 1).out
+    lasted = row("e", "list", "--columns", "duration", "--sort", "duration")
+    assert lasted == {"Duration": "5000.5"}
+    (figures,) = detslurm("e", "efficiency", 1, "--json").data
+    found = row("e", "efficiency", 1)
+    assert found["Elapsed"] == "5000.5"
+    assert float(found["slot_hours"]) == figures["slot_hours"] == 5000.5 / 3600
+    shown = detslurm("e", "efficiency", 1).out
+    assert " 1:23:20 " in shown and " 1.39" in shown
 
 
 def test_long_output_is_paged_on_a_terminal_only(scene: Scene, detslurm: Detslurm) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -45,12 +46,15 @@ def as_data(one: Efficiency) -> dict[str, Any]:
     return {**msgspec.structs.asdict(one), **{name: getattr(one, name) for name in _PERCENT}}
 
 
-def _rounded(name: str, digits: int = 0) -> Callable[[Any], Any]:
-    def value(row: Any) -> Any:
-        found = getattr(row, name)
+def _rounded(header: str, name: str, digits: int = 0, *, drop: int = 0) -> Column:
+    """A figure, rounded for people alone."""
+    figure = attrgetter(name)
+
+    def text(row: Any) -> str | None:
+        found = figure(row)
         return None if found is None else f"{found:.{digits}f}"
 
-    return value
+    return Column(header, text, drop=drop, csv_header=name, csv_value=figure)
 
 
 def cpus_text(one: Efficiency) -> str:
@@ -69,12 +73,15 @@ def memory_text(one: Efficiency) -> str:
     return peak if one.memory_requested is None else f"{peak} of {size(one.memory_requested)}"
 
 
-def _duration(name: str) -> Callable[[Any], str]:
-    def value(row: Any) -> str:
-        seconds = getattr(row, name)
-        return "" if seconds is None else _clock(seconds)
+def _duration(header: str, name: str, *, drop: int) -> Column:
+    """A span of time: a clock for people, seconds for programs."""
+    seconds = attrgetter(name)
 
-    return value
+    def text(row: Any) -> str:
+        found = seconds(row)
+        return "" if found is None else _clock(found)
+
+    return Column(header, text, drop=drop, csv_value=seconds)
 
 
 def _clock(seconds: float) -> str:
@@ -86,18 +93,18 @@ def _clock(seconds: float) -> str:
 _COLUMNS = [
     Column("Trial ID", lambda row: row.trial, csv_header="trial"),
     Column("State", lambda row: row.state, "state", drop=5),
-    Column("GPU %", _rounded("gpu_percent"), csv_header="gpu_percent"),
-    Column("P10", _rounded("gpu_percent_p10"), csv_header="gpu_percent_p10", drop=3),
+    _rounded("GPU %", "gpu_percent"),
+    _rounded("P10", "gpu_percent_p10", drop=3),
     Column("GPU Memory", lambda row: row.gpu_memory_peak, "size", drop=4),
     Column("Memory", lambda row: row.memory_peak, "size", csv_header="memory_peak"),
-    Column("Mem %", _rounded("memory_percent"), csv_header="memory_percent"),
-    Column("CPUs", _rounded("cpus_used", 1), csv_header="cpus_used"),
-    Column("CPU %", _rounded("cpu_percent"), csv_header="cpu_percent"),
-    Column("Elapsed", _duration("elapsed"), drop=2),
-    Column("Queued", _duration("queue_time"), drop=1),
+    _rounded("Mem %", "memory_percent"),
+    _rounded("CPUs", "cpus_used", 1),
+    _rounded("CPU %", "cpu_percent"),
+    _duration("Elapsed", "elapsed", drop=2),
+    _duration("Queued", "queue_time", drop=1),
     Column("Steps Lost", lambda row: row.steps_lost, drop=6),
-    Column("Slot-h", _rounded("slot_hours", 2), csv_header="slot_hours"),
-    Column("Wasted", _rounded("slot_hours_wasted", 2), csv_header="slot_hours_wasted"),
+    _rounded("Slot-h", "slot_hours", 2),
+    _rounded("Wasted", "slot_hours_wasted", 2),
 ]
 
 

@@ -28,6 +28,12 @@ STATES = (
 )
 
 
+def _seconds(row: ExperimentRow) -> float | None:
+    from detslurm.sdk.experiments.ordering import duration
+
+    return duration(row.started, row.ended)
+
+
 def _duration(row: ExperimentRow) -> str:
     from detslurm.cli.output.human import human_time
 
@@ -51,7 +57,7 @@ COLUMNS: Mapping[str, Column] = {
     "created": Column("Created", lambda row: row.created, "time", drop=9),
     "started": Column("Started", lambda row: row.started, "time", drop=5),
     "ended": Column("Ended", lambda row: row.ended, "time", drop=6),
-    "duration": Column("Duration", _duration, drop=9),
+    "duration": Column("Duration", _duration, drop=9, csv_value=_seconds),
     "pool": Column("Resource Pool", lambda row: row.pool, drop=7, least=4),
     "slots": Column("Slots", lambda row: row.slots, drop=9),
     "labels": Column("Labels", lambda row: ", ".join(row.labels), drop=9, least=8),
@@ -231,17 +237,10 @@ def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> li
 
 
 def _sort_key(name: str) -> Callable[[ExperimentRow], Any]:
-    value: Callable[[ExperimentRow], Any]
-    value = _seconds if name == "duration" else COLUMNS[name].value
+    value = COLUMNS[name].csv_value or COLUMNS[name].value
 
     def key(row: ExperimentRow) -> Any:
         found = value(row)
         return None if found == "" else found
 
     return key
-
-
-def _seconds(row: ExperimentRow) -> float | None:
-    from detslurm.sdk.experiments.ordering import duration
-
-    return duration(row.started, row.ended)

@@ -60,6 +60,8 @@ class Column(NamedTuple):
             not.
         csv_header: Its title in CSV, by default `header`.
         csv_only: Whether it stands in CSV alone.
+        csv_value: What a row has there in CSV, where `value` is words or rounded; by default
+            `value`.
     """
 
     header: str
@@ -69,6 +71,7 @@ class Column(NamedTuple):
     least: int | None = None
     csv_header: str = ""
     csv_only: bool = False
+    csv_value: Callable[[Any], Any] | None = None
 
     def cell(self, row: Any, *, relative: bool) -> str:
         """A row's value for people; times as "3 hours ago", or as local times."""
@@ -83,7 +86,7 @@ class Column(NamedTuple):
 
     def csv(self, row: Any) -> Any:
         """A row's value for programs: times as RFC 3339, sizes in bytes, shares from 0 to 1."""
-        value = self.value(row)
+        value = (self.csv_value or self.value)(row)
         return rfc3339(value) if self.kind in ("time", "clock") and value is not None else value
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id
-from detslurm.cli.output.printing import Column, Table, shows
+from detslurm.cli.output.printing import Column, Table, UserData, shows
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -136,7 +136,12 @@ def _columns(metric: str | None) -> list[Column]:
     return [
         Column("Trial ID", lambda trial: trial.id),
         Column("State", trial_state, "state"),
-        Column("H-Params", lambda trial: compact(trial.row.hparams), least=12),
+        Column(
+            "H-Params",
+            lambda trial: compact(trial.row.hparams),
+            least=12,
+            csv_value=lambda trial: UserData(trial.row.hparams),
+        ),
         Column(metric or "Metric", lambda trial: metric_value(trial, metric), least=13),
         Column("Best At", best_at, drop=4),
         Column("# of Batches", lambda trial: trial.row.steps, drop=1),
