@@ -183,7 +183,10 @@ def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
 
 
 def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRow]:
-    """The newest experiments with the same name, project and slots, the newest first."""
+    """The newest experiments with the same name, project and slots, the newest first.
+
+    Not continuations: their trials count the batches of those that they continue, but not the time.
+    """
     from detslurm.store.views import UNCATEGORIZED
 
     folder = tuple(config.get(key) or UNCATEGORIZED for key in ("workspace", "project"))
@@ -194,6 +197,7 @@ def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRo
         if (row.name, row.slots) == (config["name"], slots)
         and (row.workspace, row.project) == folder
         and row.trial_states.get("COMPLETED")
+        and row.origin != "continue"
     )
     yield from islice(same, _EXPERIMENTS)
 

@@ -375,6 +375,20 @@ def test_the_cost_comes_from_earlier_runs(ask: Any, scene: Scene) -> None:
     assert "no earlier trial of the same name, project, slots and length" in other.out
 
 
+def test_a_continuation_shows_no_cost(ask: Any, scene: Scene) -> None:
+    """Its trials count the batches of those that they continue, in whose time it has no part."""
+    first = scene.experiment(about={"slots": 1})
+    scene.run(first, losses=[0.9, 0.5], end="completed")
+    go_on = {"slots": 1, "parent": 1, "origin": "continue"}
+    resume = {"uuid": "c", "steps": 1000}
+    scene.run(scene.experiment(about=go_on), losses=[0.4], resume=resume, end="completed")
+    searcher = "name: random, max_trials: 6, max_length: {batches: 100}"
+    cost = ask("preview-search", searcher, "--json", more="name: test\n").data["cost"]
+    expected = cost["expected_slot_hours"]
+    assert "the median of 1 trial of experiment 1" in expected["source"]
+    assert expected["value"] == pytest.approx(600 * 500 / 3600)  # 1000 seconds for two batches
+
+
 def test_a_searcher_of_the_site(
     tmp_path: Path, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
