@@ -6,6 +6,7 @@ The portal runs it as its user, behind its own login; it needs a directory with 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 
 from detslurm import _env
 from detslurm._node_files import local_kind
+from detslurm.sdk.errors import LifecycleError
 
 MANIFEST: Final = """\
 ---
@@ -52,6 +54,13 @@ _PYTHON = """\
 #!/bin/sh
 {exports}exec {python} "$@"
 """
+# By what a file is known as one that was written here, whatever has changed in it since.
+_OURS: Final = {
+    "manifest.yml": r"^name: detslurm$",
+    "passenger_wsgi.py": r"^from detslurm\.look\.app import ",
+    "lib/imp.py": r"^def load_source\(name, path\):$",
+    "bin/python": r'\A#!/bin/sh\n(.*\n)*exec .* "\$@"\n\Z',
+}
 _CARRIED = (_env.SITE, "SLURM_CONF")
 _SEARCHED = ("LD_LIBRARY_PATH", "PYTHONPATH")
 
@@ -139,6 +148,8 @@ def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> 
             where this Python finds its modules and libraries.
 
     Raises:
+        LifecycleError: If the directory has a file that would be replaced and is not of this app,
+            as the `bin/python` of an environment. Nothing is written then.
         OSError: If it can't be written.
     """
     files = {
@@ -147,6 +158,8 @@ def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> 
         "lib/imp.py": (IMP, 0o644),
         "bin/python": (_wrapper(store, environ, directory / "lib"), 0o755),
     }
+    for name in files:
+        _refuse_others(directory / name, _OURS[name])
     changed = [_write(directory / name, *content) for name, content in files.items()]
     if any(changed):
         restart = directory / "tmp" / "restart.txt"  # its time says that a running app is old
@@ -175,11 +188,23 @@ def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> s
     return _PYTHON.format(exports="".join(lines), python=shlex.quote(sys.executable))
 
 
+def _refuse_others(path: Path, pattern: str) -> None:
+    """Refuse to replace a file without the pattern, a link, and the Python that runs this."""
+    if not path.is_symlink() and not path.exists():
+        return
+    # In place of the Python that runs this, a wrapper would start itself without end.
+    runs_this = os.path.realpath(sys.executable) == os.path.realpath(path)
+    text = "" if path.is_symlink() or runs_this else path.read_text(errors="replace")
+    if not re.search(pattern, text, re.MULTILINE):
+        raise LifecycleError(
+            f"{path} is not a file of this app: nothing was written. Take another directory"
+        )
+
+
 def _write(path: Path, text: str, mode: int) -> bool:
-    """Write a file unless it is there as it should be; what a link names stays as it is."""
+    """Write a file unless it is there as it should be."""
     data = os.fsencode(text)
-    there = path.is_file() and not path.is_symlink()
-    if there and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
+    if path.exists() and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
         return False
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True)

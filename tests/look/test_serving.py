@@ -454,11 +454,29 @@ def test_the_app_is_mended_where_it_was_changed(tmp_path: Path) -> None:
     code = "import imp; imp.load_source('passenger_wsgi', 'passenger_wsgi.py').application"
     newer = {"PYTHONPATH": str(place / "lib"), "DETSLURM_ROOT": str(store)}  # as with Python 3.12
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=place, env=newer, check=True)
-    wrapper.write_text("#!/bin/sh\nexec /old/python\n")
+    wrapper.write_text('#!/bin/sh\nexec /old/python "$@"\n')
     (place / "tmp" / "restart.txt").unlink()
     assert ondemand.install(place, store, {}).changed
     assert "/old/python" not in wrapper.read_text()
     assert (place / "tmp" / "restart.txt").exists()
+
+
+@pytest.mark.parametrize("name", [*ondemand._OURS, "link", "runs this"])
+def test_others_files_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+    """An environment's own Python would start itself without end: nothing is written at all."""
+    path = tmp_path / (name if "." in name else "bin/python")
+    path.parent.mkdir(exist_ok=True)
+    if name == "runs this":
+        path.write_text('#!/bin/sh\nexec apptainer exec image python "$@"\n')
+        monkeypatch.setattr(sys, "executable", str(path))
+    elif name == "link":
+        path.symlink_to(sys.executable)
+    else:
+        path.write_bytes(b"name: another\n\xff")
+    before = path.read_bytes()
+    with pytest.raises(LifecycleError, match="is not a file of this app"):
+        ondemand.install(tmp_path, None, {})
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) in ([path], [path.parent])
 
 
 def test_jupyter_starts_it_on_the_socket_that_it_names(env: Env, tmp_path: Path) -> None:
