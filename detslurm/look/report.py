@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from html import escape
 from importlib import resources
@@ -28,6 +25,7 @@ from detslurm.look.packing import compressed, packed
 from detslurm.look.snapshot import encode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.submission.generated import REPORT_MARK
+from detslurm.sdk.whole_file import whole_file
 
 MODULES: Final = (
     "dom", "format", "unpacking", "state", "trials", "columns", "filter", "export", "plots",
@@ -107,28 +105,8 @@ def write(text: str, target: Path) -> None:
         LifecycleError: If something other than a file, or a link of another user, has that name.
         OSError: If it can't be written; it names the target.
     """
-    if target.is_symlink() and target.lstat().st_uid != os.geteuid():  # in /tmp, it may lead home
-        raise LifecycleError(f"{target} is another user's link: nothing was written")
-    target = Path(os.path.realpath(target))
-    if target.exists() and not target.is_file():
-        raise LifecycleError(f"{target} is not a file: nothing was written")
-    try:
-        with _draft(target) as draft:
-            draft.write_text(text, encoding="utf-8")
-            draft.replace(target)
-    except OSError as err:
-        raise OSError(err.errno, err.strerror, str(target)) from err
-
-
-@contextmanager
-def _draft(target: Path) -> Iterator[Path]:
-    """A new, empty file beside `target` with the mode that the umask gives."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-    try:
-        yield draft
-    finally:
-        draft.unlink(missing_ok=True)
+    with whole_file(target) as draft:
+        draft.write_text(text, encoding="utf-8")
 
 
 def _data(json: bytes) -> str:

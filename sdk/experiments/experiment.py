@@ -392,10 +392,14 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             The path of the file.
 
         Raises:
-            LifecycleError: If the submission was interrupted before the code was copied, or the
-                experiment is another user's, whose alone the code is.
+            LifecycleError: If the submission was interrupted before the code was copied, the
+                experiment is another user's, whose alone the code is, or something other than a
+                file, or a link of another user, has the name.
+            OSError: If it can't be written; an older file of that name is left as it was.
         """
         import tarfile
+
+        from detslurm.sdk.whole_file import whole_file
 
         directory = self._snapshot.directory
         code, owner = directory.code, directory.foreign_owner()
@@ -407,6 +411,10 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             raise LifecycleError(f"the code of experiment {self.id} is {owner}'s alone")
         target = Path(output_dir) / f"experiment_{self.id}_model_def.tgz"
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(target, "w:gz") as archive:
+        with (
+            whole_file(target) as draft,
+            draft.open("wb") as file,
+            tarfile.open(target, "w:gz", fileobj=file) as archive,
+        ):
             archive.add(code, arcname=".")
         return target
