@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from detslurm._states import FINISHED
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.store import MetricRow, TrialDir, TrialRow, trial_metrics
 from detslurm.store.curve import as_float, flat, is_number
@@ -49,6 +50,11 @@ class TrialContent:
     def settled(self) -> bool:
         """Whether nothing of it changes any more, unless it gets another run."""
         return self.row.final
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, be it without an end record: what was lost may yet go on."""
+        return self.row.state in FINISHED
 
     @cached_property
     def hparams(self) -> dict[str, Any]:

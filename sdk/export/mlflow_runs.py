@@ -113,7 +113,7 @@ class MlflowWriter:
             self._client.set_tag(run_id, tag, value)
         name = f"{experiment.name}/{trial.id}"[:250]
         self._client.update_run(run_id, status="RUNNING", name=name)
-        if trial.settled:
+        if trial.over:
             status = _STATUS.get(trial.row.state, "FINISHED")
             self._client.set_terminated(run_id, status, _milliseconds(trial.row.ended))
 

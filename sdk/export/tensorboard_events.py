@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from detslurm.sdk.export.content import (
     ExperimentContent,
@@ -14,6 +14,10 @@ from detslurm.sdk.export.content import (
     scalars,
 )
 from detslurm.sdk.export.journal import RunChange
+from detslurm.store import MetricRow
+
+_ENDED: Final = ".ended.detslurm"
+"""How the name of an event file ends that says how its trial has ended."""
 
 
 class TensorboardWriter:
@@ -29,14 +33,16 @@ class TensorboardWriter:
         place = self._folder / experiment.folder / f"trial-{trial.id}"
         place.mkdir(parents=True, exist_ok=True)
         earlier = sorted(place.glob("events.out.tfevents.*"))
-        if change.kind == "rewritten":
+        rows = change.rows
+        # Of several ends TensorBoard shows the first: a trial that goes on is written anew.
+        if change.kind == "rewritten" or any(file.name.endswith(_ENDED) for file in earlier):
             for file in earlier:
                 file.unlink()
-            earlier = []
+            earlier, rows = [], change.all_rows
         # TensorBoard reads the files of a directory by name, and counts on the time in it.
-        name = f"events.out.tfevents.{len(earlier) + 1:010d}.detslurm"
+        name = f"events.out.tfevents.{len(earlier) + 1:010d}{_ENDED if trial.over else '.detslurm'}"
         first = _session_start(trial) if not earlier else ()
-        _write(place / name, [*first, *_events(trial, change), *_session_end(trial)])
+        _write(place / name, [*first, *_events(trial, rows), *_session_end(trial)])
 
 
 def _write(path: Path, events: Iterable[Any]) -> None:
@@ -51,11 +57,11 @@ def _write(path: Path, events: Iterable[Any]) -> None:
         os.fsync(file.fileno())
 
 
-def _events(trial: TrialContent, change: RunChange) -> Iterator[Any]:
+def _events(trial: TrialContent, rows: Iterable[MetricRow]) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 
-    for row in change.rows:
+    for row in rows:
         points = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(row)]
         if points:
             when = reported_at(trial, row)
@@ -82,7 +88,7 @@ def _session_start(trial: TrialContent) -> Iterator[Any]:
 def _session_end(trial: TrialContent) -> Iterator[Any]:
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
-    if not trial.settled:
+    if not trial.over:
         return
     ended = trial.row.ended or 0.0
     good = trial.row.state == "COMPLETED"

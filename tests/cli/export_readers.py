@@ -63,6 +63,20 @@ def from_tensorboard(folder: Path) -> Any:
     return found
 
 
+def session_status(place: Path) -> str | None:
+    """How a trial has ended for TensorBoard's page of hyperparameters; None while it goes on."""
+    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    from tensorboard.plugins.hparams import api_pb2, metadata
+
+    events = module.EventAccumulator(str(place))
+    events.Reload()
+    found = events.PluginTagToContent(metadata.PLUGIN_NAME).get(metadata.SESSION_END_INFO_TAG)
+    if found is None:
+        return None
+    status = metadata.parse_session_end_info_plugin_data(found).status
+    return str(api_pb2.Status.Name(status))
+
+
 def from_mlflow(*folders: Path) -> Any:
     """With MLflow's client, in a process of its own."""
     script = """

@@ -19,7 +19,7 @@ import pytest
 from detslurm.sdk.export import FORMATS, ExportedTrial, Format, export
 from detslurm.store import ExperimentDir, MetricRow, RunLog, TrialDir, trial_metrics
 from tests.cli.conftest import Detslurm
-from tests.cli.export_readers import curves, from_tensorboard, in_mlflow
+from tests.cli.export_readers import curves, from_tensorboard, in_mlflow, session_status
 from tests.sdk.scenes import YAML, Scene
 
 ISOLATED = ("wandb", "mlflow", "trackio")
@@ -394,6 +394,34 @@ def test_mlflow_gets_metrics_and_parameters_of_any_name_and_is_told_of_new_ones(
     for run in runs:
         labels = {tag for tag in run["tags"] if tag.startswith("label.")}
         assert labels == {"label.kept", "label.new"}
+
+
+@pytest.mark.parametrize("to", ["mlflow", "tensorboard"])
+def test_what_ended_without_an_end_record_is_shown_as_ended_until_it_goes_on(
+    scene: Scene, tmp_path: Path, detslurm: Detslurm, to: str
+) -> None:
+    """Trials that were stopped between two runs, and those whose job was lost; `activate` brings
+    the latter back."""
+    pytest.importorskip(to) if to not in ISOLATED else _installed(to)
+    scene.run(scene.experiment(), losses=[0.5], end="preempted")
+    scene.client.experiment(1).cancel()
+    experiment = scene.experiment(job="8")
+    scene.run(experiment, losses=[0.4], ref="8")
+    scene.queue.put("8", "NODE_FAIL")
+    assert scene.client.experiment(2).state == "ERROR"
+
+    def statuses() -> list[str | None]:
+        exported(detslurm, to, tmp_path, 1, 2)
+        if to == "tensorboard":
+            return [session_status(tmp_path / f"experiment-{n}" / f"trial-{n}") for n in (1, 2)]
+        return [runs[0]["status"] for _, _, runs in in_mlflow(tmp_path)]
+
+    ended = ["KILLED", "FAILED"] if to == "mlflow" else ["STATUS_FAILURE", "STATUS_FAILURE"]
+    assert statuses() == ended
+    scene.client.experiment(2).activate()
+    assert statuses() == [ended[0], "RUNNING" if to == "mlflow" else None]
+    scene.run(experiment, losses=[0.3], end="completed")
+    assert statuses() == [ended[0], "FINISHED" if to == "mlflow" else "STATUS_SUCCESS"]
 
 
 def test_an_export_while_another_is_at_work_is_refused(
