@@ -64,6 +64,29 @@ def test_a_model_from_the_command_line(trained: Scene, detslurm: Detslurm) -> No
     assert detslurm("checkpoint", "delete", UUID, "--yes").status == 0
 
 
+def test_a_version_says_what_became_of_its_checkpoint(trained: Scene, detslurm: Detslurm) -> None:
+    """As `checkpoint describe` does: whole, damaged by its last check, removed by somebody."""
+    detslurm("model", "create", "digits")
+    detslurm("model", "register-version", "digits", UUID)
+    words = ("model", "describe", "digits", "--version", 1)
+
+    def shown() -> tuple[str, str, str | None]:
+        rows = dict(line.split(":", 1) for line in detslurm(*words).out.splitlines())
+        data = detslurm(*words, "--json").data
+        assert rows.get("Problem", "").strip() == (data["problem"] or "")
+        return rows["Checkpoint"].strip(), data["state"], data["problem"]
+
+    assert shown() == (f"{UUID} (COMPLETED)", "COMPLETED", None)
+    weights = trained.checkpoints / UUID / "weights"
+    weights.write_text("1234")
+    assert detslurm("checkpoint", "verify", UUID).status == 1
+    text, _, problem = shown()
+    assert text == f"{UUID} (DAMAGED)" and problem is not None and "weights" in problem
+    weights.unlink()
+    weights.parent.rmdir()
+    assert shown() == (f"{UUID} (DELETED)", "DELETED", "all its files are missing")
+
+
 def test_models_are_listed(scene: Scene, detslurm: Detslurm) -> None:
     """Sorted, chosen, as a table, as CSV and as JSON; archived ones only on request."""
     for name, label in (("b", "x"), ("a", "y"), ("c", "x")):

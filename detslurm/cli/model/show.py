@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client
+from detslurm.cli.checkpoint import listing
 from detslurm.cli.model.arguments import model_name
 from detslurm.cli.output.printing import (
     Column,
@@ -21,6 +22,7 @@ from detslurm.cli.output.printing import (
 from detslurm.cli.output.tables import columns_text, printable
 
 if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.models.model import Model
     from detslurm.sdk.models.version import ModelVersion
 
@@ -120,12 +122,18 @@ def describe(name: str, version: int | None) -> Document:
       detslurm model describe resnet
       detslurm model describe resnet --version 3 --json
     """
-    model = client().get_model(name)
+    from detslurm.sdk.checkpoints.choosing import as_stored
+
+    mine = client()
+    model = mine.get_model(name)
     if version is None:
         return Document(lambda: _model_text(model), lambda: model_data(model, versions=True))
     found = model.get_version(version)
     assert found is not None
-    return Document(lambda: _version_text(found), lambda: version_data(found, checkpoint=True))
+    checkpoint = as_stored(mine.store, [found.checkpoint])[0]
+    return Document(
+        lambda: _version_text(found, checkpoint), lambda: version_data(found, checkpoint)
+    )
 
 
 def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
@@ -149,8 +157,8 @@ def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
     return data
 
 
-def version_data(one: ModelVersion, *, checkpoint: bool = False) -> dict[str, Any]:
-    """A version for JSON."""
+def version_data(one: ModelVersion, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
+    """A version for JSON, with what is known of its checkpoint where that is given."""
     data: dict[str, Any] = {
         "model": one.model_name,
         "version": one.version,
@@ -165,11 +173,11 @@ def version_data(one: ModelVersion, *, checkpoint: bool = False) -> dict[str, An
         "trial": one.row.trial,
         "steps": one.row.steps,
     }
-    if checkpoint:
-        found = one.checkpoint
-        data["location"] = found.location
-        data["state"] = found.state
-        data["validation_metrics"] = found.validation_metrics
+    if checkpoint is not None:
+        data["location"] = checkpoint.location
+        data["state"] = checkpoint.state
+        data["problem"] = checkpoint.problem
+        data["validation_metrics"] = checkpoint.validation_metrics
     return data
 
 
@@ -192,8 +200,7 @@ def _model_text(model: Model) -> str:
     return f"{_lines(facts)}\n\n{below}"
 
 
-def _version_text(one: ModelVersion) -> str:
-    checkpoint = one.checkpoint
+def _version_text(one: ModelVersion, checkpoint: Checkpoint) -> str:
     return _lines(
         {
             "Model": one.model_name,
@@ -206,7 +213,8 @@ def _version_text(one: ModelVersion) -> str:
             "Experiment ID": one.row.experiment,
             "Trial ID": one.row.trial,
             "Batch": one.row.steps,
-            "Checkpoint": f"{one.row.uuid} ({checkpoint.state})",
+            "Checkpoint": f"{one.row.uuid} ({listing.state(checkpoint)})",
+            "Problem": checkpoint.problem,
             "Location": checkpoint.location,
             "Validation": _json(checkpoint.validation_metrics),
         }
