@@ -127,10 +127,15 @@ def first_interface(names: str) -> str:
 
 
 def interface_with(address: str) -> str | None:
-    """The interface that has this address, among others or alone."""
+    """The interface that has this address, among others or alone.
+
+    Sites that route to each node itself give its address to `lo`, of which others take 127.0.0.1:
+    it is none of that address.
+    """
     wanted = address.partition("%")[0]
     every = chain(_rows(), ((name, found) for name, found, _ in _rows6()))
-    return next((name for name, found in every if found == wanted), None)
+    names = (name for name, found in every if found == wanted)
+    return next((name for name in names if name != "lo" or _address(name) == wanted), None)
 
 
 def _rows() -> Iterator[tuple[str, str]]:

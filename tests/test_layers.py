@@ -208,6 +208,7 @@ def test_every_package_is_installed() -> None:
         ("detslurm.cli", HEAVY),
         ("detslurm.exec.runner", HEAVY | {"json"}),
         ("detslurm.exec.agent", HEAVY | {"msgspec"}),
+        ("detslurm.exec.sampling", HEAVY | {"ctypes"}),
     ],
 )
 def test_light_things_stay_light(module: str, heavy: set[str]) -> None:

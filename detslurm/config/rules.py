@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -111,9 +112,9 @@ def _obsolete(given: Given) -> Iterator[Broken]:
 
 
 def _shared_fs(given: Given) -> Iterator[Broken]:
-    host, below = PurePosixPath(given["host_path"]), given.get("storage_path")
-    if below is None:
+    if given.get("storage_path") is None:
         return
+    host, below = (os.path.expandvars(given[key]) for key in ("host_path", "storage_path"))
     parts = PurePosixPath(below).parts
     outside = below.startswith("/") and not PurePosixPath(below).is_relative_to(host)
     if outside or ".." in parts:

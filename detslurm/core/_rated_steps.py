@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+_ENOUGH = 3  # checkpoints whose validations were to come and did not
+
 logger = logging.getLogger("detslurm.core")
 
 
@@ -31,12 +33,12 @@ class RatedSteps:
             return
         if not self._validated.isdisjoint(now):
             self._over = True
-        elif earlier and len(self._validated) > 1:
+        elif len(earlier) >= _ENOUGH and len(self._validated) > 1:
             self._over = True
             logger.warning(
-                "no checkpoint has the steps of a validation (checkpoints at %s, validations at"
-                " %s): none of them can be the best, and garbage collection keeps the latest; count"
-                " both in batches, or both in epochs",
+                "no checkpoint so far has the steps of a validation (checkpoints at %s, validations"
+                " at %s): none of them can be the best, and garbage collection keeps the latest;"
+                " validate at steps at which you save, counted alike, in batches or in epochs",
                 _few(now),
                 _few(sorted(self._validated)),
             )

@@ -398,8 +398,7 @@ class Execution:
             acknowledged=result.acknowledged,
             invalid_hp=_refusal(after, result),
             new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
-            # Only code that reports steps shows that it goes on from no files of its own.
-            stalled=result.began and not after.checkpoints and 0 < after.steps <= before.steps,
+            stalled=_is_stalled(before, after),
             cancel_retries=result.cancel_retries,
             non_retryable=after.non_retryable or result.non_retryable,
             restarts=before.restarts,
@@ -478,6 +477,14 @@ def is_limit_near(seconds_left: float | None, intents: Intents) -> bool:
     """Whether Slurm's signal before the time limit is due or has come."""
     lead = intents.facts.created.signal_lead + SIGNAL_EARLY
     return seconds_left is not None and seconds_left <= lead
+
+
+def _is_stalled(before: TrialView, after: TrialView) -> bool:
+    """Whether a run has reported steps, none past those of the run before, and the trial has no
+    checkpoint. Code that reports nothing may go on from files of its own."""
+    newest = after.runs[-1]
+    reported = newest.steps > newest.resumed_steps
+    return reported and not after.checkpoints and after.steps <= before.steps
 
 
 def _refusal(view: TrialView, result: AttemptResult) -> str | None:

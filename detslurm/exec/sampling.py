@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from detslurm._child_processes import die_with_parent_alone
 from detslurm._process import exit_status
 from detslurm.exec.outcome import describe_exit
 from detslurm.exec.text_log import print_message
@@ -74,6 +73,9 @@ def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
 
 
 def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]]:
+    # Only here: other searches start without it.
+    from detslurm._child_processes import die_with_parent_alone
+
     question = Question(
         searcher=dict(search.searcher),
         space=dict(search.space),

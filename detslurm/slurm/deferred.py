@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from detslurm._process import Identity
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.errors import SlurmError, SubmitLimitReached
-from detslurm.slurm.interface import Cluster
+from detslurm.slurm.interface import Cluster, ClusterLimits
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.resubmit import (
     COMMAND_PATIENCE,
@@ -103,7 +103,10 @@ def within_array(count: int, cluster: Cluster) -> int:
     """
     if count <= 1:
         return count
-    limits = cluster.limits()
+    try:
+        limits = cluster.limits()
+    except SlurmError:  # compute nodes may lack what tells them, and submit all the same
+        limits = ClusterLimits()
     largest = min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
     return max(min(count, largest), 1)
 

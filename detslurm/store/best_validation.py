@@ -19,7 +19,6 @@ from detslurm.store.trial_fold import (
     RunFacts,
     best_of,
     clean_validations,
-    resumed_steps,
 )
 from detslurm.store.views import ValidationView
 
@@ -148,7 +147,6 @@ class _RunReader:
         except CorruptRecord:
             self._broken = True  # or not there yet; `describe` reports it
             return
-        resumed = resumed_steps(self.run.start)
         self._training = sorted([*self._training, *found.training])[:1]
-        self._other = sorted(s for s in [*self._other, *found.other] if s >= resumed)[:1]
+        self._other = sorted([*self._other, *found.other])[:1]
         self._validations += [one for one in found.records if one.get("t") == "metrics"]

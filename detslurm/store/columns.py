@@ -70,12 +70,11 @@ def _logged_columns(trial: TrialDir, group: str, names: Sequence[str] | None) ->
     runs = with_history(trial.runs())
     bounds = counted_bytes(runs)
     parts, spans = [], []
-    for place, run in enumerate(runs):
+    wanted = group if len(runs) == 1 else None  # other groups may say where a run ends
+    for run in runs:
         part, first = _Gathered(names), first_steps(run.start)
-        # Only of later runs other groups may say where the one before them ends.
-        wanted = None if place else group
         for rows in rows_by_line(trial, run.number, bounds.get(run.number), wanted):
-            if place:
+            if wanted is None:
                 first.take_rows(rows)
                 rows = [row for row in rows if row.group == group]
             part.take(rows)

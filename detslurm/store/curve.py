@@ -43,20 +43,21 @@ class MetricRow(msgspec.Struct, frozen=True, gc=False, tag_field="t", tag="metri
 
 
 class Span(NamedTuple):
-    """What of a run decides about earlier ones: where it resumed, and its first reported step."""
+    """What of a run decides about earlier ones: where it resumed, and its first reported step.
+
+    That is a step of training metrics, or of validations in code that reports no others. Groups of
+    the user's own may count something else, or tell at step 0 how large the model is: theirs
+    decides only in a trial that reports nothing else.
+    """
 
     run: int
     resumed: float  # infinite where only its code knows: it may have weights of its own
     first: float  # infinite while the run has reported nothing
+    first_of_others: float = math.inf
 
 
 class FirstSteps:
-    """Where a run began, by what it has reported so far.
-
-    Its training metrics decide; without any, as in code that reports no others, its validations.
-    Other groups may count something else, or tell at step 0 how large the model is: of them only
-    a step past the checkpoint counts, and where there was none, nothing.
-    """
+    """The first steps of a run's groups, as far as they are read."""
 
     def __init__(self, resumed: float) -> None:
         self._resumed = resumed
@@ -64,8 +65,6 @@ class FirstSteps:
 
     def take(self, group: str, steps: Sequence[int]) -> None:
         """More steps at which metrics of a group were reported."""
-        if group not in _DECIDING:
-            steps = [step for step in steps if step >= self._resumed]
         if steps:
             first = min(steps)
             self._first[group] = min(self._first.get(group, first), first)
@@ -80,9 +79,10 @@ class FirstSteps:
 
     def span(self, run: int) -> Span:
         """What of this run decides about earlier ones."""
-        deciding = (self._first[group] for group in _DECIDING if group in self._first)
-        first = next(deciding, min(self._first.values(), default=math.inf))
-        return Span(run, self._resumed, first)
+        others = dict(self._first)
+        deciding = [others.pop(group) for group in _DECIDING if group in others]
+        first = deciding[0] if deciding else math.inf
+        return Span(run, self._resumed, first, min(others.values(), default=math.inf))
 
 
 def last_valid_steps(spans: Sequence[Span]) -> dict[int, float]:
@@ -91,12 +91,14 @@ def last_valid_steps(spans: Sequence[Span]) -> dict[int, float]:
     A run that resumed at step S and then reported takes over: earlier rows past S vanish, and
     if it reports from before S also those from its first report on. Nothing vanishes earlier.
     """
+    others_decide = all(math.isinf(span.first) for span in spans)
     limits: dict[int, float] = {}
     bound = math.inf
     for span in reversed(spans):
         limits[span.run] = bound
-        if math.isfinite(span.first):
-            bound = min(bound, span.resumed if span.first >= span.resumed else span.first - 1)
+        first = span.first_of_others if others_decide else span.first
+        if math.isfinite(first):
+            bound = min(bound, span.resumed if first >= span.resumed else first - 1)
     return limits
 
 

@@ -187,14 +187,14 @@ def logged_metrics(
     bounds = counted_bytes(runs)
     rows: list[MetricRow] = []
     spans = []
-    for place, run in enumerate(runs):
-        limit, first = bounds.get(run.number), first_steps(run.start)
-        if not place:  # often the only run; nothing is before it that its first step could end
-            rows += run_rows(trial, run.number, limit, group)
-        else:
-            reported = run_rows(trial, run.number, limit)
+    # Often there is only one; where another group could end it, all groups are read.
+    wanted = group if len(runs) == 1 else None
+    for run in runs:
+        first = first_steps(run.start)
+        reported = run_rows(trial, run.number, bounds.get(run.number), wanted)
+        if wanted is None:
             first.take_rows(reported)
-            rows += reported if group is None else [row for row in reported if row.group == group]
+        rows += reported if group == wanted else [row for row in reported if row.group == group]
         spans.append(first.span(run.number))
     return clean_rows(rows, last_valid_steps(spans))
 

@@ -22,8 +22,10 @@ _LONGEST = 1 << 20
 _EXCERPT_WIDTH = 2000  # of a line that is shown among the facts of a trial
 
 # torchrun logs at length that a worker failed, and Python what fails during its exit, such as
-# workers of a data loader that it ended itself.
-_LEAVING = re.compile(r"[EW]\d{4} \S+ \d+ torch/distributed/elastic/|Exception ignored in ")
+# workers of a data loader that it ended itself; the agent names what goes with the code's folder.
+_LEAVING = re.compile(
+    r"[EW]\d{4} \S+ \d+ torch/distributed/elastic/|Exception ignored in |detslurm: deleted with "
+)
 
 
 def run_logs(trial: TrialDir) -> list[tuple[int, Path]]:

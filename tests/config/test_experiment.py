@@ -128,8 +128,10 @@ def test_variables_in_the_path_of_checkpoints_are_those_of_the_submission(
     assert storage["storage_path"] == "/scratch/alice/${OF_A_NODE}/x/y"
     assert load(config.to_dict()) == config
     monkeypatch.setenv("SCRATCH", "/scratch/alice")
-    config = load({"checkpoint_storage": {"type": "shared_fs", "host_path": "$SCRATCH/x"}})
-    assert config.to_dict()["checkpoint_storage"]["host_path"] == "/scratch/alice/x"
+    for below in ("y", "/scratch/alice/x/y", "$SCRATCH/x/y"):
+        given = {"type": "shared_fs", "host_path": "$SCRATCH/x", "storage_path": below}
+        kept = load({"checkpoint_storage": given}).checkpoint_storage
+        assert isinstance(kept, SharedFS) and kept.path == "/scratch/alice/x/y"
 
 
 def test_name_and_seed_are_filled_in() -> None:

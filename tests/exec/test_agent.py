@@ -76,6 +76,7 @@ WRITES = """\
     [
         ("", "deleted with the working directory: best.pt, runs/; what is to stay"),
         ("import shutil; shutil.rmtree(pathlib.Path.cwd())", ""),
+        ("import shutil; p = pathlib.Path.cwd(); shutil.rmtree(p); p.touch()", ""),
     ],
 )
 def test_what_the_code_wrote_beside_itself_is_named(tmp_path: Path, more: str, named: str) -> None:

@@ -136,6 +136,7 @@ def test_an_agent_that_went_with_its_node(
     ("records", "expected"),
     [
         ([scenes.metrics(9)], ("time_limit", Action.REQUEUE)),
+        ([], ("time_limit", Action.REQUEUE)),
         ([scenes.metrics(1), scenes.metrics(8)], ("restart", Action.REQUEUE)),
         ([scenes.metrics(8), scenes.checkpoint("c", 8)], ("time_limit", Action.REQUEUE)),
     ],

@@ -189,16 +189,27 @@ def test_an_interface_is_found_by_each_of_its_addresses(tmp_path: Path) -> None:
             print(f"link add {name} type bridge\nlink set {name} up", file=file)
             for address in addresses:
                 print(f"address add dev {name} {address}", file=file)
+        print("link set lo up\naddress add dev lo 10.6.0.1/32", file=file)
     apart = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
     script = 'PATH=$PATH:/usr/sbin:/sbin; ip -batch "$0" && echo made && exec "$@"'
     code = "import sys; from detslurm._addresses import interface_with as f;"
     code += "print(*map(f, sys.argv[1:]))"
     asked = [one.partition("/")[0] for addresses in own.values() for one in addresses]
-    argv = [*apart, script, str(commands), sys.executable, "-c", code, *asked, "10.7.0.1"]
+    argv = [
+        *apart,
+        script,
+        str(commands),
+        sys.executable,
+        "-c",
+        code,
+        *asked,
+        "10.7.0.1",
+        "10.6.0.1",
+    ]
     done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout.startswith("made"):
         pytest.skip("no network can be made apart from this machine's")
-    assert done.stdout.split()[1:] == ["d0"] * 4 + ["d1"] * 2 + ["None"]
+    assert done.stdout.split()[1:] == ["d0"] * 4 + ["d1"] * 2 + ["None"] * 2
 
 
 def test_the_variable_goes_before_the_configuration() -> None:

@@ -169,6 +169,13 @@ def test_the_failure_excerpt_is_no_exception_that_python_ignored(scene: Scene) -
     assert logs.failure_excerpt(trial) == [line[3:] for line in TRACEBACK]
 
 
+def test_the_failure_excerpt_is_not_what_the_agent_says_afterwards(scene: Scene) -> None:
+    """The last line is the error: hints go by it."""
+    gone = "0: detslurm: deleted with the working directory: out/; what is to stay"
+    trial = scene.run(scene.experiment(), log=[*TRACEBACK, gone, "run 1 ended"])
+    assert logs.failure_excerpt(trial) == [line[3:] for line in TRACEBACK]
+
+
 def test_the_failure_excerpt_of_a_silent_failure_is_its_last_lines(scene: Scene) -> None:
     """Without a traceback the end of the log has to do."""
     trial = scene.run(scene.experiment(), log=[f"0: {n}" for n in range(50)])

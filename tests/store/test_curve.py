@@ -183,6 +183,17 @@ def test_other_groups_do_not_say_where_a_run_began(
     assert points(trial_metrics(trial, "test")) == [("test", 2, {"f1": 0.5})]
 
 
+def test_groups_of_the_users_own_decide_where_there_are_no_others(tmp_path: Path) -> None:
+    """Code that reports nothing else, and begins again without a checkpoint."""
+    trial = TrialDir(tmp_path / "trials" / "01" / "1", 1, 1)
+    for last in (9, 4):
+        scenes.run(trial, [scenes.metrics(step, "train", loss=last) for step in range(1, last)])
+    assert [(row.steps, row.run) for row in trial_metrics(trial)] == [(n, 2) for n in (1, 2, 3)]
+    assert trial_metrics(trial, "train") == trial_metrics(trial)
+    assert metric_columns(trial, "train").steps == [1, 2, 3]
+    assert fold_trial(trial).steps == 3
+
+
 @pytest.mark.parametrize("resume", [None, {"uuid": "without-steps", "steps": 0}])
 def test_code_with_files_of_its_own_keeps_its_curve(
     tmp_path: Path, resume: dict[str, Any] | None
