@@ -23,18 +23,17 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
         from detslurm.sdk.searches.worker_pool import resume
 
         return resume(one, queues)
-    deferred = one.unsubmitted
+    deferred = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
     known, trials = one.job_refs, sorted({*one.unfinished, *lost_trials(one)} - deferred)
     wanted = [known[trial] for trial in trials if trial in known]
     queue = one.without_foreign_jobs(queues.query(wanted, since=one.view.created))
     statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
     done = queues.release([s.job_ref for s in statuses.values() if s.job_ref and s.alive])
-    alive = sum(s.alive is True for s in statuses.values())
-    jobless = [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)]
-    alive += _resubmit(one, jobless, queues)
+    _resubmit(one, [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)], queues)
     if deferred and not queue.unreachable:
         from detslurm.sdk.experiments.resubmission import submit_deferred
 
+        alive = sum(s.alive is True for s in statuses.values())
         submit_deferred(one.directory, queues.cluster(one.facts.cluster), alive)
     return done and not queue.unreachable
 
@@ -55,17 +54,16 @@ def _has_no_job(status: JobStatus, unreachable: Collection[str]) -> bool:
     )
 
 
-def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues) -> int:
-    """Queue new jobs for these trials; how many."""
+def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues) -> None:
     if not trials:
-        return 0
+        return
     ids = one.facts.trial_ids
     indices = [ids.index(trial) for trial in trials]
     if not one.facts.created.managed:
         from detslurm.sdk.experiments.unmanaged import submit_again
 
         submit_again(one.directory, indices)
-        return len(indices)
+        return
     from detslurm.sdk.experiments.resubmission import resubmit
 
-    return resubmit(one.directory, indices, queues.cluster(one.facts.cluster))
+    resubmit(one.directory, indices, queues.cluster(one.facts.cluster))

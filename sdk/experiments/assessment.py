@@ -71,11 +71,8 @@ def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
 
     After the user's intent nobody takes or submits them: who would has to see that fact first.
     """
-    desired = one.facts.desired
-    for trial in one.unsubmitted:
-        if (row := one.trials.get(trial)) is not None and row.state == "RUNNING":
-            one.read_trial(trial)  # in a job that is gone
-    unwanted = {t for t in one.at(one.facts.deferred) if desired.stops(t)} & {*one.unfinished}
+    ids, desired = one.facts.trial_ids, one.facts.desired
+    unwanted = {ids[i] for i in one.facts.deferred if desired.stops(ids[i])} & {*one.unfinished}
     status = JobStatus(None, alive=False, message="no job was submitted for it")
     _mark_lost(one, dict.fromkeys(sorted(unwanted), status))
     text, known = one.facts.submission, one.job_refs
@@ -152,7 +149,7 @@ def _assess_trials(
     if one.facts.is_unmanaged_script:
         return
     paused = one.facts.desired.paused
-    waiting = one.unsubmitted
+    waiting = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
     stops = one.facts.desired.stops
     resting = {
         row.id for row in one.trials.values() if paused and has_not_begun(row) and not stops(row.id)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.submission.deferring import defer, no_room
+from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import Cluster, SubmitLimitReached
-from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.arrays import JobArray, plan_arrays, turns
 from detslurm.slurm.deferred import send, settle, submit_as_many, within_array
 from detslurm.slurm.hostlist import contiguous_ranges
@@ -19,7 +18,6 @@ from detslurm.slurm.resubmit import (
     workers_request,
 )
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
-from detslurm.store.records import Found
 
 _SUBMITTING = (
     "another command is submitting its jobs now. If it was interrupted on another machine, try"
@@ -27,12 +25,9 @@ _SUBMITTING = (
 )
 
 
-def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> int:
+def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster) -> list[str]:
     """Queue new jobs for these trials, which together run no more at once than is allowed; returns
-    how many, each element of an array one of them. What there is no room for is deferred.
-
-    Raises SlurmError, `SubmitLimitReached` only where there is no room at all, NeverSubmitted.
-    """
+    the job ids. Raises SlurmError, NeverSubmitted."""
     facts = list(experiment.facts())
     folded = ExperimentFacts().fold(facts)
     origin = folded.origin  # a replacement is run by the job of what it replaces
@@ -44,9 +39,8 @@ def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster
         for part in _parts(piece, each, cluster)
     ]
     job_ids: list[str] = []
-    queued = 0
     in_turn = turns([part.elements for part in parts], throttle(experiment, folded))
-    for number, (part, (most, after)) in enumerate(zip(parts, in_turn, strict=True), 1):
+    for part, (most, after) in zip(parts, in_turn, strict=True):
         request = successor_request(
             facts,
             experiment,
@@ -56,35 +50,10 @@ def resubmit(experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster
         )
         if part.elements > 1:
             request = request.with_changes(count=part.elements, throttle=most)
-        sent = 0
-        try:
-            job_id, request = submit_as_many(cluster, request)
-        except SubmitLimitReached:
-            if not queued:
-                raise
-        else:
-            job_ids.append(job_id)
-            fact = submitted_fact(cluster.name, job_id, part.first, request, each=part.each)
-            experiment.append(fact)
-            sent = request.count or 1
-            queued += sent
-        if sent < part.elements:
-            left = {*part.trials[sent * part.each :]}.union(*(p.trials for p in parts[number:]))
-            _defer(experiment, folded, left, cluster.allowance(request))
-            break
-    return queued
-
-
-def _defer(
-    experiment: ExperimentDir, facts: ExperimentFacts, left: Collection[int], allowed: Allowance
-) -> None:
-    """Let these trials (by index) wait for room, one a job: shares of several would have gaps."""
-    for trials in contiguous_ranges(left):
-        defer(experiment, trials, 1, allowed)
-    # Those that count as failed because their jobs are gone wait like the others from now on.
-    pairs = ((facts.origin.get(i, i), trial) for i, trial in enumerate(facts.trial_ids))
-    if back := tuple(trial for i, trial in pairs if i in left and trial in facts.lost):
-        experiment.append(Found(trials=back))
+        job_ids.append(cluster.submit(request))
+        fact = submitted_fact(cluster.name, job_ids[-1], part.first, request, each=part.each)
+        experiment.append(fact)
+    return job_ids
 
 
 def _pieces(trials: range, each: int) -> Iterator[tuple[range, int]]:
@@ -103,10 +72,6 @@ class _Part(NamedTuple):
     first: int
     elements: int
     each: int
-
-    @property
-    def trials(self) -> range:
-        return range(self.first, self.first + self.elements * self.each)
 
 
 def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[_Part]:
@@ -149,28 +114,15 @@ def throttle(experiment: ExperimentDir, facts: ExperimentFacts) -> int | None:
 def submit_deferred(experiment: ExperimentDir, cluster: Cluster, alive: int) -> None:
     """Submit what was deferred, as far as there is room; `alive` jobs go on with the rest.
 
-    Raises `LifecycleError` or `SubmitLimitReached` where nothing can be submitted and no job is
-    left.
+    Raises `LifecycleError` where nothing can be submitted and no job is left.
     """
     facts = fold_facts(experiment)
     while settle(experiment, facts, cluster, lambda job: not _is_running(job, cluster)):
         facts = fold_facts(experiment)
     at_once = throttle(experiment, facts)
-    while facts.deferral is not None:
-        most = None if at_once is None else max(0, at_once - alive)
-        try:
-            if send(experiment, facts, cluster, "", most) is None:
-                break
-        except SubmitLimitReached:
-            if not alive:
-                raise
-            return
-        before, facts = facts, fold_facts(experiment)
-        alive += sum(len(job.refs) for job in facts.jobs[len(before.jobs) :])
-        # Only neighbours are sent together: others may fit, unless some of these did not.
-        if not facts.deferred or min(facts.deferred) - 1 in before.deferred:
-            return
-    if not alive and facts.deferral is not None:
+    most = None if at_once is None else max(0, at_once - alive)
+    sent = send(experiment, facts, cluster, "", most)
+    if sent is None and not alive and facts.deferral is not None:
         problem = no_room(facts.deferral.limit) if facts.deferred else _SUBMITTING
         raise LifecycleError(f"experiment {experiment.id}: {problem}")
 

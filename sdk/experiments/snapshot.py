@@ -174,20 +174,8 @@ class ExperimentSnapshot:
         if self.facts.searching:
             return self._search.job_refs()
         found, origin = job_refs(self.facts.jobs), self.facts.origin
-        for index in self.facts.unsubmitted:  # the job that it had is gone
-            found.pop(index, None)
         pairs = ((t, found.get(origin.get(i, i))) for i, t in enumerate(self.facts.trial_ids))
         return {trial: job_ref for trial, job_ref in pairs if job_ref is not None}
-
-    @property
-    def unsubmitted(self) -> set[int]:
-        """Trials that wait for room in the queue, with what replaces them."""
-        return self.at(self.facts.unsubmitted)
-
-    def at(self, indices: Collection[int]) -> set[int]:
-        """The trials at these indices, with what replaces them."""
-        ids, origin = self.facts.trial_ids, self.facts.origin
-        return {ids[i] for i in (*indices, *(new for new, i in origin.items() if i in indices))}
 
     @property
     def unfinished(self) -> list[int]:
@@ -248,15 +236,9 @@ class ExperimentSnapshot:
         return {t: trial_view(t, number, (), context(t)) for t in new if t not in started}
 
     def _back_in_queue(self, view: TrialView) -> TrialView:
-        """The trial, queued if its run has died: its job is pending again, or another one waits for
-        room in the queue."""
-        if view.state != "RUNNING":
-            return view
-        queued = "PAUSED" if self.facts.desired.paused else "QUEUED"
-        if view.id in self.unsubmitted:
-            return msgspec.structs.replace(view, state=queued)
+        """The trial, queued if the job that ran it is pending again: the run died with its node."""
         status = self.job_statuses.get(view.id)
-        if status is None or not status.waits:
+        if view.state != "RUNNING" or status is None or not status.waits:
             return view
         if view.run_count > self.known_runs.get(view.id, 0):
             return view  # the job has begun since it was seen in the queue
@@ -265,7 +247,8 @@ class ExperimentSnapshot:
             return view  # the same, by the clock of its node
         if status.job_ref is None or newest.job.get("ref") != status.job_ref.ref:
             return view
-        return msgspec.structs.replace(view, state=queued)
+        state = "PAUSED" if self.facts.desired.paused else "QUEUED"
+        return msgspec.structs.replace(view, state=state)
 
     def reread_waiting(self) -> None:
         """Read those again that are running in the store's view although their jobs are pending."""

@@ -155,19 +155,6 @@ def test_a_limit_that_nothing_shows(desk: Desk, enforcing: Cluster) -> None:
     assert points(desk, 1) == list(range(1, 13))
 
 
-def test_lost_trials_beyond_the_limit(desk: Desk, enforcing: Cluster) -> None:
-    """Their jobs were cancelled by hand: as many as fit get new ones, and the rest follows."""
-    desk.run("submit", *grid(desk, 9), "--paused")
-    enforcing.command("scancel", "--user", desk.user.name)
-    limit(enforcing, "MaxSubmitJobsPerUser=5")
-    desk.run("experiment", "activate", "1")
-    desk.wait_for_state(1, "COMPLETED")
-    assert points(desk, 1) == list(range(1, 10))
-    assert all(desk.outcomes(1, index) == ["completed"] for index in range(9))
-    facts = fold_facts(desk.experiment(1))
-    assert [job.count for job in facts.jobs[:2]] == [9, 4] and not facts.unsubmitted
-
-
 def test_what_could_never_start_is_refused(desk: Desk, enforcing: Cluster) -> None:
     """By the limit's name, before anything is queued; a wrong account, too."""
     limit(enforcing, "MaxTRESPerJob=cpu=2")

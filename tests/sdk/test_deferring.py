@@ -8,11 +8,8 @@ import pytest
 
 from detslurm._process import Identity, node
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.jobs.status import JobRef
-from detslurm.slurm import ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.allowance import Allowance, Charge
-from detslurm.slurm.deferred import take
-from detslurm.slurm.resubmit import submitted_fact
+from detslurm.slurm import ClusterLimits, JobRequest, SubmitLimitReached
+from detslurm.slurm.allowance import Allowance
 from detslurm.store import ExperimentDir, fold_facts
 from detslurm.store.records import Deferred, Sending
 from tests.sdk.scenes import SEARCH, Scene
@@ -92,118 +89,6 @@ def test_activate_takes_over_from_a_command_that_is_gone(scene: Scene) -> None:
     assert fold_facts(experiment).unsubmitted == set()
 
 
-class Full:
-    """Room for so many jobs in a scene's queue, which it counts."""
-
-    def __init__(self, scene: Scene, room: int) -> None:
-        self.room, self._submit = room, scene.queue.submit
-        scene.queue.submit = self._submitted  # type: ignore[method-assign]
-        scene.queue.allowance = lambda request: self._allowed  # type: ignore[method-assign]
-        scene.queue.allowance_now = lambda charge: self._allowed  # type: ignore[method-assign]
-
-    def _submitted(self, request: JobRequest) -> str:
-        count = request.count or 1
-        if count > self.room:
-            raise SubmitLimitReached("QOSMaxSubmitJobPerUserLimit")
-        self.room -= count
-        return self._submit(request)
-
-    @property
-    def _allowed(self) -> Allowance:
-        return Allowance(self.room, LIMIT, charge=Charge("alice", "research", "main", ("normal",)))
-
-
-def lost(scene: Scene, *indices: int, trials: int = 9) -> ExperimentDir:
-    """These trials of an array were lost with their jobs; the others are done."""
-    experiment = scene.experiment(trials, job="7")
-    for index in range(trials):
-        scene.queue.put(f"7_{index}", "CANCELLED")
-        if index not in indices:
-            scene.run(experiment, index, ref=f"7_{index}", end="completed")
-    assert scene.client.experiment(1).view.trial_states["ERROR"] == len(indices)
-    return experiment
-
-
-def test_activate_queues_lost_trials_as_far_as_there_is_room(scene: Scene) -> None:
-    """The rest waits: its jobs go on with it, or another `activate` submits it as it was set."""
-    experiment = lost(scene, *range(9))
-    full = Full(scene, room=5)
-    scene.client.experiment(1).activate()
-    assert [(r.count, r.command[-1]) for r in scene.queue.requests] == [(4, "0")]
-    found = scene.client.experiment(1)
-    assert found.view.trial_states == {"QUEUED": 9}
-    assert found.message == f"4 of 9 submitted (limit {LIMIT})"
-    assert found.job_status(4) is not None and found.job_status(5) is None
-    scene.queue.put("101_0", "RUNNING")
-    assert take(experiment, fold_facts(experiment), "slurm", "101_0")
-    assert fold_facts(experiment).adopted == {4: "101_0"}
-    status = scene.client.experiment(1).job_status(5)
-    assert status is not None and status.job_ref == JobRef("slurm", "101_0")
-    full.room = 9
-    scene.client.experiment(1).set_qos("night")
-    scene.client.experiment(1).activate()
-    request = scene.queue.requests[-1]
-    assert (request.count, request.command[-1], request.qos) == (4, "5", "night")
-    assert fold_facts(experiment).unsubmitted == set()
-    assert scene.client.experiment(1).message is None
-
-
-def test_activate_queues_scattered_trials_as_far_as_there_is_room(scene: Scene) -> None:
-    """Each of them is a job of its own, now and later; one that began before waits as well."""
-    experiment = lost(scene, 0, 2, 4, 6, 8)
-    scene.run(experiment, 8, ref="7_8")
-    full = Full(scene, room=2)
-    scene.client.experiment(1).activate()
-    assert [r.command[-1] for r in scene.queue.requests] == ["0", "2"]
-    assert fold_facts(experiment).deferred == {4, 6, 8}
-    assert scene.client.experiment(1).view.trial_states == {"QUEUED": 5, "COMPLETED": 4}
-    full.room = 2
-    scene.client.experiment(1).activate()
-    assert [r.command[-1] for r in scene.queue.requests[2:]] == ["4", "6"]
-    scene.queue.jobs.clear()
-    full.room = 4
-    scene.client.experiment(1).activate()
-    assert [r.command[-1] for r in scene.queue.requests[4:]] == ["0", "2", "4", "6"]
-    assert fold_facts(experiment).deferred == {8}, "no error: others of it are in the queue"
-
-
-def test_activate_says_that_there_is_no_room_for_lost_trials(scene: Scene) -> None:
-    """They stay what they are: another try queues them."""
-    experiment = lost(scene, 0, 1, trials=3)
-    Full(scene, room=0)
-    with pytest.raises(SlurmError, match="QOSMaxSubmit"):
-        scene.client.experiment(1).activate()
-    assert fold_facts(experiment).deferral is None
-    assert scene.client.experiment(1).view.trial_states == {"ERROR": 2, "COMPLETED": 1}
-
-
-def test_lost_trials_of_packed_jobs_wait_one_by_one(scene: Scene) -> None:
-    """What one job runs of them may have gaps, where others are done or have jobs."""
-    experiment = scene.experiment(9, job=None)
-    request = JobRequest(name="det", command=("true",), folder=experiment.jobs, count=3)
-    experiment.append(submitted_fact("slurm", "7", 0, request, each=3))
-    scene.run(experiment, 4, ref="7_1", end="completed")
-    for element in range(3):
-        scene.queue.put(f"7_{element}", "FAILED")
-    full = Full(scene, room=1)
-    scene.client.experiment(1).activate()
-    assert [r.command[-2:] for r in scene.queue.requests] == [("0", "3")]
-    full.room = 2
-    scene.client.experiment(1).activate()
-    assert [r.command[-1] for r in scene.queue.requests[1:]] == ["3", "5"]
-    assert fold_facts(experiment).deferred == {6, 7, 8}
-
-
-def test_lost_trials_that_wait_for_room_end_with_the_experiment(scene: Scene) -> None:
-    experiment = lost(scene, 0, 2, 4, trials=5)
-    Full(scene, room=1)
-    scene.client.experiment(1).activate()
-    assert fold_facts(experiment).deferred == {2, 4}
-    scene.client.experiment(1).cancel()
-    found = scene.client.experiment(1)
-    assert found.view.trial_states == {"CANCELED": 3, "COMPLETED": 2}
-
-
 @pytest.mark.parametrize(("room", "queued"), [(9, [2, 2, None]), (3, [2, None]), (2, [2])])
 def test_activate_queues_workers_by_arrays_that_the_site_accepts(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, room: int, queued: list[int | None]
@@ -212,7 +97,14 @@ def test_activate_queues_workers_by_arrays_that_the_site_accepts(
     text = SEARCH.replace("max_concurrent_trials: 3", "max_concurrent_trials: 5")
     experiment, _ = scene.search(text, workers=5)
     scene.queue.jobs.clear()
-    Full(scene, room)
+    submit = scene.queue.submit
+
+    def submit_within(request: JobRequest) -> str:
+        if len(scene.queue.jobs) + (request.count or 1) > room:
+            raise SubmitLimitReached("QOSMaxSubmitJobPerUserLimit")
+        return submit(request)
+
+    monkeypatch.setattr(scene.queue, "submit", submit_within)
     monkeypatch.setattr(scene.queue, "limits", lambda: ClusterLimits(max_array_size=3))
     scene.client.experiment(experiment.id).activate()
     assert [request.count for request in scene.queue.requests] == queued
