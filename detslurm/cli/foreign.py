@@ -98,9 +98,7 @@ def elsewhere(word: str, rest: Sequence[str] = ()) -> str | None:
     return answer
 
 
-def synonym(word: str, names: Container[str]) -> str | None:
-    """The one of the names that means the same as a word; None if none does."""
-    for family in _SAME:
-        if word.lower() in family:
-            return next((name for name in family if name in names), None)
-    return None
+def synonyms(word: str, names: Container[str]) -> list[str]:
+    """Those of the names that mean about the same as a word."""
+    families = (family for family in _SAME if word.lower() in family)
+    return [name for family in families for name in family if name in names]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -79,14 +79,14 @@ class LazyGroup(click.Group):
 
     def _instead(self, ctx: click.Context, args: list[str]) -> str:
         """What may have been meant: a slip of the finger, or a command of another program."""
-        from detslurm.cli.foreign import elsewhere, synonym
+        from detslurm.cli.foreign import elsewhere, synonyms
 
         # What is done elsewhere is done to experiments: in other groups the ids are other ids.
         if ctx.parent is None or self.name == "experiment":
             known = elsewhere(args[0], args[1:])
             return f": {known}" if known else self._nearest(args[0])
-        same = synonym(args[0], self.entries)
-        return f"; did you mean {same!r}?" if same else self._nearest(args[0])
+        same = synonyms(args[0], self.entries)
+        return _question(same) if same else self._nearest(args[0])
 
     def _nearest(self, given: str) -> str:
         """What may have been meant, here or in a group below: 'experiment list' for `list`."""
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         for path in self._paths():
             meant.setdefault(path.rpartition(" ")[2], []).append(path)
         close = difflib.get_close_matches(given, meant, n=1, cutoff=0.6)
-        return f"; did you mean {' or '.join(map(repr, meant[close[0]]))}?" if close else ""
+        return _question(meant[close[0]]) if close else ""
 
     def _paths(self) -> Iterator[str]:
         """All names and aliases, and those of the groups below after the group's own name."""
@@ -111,6 +111,10 @@ class LazyGroup(click.Group):
         rows = [(_with_aliases(name, entry), entry.help) for name, entry in self.entries.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
+
+
+def _question(meant: Sequence[str]) -> str:
+    return f"; did you mean {' or '.join(map(repr, meant))}?"
 
 
 def _with_aliases(name: str, entry: Entry) -> str:

@@ -46,7 +46,7 @@ def test_known_words_lead_to_the_right_command(
     [
         (("trial", "stop", "12"), "; did you mean 'kill'?"),
         (("t", "show", "12"), "; did you mean 'describe'?"),
-        (("checkpoint", "remove", "1b4e"), "; did you mean 'delete'?"),
+        (("checkpoint", "remove", "1b4e"), "; did you mean 'delete' or 'rm'?"),
         (("model", "remove", "net"), "; did you mean 'delete'?"),
         (("tpl", "del", "x"), "; did you mean 'remove'?"),
         (("trial", "rm", "12"), None),
