@@ -270,6 +270,25 @@ def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path)
     quiet(chromium)
 
 
+def test_slot_hours_are_shown_also_where_their_waste_is_unknown(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """Where no figures say how busy the slots were."""
+    whole = document(trials=2, points=10)
+    [one] = whole.experiments
+    known, unknown = one.trials
+    efficiency = {**unknown.efficiency, "slot_hours_wasted": None}
+    trials = [known, msgspec.structs.replace(unknown, efficiency=efficiency)]
+    part = msgspec.structs.replace(one, trials=trials)
+    shown(chromium, msgspec.structs.replace(whole, experiments=[part]), tmp_path)
+    for trial, text in ((1, "6.7, 0.4 of them wasted"), (2, "6.7")):
+        chromium.js(f"location.hash = '#trial-{trial}'")
+        chromium.wait_for(f"document.querySelector('#trial h2')?.textContent === 'Trial {trial}'")
+        facts = "[...document.querySelectorAll('#trial .part-use .facts > div')]"
+        named = f"{facts}.find((one) => one.firstChild.textContent === 'Slot-hours')"
+        assert chromium.js(f"return {named}?.lastChild.textContent") == text
+
+
 EVERY_PLOT = "curves parallel scatter heat importance rungs timeline"
 
 

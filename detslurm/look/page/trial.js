@@ -177,6 +177,7 @@ function figures(trial) {
   const one = trial.efficiency;
   const known = (value, show = number) => (value == null ? null : show(value));
   const of = (value, whole, show) => (value == null ? null : whole == null ? show(value) : `${show(value)} of ${show(whole)}`);
+  const wasted = known(one.slot_hours_wasted, (value) => `, ${number(value)} of them wasted`) ?? "";
   const rows = [
     ["GPUs busy", known(one.gpu_percent, (value) => `${number(value)} % on average`)],
     ["GPUs, a tenth of the time below", known(one.gpu_percent_p10, (value) => `${number(value)} %`)],
@@ -184,7 +185,7 @@ function figures(trial) {
     ["CPUs busy", of(one.cpus_used, one.cpus_requested, number)],
     ["Memory on a node, most", of(one.memory_peak, one.memory_requested, bytes)],
     ["Nodes", known(one.nodes)], ["Slots", known(one.slots)],
-    ["Slot-hours", of(one.slot_hours_wasted, one.slot_hours, number) && `${number(one.slot_hours)}, ${number(one.slot_hours_wasted)} of them wasted`],
+    ["Slot-hours", known(one.slot_hours, (value) => number(value) + wasted)],
     ["Batches trained in vain", known(one.steps_lost)],
   ];
   return rows.some(([, value]) => value != null) ? facts(rows) : nothing("Nothing was recorded of it.");
