@@ -110,6 +110,25 @@ def test_long_integers_are_written_and_filtered_whole(chromium: Browser) -> None
         assert chromium.js(f"{code}; return {matching}") == found
 
 
+@pytest.mark.parametrize(("smaller", "best"), [(True, "0.5 (trial 2)"), (False, "0.7 (trial 4)")])
+def test_of_equal_results_the_first_is_the_best(
+    chromium: Browser, smaller: bool, best: str
+) -> None:
+    """As in lists and descriptions."""
+    results = (None, 0.5, 0.6, 0.7, 0.5, 0.7, "inf")
+    trials = [
+        {"id": number, "state": "COMPLETED", "best": value}
+        for number, value in enumerate(results, 1)
+    ]
+    one = {"id": 1, "trials": trials, "trial_count": len(trials), "smaller_is_better": smaller}
+    chromium.open("about:blank")
+    names = MODULES[: MODULES.index("summary") + 1]
+    code = "".join(_scoped(name, source(name)) for name in names)
+    loaded = f"{code}; $state.load({json.dumps({'experiments': [one]})})"
+    drawn = "const view = $summary.summaryView(); view.draw(); return view.element.textContent"
+    assert f"Best{best}" in chromium.js(f"{loaded}; {drawn}")
+
+
 def test_curves_keep_their_gaps(chromium: Browser) -> None:
     """What is not finite is a gap, on a log axis also what is not above 0; smoothing keeps it."""
     curve = json.dumps({"steps": [1, 2, 3, 4, 5], "values": [4, None, "inf", 0, 2]})

@@ -59,7 +59,8 @@ function trialCounts(one) {
 function bestOf(one) {
   const having = one.trials.filter((trial) => typeof trial.best === "number");
   if (!having.length) return null;
-  const best = having.reduce((a, b) => ((a.best < b.best) === one.smaller_is_better ? a : b));
+  const better = (a, b) => (one.smaller_is_better ? a.best < b.best : a.best > b.best);
+  const best = having.reduce((a, b) => (better(b, a) ? b : a)); // the first of equals
   return `${number(best.best)} (trial ${best.id})`;
 }
 
