@@ -128,8 +128,8 @@ def test_variables_in_the_path_of_checkpoints_are_those_of_the_submission(
     assert storage["storage_path"] == "/scratch/alice/${OF_A_NODE}/x/y"
     assert load(config.to_dict()) == config
     monkeypatch.setenv("SCRATCH", "/scratch/alice")
-    for below in ("y", "/scratch/alice/x/y", "$SCRATCH/x/y"):
-        given = {"type": "shared_fs", "host_path": "$SCRATCH/x", "storage_path": below}
+    for place in ("y", "/scratch/alice/x/y", "$SCRATCH/x/y"):
+        given = {"type": "shared_fs", "host_path": "$SCRATCH/x", "storage_path": place}
         kept = load({"checkpoint_storage": given}).checkpoint_storage
         assert isinstance(kept, SharedFS) and kept.path == "/scratch/alice/x/y"
 
