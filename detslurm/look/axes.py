@@ -103,14 +103,18 @@ def _log_ticks(low: float, high: float, factors: Sequence[int], every: int) -> l
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Ticks as people write them, all in one unit: 0, 500, 1000; 0, 2.5k, 5k; 1e-05."""
+    """Ticks as people write them, all in one unit, with the digits that tell them apart: 0, 500,
+    1000; 0, 2.5k, 5k; 1e-05."""
     largest = max(map(abs, ticks), default=0.0)
     smallest = min((abs(tick) for tick in ticks if tick), default=0.0)
-    if largest >= 1e15 or (largest and largest < 1e-3) or _uneven(smallest, largest):
+    step = min((b - a for a, b in pairwise(ticks) if b > a), default=largest)
+    if _uneven(smallest, largest):
         return [f"{tick:.3g}" for tick in ticks]
+    if largest >= 1e15 or (largest and largest < 1e-3):
+        digits = max(3, _power(largest) - _power(step) + 1)
+        return [f"{tick:.{digits}g}" for tick in ticks]
     unit, suffix = next(((u, s) for u, s in _UNITS if largest >= max(u, 1e4)), (1.0, ""))
-    step = min((b - a for a, b in pairwise(ticks)), default=largest)
-    places = min(_decimals(step / unit), 6) if step > 0 else 3
+    places = _decimals(step / unit)
     return [f"{tick / unit:.{places}f}{suffix}" if tick else "0" for tick in ticks]
 
 
@@ -123,4 +127,9 @@ def _decimals(step: float) -> int:
     """How many decimals tell multiples of `step` apart."""
     if step <= 0 or not math.isfinite(step):
         return 0
-    return max(0, -math.floor(math.log10(step) + 1e-9))
+    return max(0, -_power(step))
+
+
+def _power(value: float) -> int:
+    """The power of ten of the first digit of a positive number."""
+    return math.floor(math.log10(min(value, sys.float_info.max)) + 1e-9)

@@ -89,6 +89,11 @@ def test_no_line_is_wider_than_asked_for(width: int, braille: bool) -> None:
         (-1.5, 1.5, ["-1", "0", "1"]),
         (1e-6, 5e-6, [f"{n}e-06" for n in range(1, 6)]),
         (2.0, 3.0, ["2.0", "2.5", "3.0"]),
+        (1e-4, 1.004e-4, ["0.0001", "0.0001002", "0.0001004"]),
+        (2.5e-5, 2.5001e-5, ["2.5e-05", "2.50005e-05", "2.5001e-05"]),
+        (1.7e15, 1.7e15 + 1e4, ["1.7e+15", "1.700000000005e+15", "1.70000000001e+15"]),
+        (1.7e9, 1.7e9 + 10, ["1.700000000G", "1.700000005G", "1.700000010G"]),
+        (0.25, 0.2500001, ["0.25000000", "0.25000005", "0.25000010"]),
     ],
 )
 def test_ticks_are_round_numbers(low: float, high: float, labels: list[str]) -> None:
@@ -116,6 +121,7 @@ def test_values_that_hardly_differ(value: float, log: bool) -> None:
         assert axis is not None
         assert all(0 <= axis.share(one) <= 1 for one in values)
         assert all(math.isfinite(tick) for tick in axis.ticks(4))
+        assert len(tick_labels(axis.ticks(4))) == len(axis.ticks(4))
 
 
 def test_sparklines_and_bars() -> None:
