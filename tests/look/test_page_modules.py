@@ -139,6 +139,23 @@ def test_curves_keep_their_gaps(chromium: Browser) -> None:
 
 
 @pytest.mark.parametrize(
+    ("low", "step", "labels"),
+    [
+        (1000, 1, ["1,000", "1,005", "1,010", "1,015", "1,020"]),
+        (0.12, 1e-5, ["0.12", "0.12005", "0.1201", "0.12015", "0.1202"]),
+        (-20, 2, ["-20", "-10", "0", "10", "20"]),
+    ],
+)
+def test_the_labels_of_an_axis_differ(
+    chromium: Browser, low: float, step: float, labels: list[str]
+) -> None:
+    """However little its values do."""
+    values = [low + n * step for n in range(21)]
+    found = called(chromium, "scales", f"axisOf('x', {values}).labels")
+    assert [text for _, text in found] == labels
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (59.6, "1 min"), (3661, "1 h 1 min"), (90_000, "1 d 1 h"), (None, "–")],
 )
