@@ -14,8 +14,8 @@ from detslurm.sdk.errors import LifecycleError
 def whole_file(target: Path) -> Iterator[Path]:
     """Give an empty draft beside `target`, which takes that name once the block is done.
 
-    An older file of that name is replaced, also where a link of the user's leads to it. The draft
-    has the mode that the umask gives; it goes away if the block raises.
+    An older file of that name is replaced, also where a link of the user's leads to it, and its
+    mode stays. The draft goes away if the block raises.
 
     Raises:
         LifecycleError: If something other than a file, or a link of another user, has that name.
@@ -28,9 +28,12 @@ def whole_file(target: Path) -> Iterator[Path]:
         raise LifecycleError(f"{target} is not a file: nothing was written")
     draft = target.with_name(f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        mode = target.stat().st_mode & 0o777 if target.exists() else None
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if mode else 0o666))
         try:
             yield draft
+            if mode:
+                draft.chmod(mode)
             draft.replace(target)
         finally:
             draft.unlink(missing_ok=True)

@@ -65,6 +65,8 @@ class FirstSteps:
 
     def take(self, group: str, steps: Sequence[int]) -> None:
         """More steps at which metrics of a group were reported."""
+        if group not in _DECIDING and math.isfinite(self._resumed):
+            steps = [step for step in steps if step >= self._resumed]  # the others count otherwise
         if steps:
             first = min(steps)
             self._first[group] = min(self._first.get(group, first), first)

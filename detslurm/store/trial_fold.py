@@ -79,18 +79,10 @@ class RunFacts(msgspec.Struct, kw_only=True):
         """The step that the run resumed at, 0 from scratch."""
         return resumed_steps(self.start)
 
-    @property
-    def reached(self) -> int:
-        """The last step that it reported or saved, or at which it resumed."""
-        saved: list[int] = [r["steps"] for r in _of_kind(self, "checkpoint")]
-        return max([self.resumed, *saved, *self.trained_steps])
-
-    @property
-    def trained_steps(self) -> Sequence[int]:
-        """The steps that training and validation reported; where neither did, those of others,
-        which may count something else."""
-        steps = [*self.training_steps, *(r["steps"] for r in _of_kind(self, "metrics"))]
-        return steps or self.other_steps
+    def trained(self, *, others: bool) -> Sequence[int]:
+        """The steps that training and validation reported, or those of other groups."""
+        own = (record["steps"] for record in _of_kind(self, "metrics"))
+        return self.other_steps if others else [*self.training_steps, *own]
 
     @property
     def span(self) -> Span:
@@ -147,10 +139,12 @@ def trial_view(
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
-    shown = list(map(_run_view, runs))
+    # Other groups may count something else: theirs are the steps of code that reports no others.
+    others = not any(log.trained(others=False) for log in logs)
+    shown = [_run_view(run, others) for run in runs]
     if shown and last is None and newest.end is None and context.is_lost:
         lost_end = {"outcome": LOST, "reason": context.lost}  # as its end record would be
-        shown[-1] = _run_view(msgspec.structs.replace(newest, end=lost_end))
+        shown[-1] = _run_view(msgspec.structs.replace(newest, end=lost_end), others)
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
         id=trial_id,
@@ -164,7 +158,7 @@ def trial_view(
         ended=_end_time(shown, last) if finished else None,
         run_count=len(runs),
         restarts=sum(map(_used_restart, runs)),
-        steps=_steps(logs, limits, validations, checkpoints),
+        steps=_steps(logs, limits, validations, checkpoints, others),
         progress=1.0 if state == "COMPLETED" else _progress(runs),
         status=_latest(runs, "status", "text"),
         end_reason=reason,
@@ -357,16 +351,18 @@ def _steps(
     limits: dict[int, float],
     validations: Sequence[ValidationView],
     checkpoints: Sequence[CheckpointView],
+    others: bool,
 ) -> int:
     valid_steps = [v.steps for v in validations]
     valid_steps += [c.steps for c in checkpoints if c.steps <= limits[c.run]]
     for run in runs:
         limit = limits[run.number]
-        valid_steps.append(max((s for s in run.trained_steps if s <= limit), default=0))
+        valid_steps.append(max((s for s in run.trained(others=others) if s <= limit), default=0))
     return max(valid_steps, default=0)
 
 
-def _run_view(run: RunFacts) -> RunView:
+def _run_view(run: RunFacts, others: bool) -> RunView:
+    saved = [record["steps"] for record in _of_kind(run, "checkpoint")]
     end = run.end or {}
     started, ended = run.start.get("time"), end.get("time")
     if end.get("outcome") == LOST:  # whoever found that out did so later, by hours
@@ -382,7 +378,7 @@ def _run_view(run: RunFacts) -> RunView:
         host=run.start.get("host"),
         resumed_from=(run.start.get("resume") or {}).get("uuid"),
         resumed_steps=run.resumed,
-        steps=run.reached,
+        steps=max([run.resumed, *saved, *run.trained(others=others)]),
         usage=parse_usage(end.get("usage")),
         not_staged=end.get("not_staged") or {},
     )

@@ -52,6 +52,13 @@ def test_a_download_of_code_follows_no_link_of_another_user(scene: Scene, archiv
     assert precious.read_bytes() == before
 
 
+def test_an_older_file_keeps_its_mode(scene: Scene, archive: Path) -> None:
+    """Who has closed it to others meant what it holds."""
+    archive.chmod(0o640)
+    assert scene.client.experiment(1).download_code(archive.parent) == archive
+    assert archive.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_file_that_is_read_names_itself(tmp_path: Path) -> None:
     """Its error is not one of the file that was to be written."""
     with pytest.raises(FileNotFoundError) as raised, whole_file(tmp_path / "new"):

@@ -183,6 +183,17 @@ def test_other_groups_do_not_say_where_a_run_began(
     assert points(trial_metrics(trial, "test")) == [("test", 2, {"f1": 0.5})]
 
 
+def test_groups_of_the_users_own_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    """Whatever one of them tells of the model at step 0 in each run."""
+    trial = TrialDir(tmp_path / "trials" / "01" / "1", 1, 1)
+    for steps, resume in ((range(1, 8), None), (range(6, 8), {"uuid": "at-5", "steps": 5})):
+        rows = [scenes.metrics(step, "train", loss=1 / step) for step in steps]
+        scenes.run(trial, [scenes.metrics(0, "model", parameters=7), *rows], resume=resume)
+    found = [(row.steps, row.run) for row in trial_metrics(trial, "train")]
+    assert found == [*((n, 1) for n in range(1, 6)), (6, 2), (7, 2)]
+    assert fold_trial(trial).steps == 7
+
+
 def test_groups_of_the_users_own_decide_where_there_are_no_others(tmp_path: Path) -> None:
     """Code that reports nothing else, and begins again without a checkpoint."""
     trial = TrialDir(tmp_path / "trials" / "01" / "1", 1, 1)

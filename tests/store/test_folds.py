@@ -54,6 +54,10 @@ def test_other_groups_may_count_something_else(trained: tuple[int, ...], steps: 
     """Tokens, say: they are the steps of code that reports nothing else."""
     found = view(RunFacts(number=1, training_steps=trained, other_steps=[4_000, 5_000]))
     assert (found.steps, found.runs[0].steps) == (steps, steps)
+    resumed = {"resume": {"uuid": "c", "steps": 1}}
+    second = RunFacts(number=2, start=resumed, other_steps=[6_000])
+    found = view(RunFacts(number=1, training_steps=(1, 2), other_steps=[4_000]), second)
+    assert (found.steps, found.runs[1].steps) == (2, 1)
 
 
 @given(st.lists(ENDS, max_size=6), st.booleans(), EVIDENCE)

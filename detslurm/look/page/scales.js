@@ -20,7 +20,7 @@ function numeric(name, values) {
   const parts = width ? [0, 0.25, 0.5, 0.75, 1] : [0.5];
   const power = (value) => Math.floor(Math.log10(value));
   const largest = Math.max(Math.abs(low), Math.abs(high));
-  const digits = Math.min(Math.max(3, power(largest) - power((high - low) / 4) + 1), 17); // which tell the parts apart
+  const digits = Math.min(Math.max(3, power(largest) - power((high - low) / 4) + 2), 17); // which tell the parts apart
   const labels = distinct.length <= 9 ? distinct.map((value) => [place(value), number(value)]) : parts.map((part) => [part, number(Number(back(part).toPrecision(digits)))]);
   return { name, logarithmic, numeric: true, place, labels };
 }
