@@ -205,7 +205,8 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         period = self._checkpoint_epochs
         if completes or is_last or (period and self._epochs % period == 0):
             self._save()
-        if self._core.preempt.should_preempt():
+        # What is over is not left: the next run would train on from the end.
+        if not is_last and self._core.preempt.should_preempt():
             self._leave()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:

@@ -52,7 +52,8 @@ class TrainingLoop:
         self._is_chief = self._dist.rank == 0
         self._state = TrialState()
         self._window = MetricsWindow()
-        self._saving = self._own_options = False
+        self._saving = self._own_options = self._requested_by_a_rank = False
+        self._target_batches = 0
         self._batches: Generator[Any] | None = None
         self._log = TrainingLog(trial, driver.shard.size)
 
@@ -94,6 +95,8 @@ class TrainingLoop:
             self._build_loaders()
             if path is not None:
                 self._checkpoints.load(path, self._state, own_options=self._own_options)
+                if self._state.stop_requested:  # and then the run was cut off
+                    context.set_stop_requested(True)
             self._say_where(plan.latest_checkpoint)
         self._stopper = Stopper(self._dist, self._core.preempt, context.get_stop_requested)
         self._hooks.on_training_start()
@@ -123,7 +126,7 @@ class TrainingLoop:
         saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
         info = self._core.info if self._context._managed else None
         if info is None:
-            return saved
+            return replace(saved, stop_requested=False)
         is_given = self._plan.latest_checkpoint == info.latest_checkpoint
         if is_given and not info.trial._steps_completed:
             return TrialState()  # a warm start: in another store a trial may have this one's id
@@ -132,11 +135,13 @@ class TrainingLoop:
         if info.trial.continues == saved.trial_id:  # of another experiment
             self._own_options = info.trial._hparams_changed
             # A trial that continues another one has no checkpoint of its own yet.
-            return replace(saved, last_ckpt=0)
+            return replace(saved, last_ckpt=0, stop_requested=False)
         # From another trial's checkpoint it starts warm, unless the search has copied that trial.
         is_copy = 0 < saved.batches_trained == info.trial._steps_completed
         self._own_options = is_copy
-        return replace(saved, searcher_metric=None) if is_copy else TrialState()
+        if is_copy:
+            return replace(saved, searcher_metric=None, stop_requested=False)
+        return TrialState()
 
     def _build_loaders(self) -> None:
         driver, shard, state = self._driver, self._driver.shard, self._state
@@ -203,7 +208,7 @@ class TrainingLoop:
                 return
 
     def _train_to(self, target: TrainingTarget) -> Stop:
-        state = self._state
+        state, self._target_batches = self._state, target.batches
         stop = self._before_training()
         if 0 < target.batches <= state.batches_trained:
             self._log_info(
@@ -214,6 +219,7 @@ class TrainingLoop:
         while stop is Stop.NO and state.batches_trained < target.batches:
             due = self._train_window(target)
             requested_on_any_rank = self._report_training(target)
+            self._requested_by_a_rank |= requested_on_any_rank
             stop = self._stopper.agreed(state.batches_trained, requested_on_any_rank)
             if stop is Stop.PREEMPTED:
                 break  # there may be time to save only: the next run does what else is due
@@ -365,13 +371,23 @@ class TrainingLoop:
         if is_better and state.batches_trained and not state.saved_here:
             self._save()
 
+    @property
+    def _is_to_stop(self) -> bool:
+        """Whether the next run should not train either. At the full length it may: a search may
+        promote the trial, and there was nothing left to stop."""
+        requested = self._requested_by_a_rank or self._context.get_stop_requested()
+        return requested and self._state.batches_trained < self._target_batches
+
     def _save(self, *, leaving: bool = False, alone: bool = False) -> None:
         self._saving = True
+        self._state.stop_requested = self._is_to_stop
         self._checkpoints.save(self._state, leaving=leaving, alone=alone)
         self._saving = False
 
     def _save_before_leaving(self, *, alone: bool = False) -> None:
         """A last checkpoint, unless there is one, or saving is what failed."""
-        if self._saving or self._state.saved_here or self._state.batches_trained == 0:
+        state = self._state
+        is_saved = state.saved_here and state.stop_requested == self._is_to_stop
+        if self._saving or is_saved or state.batches_trained == 0:
             return
         self._save(leaving=True, alone=alone)

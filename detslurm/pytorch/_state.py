@@ -25,6 +25,7 @@ class TrialState:
     best: float | None = None
     searcher_metric: float | None = None
     validated: bool = False
+    stop_requested: bool = False  # by the trial, before it had the length that was asked for
 
     @property
     def saved_here(self) -> bool:

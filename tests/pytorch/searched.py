@@ -62,7 +62,9 @@ class Searched:
         """Take trials as long as there are any; `code` is what a job would run."""
         intents = Intents(self.experiment)
         intents.refresh()
-        cluster: Any = SimpleNamespace(name="local", query=lambda refs: {})
+        cluster: Any = SimpleNamespace(
+            name="local", query=lambda refs: {}, cancel=lambda *a, **k: None
+        )
         trial_queue = SearchTrialQueue(intents, self.config, ref="1", cluster=cluster)
         while trial_queue.has_work() and (task := trial_queue.take()) is not None:
             self._train(task, trial_queue, intents, code)

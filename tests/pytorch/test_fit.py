@@ -194,6 +194,36 @@ class TestBoundaries:
         assert trial.losses == []
         assert (managed.steps("validation"), managed.checkpoints()) == ([20], [20])
 
+    @pytest.mark.parametrize("preempted", [False, True])
+    def test_a_stop_that_the_trial_has_asked_for_outlasts_its_run(
+        self, managed: Managed, preempted: bool
+    ) -> None:
+        """Also where a preemption came in the validation that decided, and outranked it there."""
+
+        class EarlyStopping(pytorch.PyTorchCallback):
+            def __init__(self, context: Any) -> None:
+                self.context = context
+
+            def on_validation_end(self, metrics: dict[str, Any]) -> None:
+                if preempted:
+                    flag.request_preemption()
+                self.context.set_stop_requested(True)
+
+        class Sated(Regression):
+            def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+                return {"stopping": EarlyStopping(self.context)}
+
+        with managed.run() as flag, pytorch.init() as context:
+            pytorch.Trainer(Sated(context), context).fit(validation_period=Batch(6))
+        asked = EarlyExitReason.USER_REQUESTED_STOP.name.lower()
+        assert managed.view().early_exit == (None if preempted else asked)
+        latest = managed.view().latest_checkpoint
+        assert latest is not None
+        preempted = False
+        trial = in_job(managed, Sated, latest_checkpoint=latest.uuid)
+        assert trial.losses == [] and managed.view().early_exit == asked
+        assert (managed.steps("validation"), managed.checkpoints()) == ([6], [6])
+
 
 class WithNaN(Scripted):
     """The loss is NaN at times."""

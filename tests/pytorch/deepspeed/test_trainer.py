@@ -237,10 +237,10 @@ def test_a_resumed_trial_has_fitted_before(trials: Any, managed: Managed) -> Non
             if seen:
                 torch.empty(1 << 50)
             if batch_idx == 2:
-                self.context.set_stop_requested(True)
+                flag.request_preemption()
             return super().train_batch(dataloader_iter, epoch_idx, batch_idx)
 
-    with managed.run():
+    with managed.run() as flag:
         fit(Greedy)
     with managed.run(), pytest.raises(RuntimeError, match="allocate memory"):
         fit(Greedy, latest_checkpoint=seen[0])
