@@ -20,6 +20,7 @@ import pytest
 
 import detslurm as det
 from detslurm._env import TEST_MODE
+from detslurm._flag import PreemptFlag
 from detslurm.keras import DeterminedCallback, _callback
 from tests.pytorch.managed import Managed
 from tests.pytorch.searched import Searched
@@ -168,6 +169,29 @@ def tested() -> dict[str, list[int]]:
     return {**groups, "saved": managed.checkpoints()}
 
 
+class Ends(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends the training after its second epoch, in which a preemption comes."""
+
+    def __init__(self, flag: PreemptFlag) -> None:
+        super().__init__()
+        self.flag = flag
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            self.flag.request_preemption()
+            self.model.stop_training = True
+
+
+def ended() -> dict[str, Any]:
+    """Whether a training that is over is left for another run, and its checkpoints."""
+    searcher = {"name": "single", "metric": "val_loss", "smaller_is_better": True}
+    with pytest.MonkeyPatch.context() as patch:
+        managed = Managed(FOLDER / "ended", patch, {"searcher": searcher})
+        with managed.run() as flag:
+            script([Ends(flag)])
+            return {"left": flag.acknowledged, "saved": managed.checkpoints()}
+
+
 def of_older_versions() -> str:
     """What is said of a class that detslurm does not have."""
     try:
@@ -184,6 +208,7 @@ def main() -> None:
         "lengths": search("lengths", max_length={"epochs": 4}, **halving),
         "stopping": search("stops", time_metric="epochs", max_time=4, num_rungs=1, max_trials=1),
         "tested": tested(),
+        "ended": ended(),
     }
     sgd = keras.optimizers.SGD
     reduced = keras.callbacks.LearningRateScheduler(

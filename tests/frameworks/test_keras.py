@@ -60,4 +60,5 @@ def assert_managed(seen: dict[str, Any], said: str) -> None:
         assert saved == [*range(10, steps + 1, 10)] and count == len(saved)
     assert (stopping["state"], stopping["steps"]) == ("COMPLETED", [40]), said
     assert seen["tested"] == {"training": [1], "validation": [1], "saved": [1]}
+    assert seen["ended"] == {"left": False, "saved": [10, 20]}, "a preemption comes too late"
     assert seen["older"].startswith("detslurm has no TFKerasTrialContext: call model.fit()")
