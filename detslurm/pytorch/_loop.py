@@ -219,7 +219,6 @@ class TrainingLoop:
         while stop is Stop.NO and state.batches_trained < target.batches:
             due = self._train_window(target)
             requested_on_any_rank = self._report_training(target)
-            self._requested_by_a_rank |= requested_on_any_rank
             stop = self._stopper.agreed(state.batches_trained, requested_on_any_rank)
             if stop is Stop.PREEMPTED:
                 break  # there may be time to save only: the next run does what else is due
@@ -371,23 +370,25 @@ class TrainingLoop:
         if is_better and state.batches_trained and not state.saved_here:
             self._save()
 
-    @property
-    def _is_to_stop(self) -> bool:
-        """Whether the next run should not train either. At the full length it may: a search may
-        promote the trial, and there was nothing left to stop."""
-        requested = self._requested_by_a_rank or self._context.get_stop_requested()
-        return requested and self._state.batches_trained < self._target_batches
+    def _is_to_stop(self, *, alone: bool) -> bool:
+        """Whether the next run should not train either, the same on all ranks, which must all call,
+        unless `alone`. At the full length it may: a search may promote the trial, and there was
+        nothing left to stop."""
+        own = self._context.get_stop_requested()
+        self._requested_by_a_rank |= own if alone else any(self._dist.allgather(own))
+        return self._requested_by_a_rank and self._state.batches_trained < self._target_batches
 
     def _save(self, *, leaving: bool = False, alone: bool = False) -> None:
         self._saving = True
-        self._state.stop_requested = self._is_to_stop
+        self._state.stop_requested = self._is_to_stop(alone=alone)
         self._checkpoints.save(self._state, leaving=leaving, alone=alone)
         self._saving = False
 
     def _save_before_leaving(self, *, alone: bool = False) -> None:
         """A last checkpoint, unless there is one, or saving is what failed."""
         state = self._state
-        is_saved = state.saved_here and state.stop_requested == self._is_to_stop
-        if self._saving or is_saved or state.batches_trained == 0:
+        if self._saving or state.batches_trained == 0:
+            return
+        if state.saved_here and state.stop_requested == self._is_to_stop(alone=alone):
             return
         self._save(leaving=True, alone=alone)
