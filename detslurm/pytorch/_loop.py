@@ -131,7 +131,10 @@ class TrainingLoop:
         if is_given and not info.trial._steps_completed:
             return TrialState()  # a warm start: in another store a trial may have this one's id
         if info.trial.trial_id == saved.trial_id:
-            return saved
+            # Another training in the same job decides anew, and so does a trial that continues one
+            # of another store, which may have had this one's id.
+            is_own = is_given and not (info.trial.continues and info.trial._trial_run_id == 1)
+            return saved if is_own else replace(saved, stop_requested=False)
         if info.trial.continues == saved.trial_id:  # of another experiment
             self._own_options = info.trial._hparams_changed
             # A trial that continues another one has no checkpoint of its own yet.
@@ -239,8 +242,7 @@ class TrainingLoop:
             return stop
         if not state.validated_here or (target.operation and state.searcher_metric is None):
             self._validate()
-        if not state.saved_here and state.batches_trained:
-            self._save(leaving=True)
+        self._save_before_leaving()
         self._checkpoints.wait()
         return stop
 

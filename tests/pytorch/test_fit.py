@@ -224,6 +224,30 @@ class TestBoundaries:
         assert trial.losses == [] and managed.view().early_exit == asked
         assert (managed.steps("validation"), managed.checkpoints()) == ([6], [6])
 
+    def test_another_training_in_the_job_does_not_inherit_a_stop(self, managed: Managed) -> None:
+        """It has an init() of its own, and goes on from the checkpoint of the one before."""
+        seen: list[str] = []
+
+        class Saved(pytorch.PyTorchCallback):
+            def on_checkpoint_upload_end(self, uuid: str) -> None:
+                seen.append(uuid)
+
+        class Sated(Regression):
+            def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+                return {"saved": Saved()}
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.context.set_stop_requested(batch_idx == 5)
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        with managed.run():
+            with pytorch.init() as context:
+                pytorch.Trainer(Sated(context), context).fit()
+            with pytorch.init() as context:
+                trial = Regression(context)
+                pytorch.Trainer(trial, context).fit(latest_checkpoint=seen[-1])
+        assert len(trial.losses) == 14
+
 
 class WithNaN(Scripted):
     """The loss is NaN at times."""
