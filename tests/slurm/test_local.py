@@ -237,6 +237,9 @@ def test_a_scheduler_that_can_not_be_reached_keeps_its_jobs(
         assert scheduler.main([str(paths.root)]) == 1
     assert "another network namespace" in capsys.readouterr().err
     assert not paths.journal.exists()
+    paths.lock.unlink()
+    paths.lock.mkdir()
+    assert scheduler._lock_journal(paths), "where no file can be made, as on a full disk"
 
 
 def _listening(address: str) -> bool:

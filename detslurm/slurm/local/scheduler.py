@@ -299,7 +299,10 @@ def _lock_journal(paths: LocalClusterPaths) -> bool:
     Each network namespace (`ip netns`, containers) has an address of that name, and who sees no
     scheduler there would take its jobs for lost: it would kill them, or run them twice.
     """
-    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return True  # a full disk, on which a look at the queue still works
     until = time.monotonic() + _LEAVING
     while True:
         try:
