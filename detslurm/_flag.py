@@ -10,7 +10,9 @@ import atexit
 import fcntl
 import mmap
 import os
+import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
@@ -136,6 +138,21 @@ class PreemptFlag:
 
     def acknowledge(self) -> None:
         self._set(_ACKNOWLEDGED)
+
+    def spare_at_exit(self, signals: Iterable[signal.Signals]) -> None:
+        """Let none of these kill this process at its end, once it has acknowledged a preemption.
+
+        Python gives its handlers up before MPI and CUDA end; and Slurm's signal may reach a node
+        when ranks there have long left by the word of another node. Handlers are those of now.
+        """
+        handlers = {number: signal.getsignal(number) for number in signals}
+
+        def ignore() -> None:
+            for number, handler in handlers.items():
+                if self.acknowledged and signal.getsignal(number) is handler:
+                    signal.signal(number, signal.SIG_IGN)
+
+        atexit.register(ignore)
 
     @property
     def early_exit(self) -> bool:

@@ -24,6 +24,7 @@ from pathlib import Path
 from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm.exec import ports
+from detslurm.exec.signals import exit_with
 from detslurm.launch import extensions, ranks
 from detslurm.launch.arguments import LauncherArgs, UsageError
 from detslurm.launch.deepspeed_options import NodeOptions, read
@@ -124,4 +125,4 @@ def exit_status(status: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from detslurm._flag import PreemptFlag
+from detslurm.exec.signals import exit_with
 from detslurm.launch import mpi
 from detslurm.launch.arguments import LauncherArgs, PlacementError, UsageError
 from detslurm.launch.launcher import launch
@@ -102,4 +103,4 @@ def _parsed(options: Sequence[str]) -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

@@ -28,6 +28,7 @@ from detslurm import _env
 from detslurm._flag import PreemptFlag
 from detslurm._info import get_cluster_info
 from detslurm.exec.entrypoint import container_prefix
+from detslurm.exec.signals import exit_with
 from detslurm.launch import detached_server, ranks
 from detslurm.launch.arguments import LauncherArgs, UsageError
 from detslurm.launch.launcher import launch
@@ -214,4 +215,4 @@ def environment(base: Mapping[str, str], nodes: Nodes) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

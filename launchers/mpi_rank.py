@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from detslurm._identity import is_ours
+from detslurm.exec.signals import exit_with
 from detslurm.launch.rank_server import address
 from detslurm.launch.wrap_rank import main as wrap
 from detslurm.slurm.hostlist import counts_by_node
@@ -82,4 +83,4 @@ def _die_with(server: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

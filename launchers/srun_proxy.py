@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from detslurm import _env
 from detslurm._identity import is_ours
-from detslurm.exec.signals import SignalInbox, discard_signals
+from detslurm.exec.signals import SignalInbox, discard_signals, exit_with
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
@@ -50,4 +50,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

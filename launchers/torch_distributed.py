@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from detslurm._flag import PreemptFlag
+from detslurm.exec.signals import exit_with
 from detslurm.launch.arguments import LauncherArgs
 from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes
@@ -77,4 +78,4 @@ def _workers(args: LauncherArgs, nodes: Nodes) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

@@ -30,7 +30,7 @@ from detslurm._child_processes import (
 )
 from detslurm._process import exit_status
 from detslurm.exec.line_splitter import LONGEST, LineSplitter
-from detslurm.exec.signals import SignalInbox, discard_signals
+from detslurm.exec.signals import SignalInbox, discard_signals, exit_with
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
 
@@ -183,4 +183,4 @@ def _has_come_to_all(sig: signal.Signals) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    exit_with(main(sys.argv[1:]))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 _OTHERWISE: Final = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGPIPE),
@@ -27,6 +28,16 @@ def discard_signals() -> None:
     # was ignored when it started. Handlers are reset to the default action by the exec.
     for sig in STRAY:
         signal.signal(sig, _nothing)
+
+
+def exit_with(status: int) -> NoReturn:
+    """End this process with that status, whatever signal comes now.
+
+    At its end Python gives its handlers up, and a preemption's signal may be that late: nodes do
+    not get it at the same moment, and ranks leave by the word of the first.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    sys.exit(status)
 
 
 def _nothing(number: int, frame: object) -> None:

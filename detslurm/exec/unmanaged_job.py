@@ -99,11 +99,12 @@ class UnmanagedJob:
         # learn of a preemption, and Slurm's SIGTERM ends it.
         if threading.current_thread() is not threading.main_thread():
             return
-        for sig in SIGNALS:
+        unhandled = [sig for sig in SIGNALS if signal.getsignal(sig) is signal.SIG_DFL]
+        for sig in unhandled:
             # The handler runs between two bytecodes of the script, wherever that is: it writes one
             # byte to the flag's file and takes no lock, which the interrupted code may hold.
-            if signal.getsignal(sig) is signal.SIG_DFL:
-                signal.signal(sig, lambda *_: self.flag.request_preemption())
+            signal.signal(sig, lambda *_: self.flag.request_preemption())
+        self.flag.spare_at_exit(unhandled)
 
     def close(self, outcome: str, reason: str) -> None:
         """The script has ended on its own: as `finish`, with the outcome that it reports."""

@@ -15,6 +15,7 @@ import pytest
 from detslurm import _flag
 from detslurm._flag import PreemptFlag
 from tests.cluster.processes import started
+from tests.cluster.waiting import wait_for
 
 BUSY = """\
 import sys, threading
@@ -53,6 +54,60 @@ def test_a_rank_survives_any_number_of_requests_for_its_stack(tmp_path: Path) ->
         assert rank.stdout.read() == "alive\n"
     assert rank.returncode == 0
     assert "(most recent call first)" in log.read_text()
+
+
+# Waits at its very end, as in MPI_Finalize: Python has given its handlers up there.
+LEAVES = """\
+import ctypes, sys, threading
+from detslurm._flag import PreemptFlag
+from detslurm.core._preempt import survive_preemption_signal
+
+flag = PreemptFlag.create()
+survive_preemption_signal(flag)
+if "saved" in sys.argv:
+    flag.acknowledge()
+ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
+print("leaves", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "by"), [("saved", signal.SIGKILL), ("", signal.SIGTERM)], ids=["saved", "not"]
+)
+def test_a_rank_that_has_saved_is_not_killed_at_its_end(word: str, by: signal.Signals) -> None:
+    """Slurm's signal comes to its node when it has left by the word of another one."""
+    argv = [sys.executable, "-c", LEAVES, word]
+    with started(argv, stdout=subprocess.PIPE) as rank:
+        assert rank.stdout is not None and rank.stdout.readline() == "leaves\n"
+        wait_for(lambda: not _has(rank.pid, "SigCgt", signal.SIGTERM), 60, "the end")
+        rank.send_signal(signal.SIGTERM)
+        rank.kill()
+        assert rank.wait() == -by
+
+
+@pytest.mark.parametrize(
+    "launcher", ["wrap_rank", "mpi", "torch_distributed", "deepspeed", "horovod"]
+)
+def test_nor_is_a_launcher(launcher: str) -> None:
+    """Its status would be the run's, which would look like one that was killed."""
+    code = (
+        "import ctypes, runpy, sys\n"
+        "ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))\n"
+        f"runpy.run_module('detslurm.launch.{launcher}', run_name='__main__')\n"
+    )
+    argv = [sys.executable, "-c", code, "--help"]
+    with started(argv, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: _has(process.pid, "SigBlk", signal.SIGTERM), 60, "the end")
+        process.send_signal(signal.SIGTERM)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+
+
+def _has(pid: int, what: str, number: signal.Signals) -> bool:
+    """Whether a process blocks (SigBlk) or handles (SigCgt) a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    numbers = int(status.partition(f"{what}:")[2].split()[0], 16)
+    return bool(numbers >> (number - 1) & 1)
 
 
 AGENT = """\
