@@ -398,7 +398,7 @@ class Execution:
             acknowledged=result.acknowledged,
             invalid_hp=_refusal(after, result),
             new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
-            stalled=_is_stalled(before, after),
+            stalled=_is_stalled(after),
             cancel_retries=result.cancel_retries,
             non_retryable=after.non_retryable or result.non_retryable,
             restarts=before.restarts,
@@ -479,12 +479,12 @@ def is_limit_near(seconds_left: float | None, intents: Intents) -> bool:
     return seconds_left is not None and seconds_left <= lead
 
 
-def _is_stalled(before: TrialView, after: TrialView) -> bool:
-    """Whether a run has reported steps, none past those of the run before, and the trial has no
-    checkpoint. Code that reports nothing may go on from files of its own."""
-    newest = after.runs[-1]
-    reported = newest.steps > newest.resumed_steps
-    return reported and not after.checkpoints and after.steps <= before.steps
+def _is_stalled(view: TrialView) -> bool:
+    """Whether the newest run has reported steps, none past those of the one before, and the trial
+    has no checkpoint. Code that reports nothing may go on from files of its own."""
+    *earlier, newest = [run.reported_steps for run in view.runs]
+    last = next((steps for steps in reversed(earlier) if steps), 0)
+    return 0 < newest <= last and not view.checkpoints
 
 
 def _refusal(view: TrialView, result: AttemptResult) -> str | None:

@@ -363,6 +363,7 @@ def _steps(
 
 def _run_view(run: RunFacts, others: bool) -> RunView:
     saved = [record["steps"] for record in _of_kind(run, "checkpoint")]
+    reported = max(run.trained(others=others), default=0)
     end = run.end or {}
     started, ended = run.start.get("time"), end.get("time")
     if end.get("outcome") == LOST:  # whoever found that out did so later, by hours
@@ -378,7 +379,8 @@ def _run_view(run: RunFacts, others: bool) -> RunView:
         host=run.start.get("host"),
         resumed_from=(run.start.get("resume") or {}).get("uuid"),
         resumed_steps=run.resumed,
-        steps=max([run.resumed, *saved, *run.trained(others=others)]),
+        steps=max([run.resumed, *saved, reported]),
+        reported_steps=reported,
         usage=parse_usage(end.get("usage")),
         not_staged=end.get("not_staged") or {},
     )

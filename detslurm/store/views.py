@@ -105,6 +105,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         resumed_steps: How many batches were trained in that checkpoint.
         steps: How many batches it has trained by its reports and checkpoints, those of earlier runs
             included.
+        reported_steps: How many batches its own reports count; 0 if it has reported none.
         usage: What it has used; None while it goes on, and where nothing is known.
         not_staged: Why nodes did not run it from their copies of the environment, by node.
     """
@@ -120,6 +121,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     resumed_from: str | None = None
     resumed_steps: int = 0
     steps: int = 0
+    reported_steps: int = 0
     usage: RunUsage | None = None
     not_staged: dict[str, str] = msgspec.field(default_factory=dict)
 

@@ -141,17 +141,20 @@ def test_an_agent_that_went_with_its_node(
         ([scenes.metrics(8), scenes.checkpoint("c", 8)], ("time_limit", Action.REQUEUE)),
     ],
 )
+@pytest.mark.parametrize("resume", [None, {"uuid": "another trial's", "steps": 100}])
 def test_code_that_leaves_at_the_time_limit_with_nothing_won(
     tmp_path: Path,
     inbox: SignalInbox,
     records: list[dict[str, Any]],
     expected: tuple[str, Action],
+    resume: dict[str, Any] | None,
 ) -> None:
-    """It would be started again without end; what goes on from files of its own comes further."""
+    """It would be started again without end, also where it ignores the checkpoint that it is to
+    continue; what goes on from files of its own comes further."""
     execution = refused(Scene(tmp_path / "store"), inbox)
-    scenes.run(execution._trial, [scenes.metrics(8)], "time_limit")
+    scenes.run(execution._trial, [scenes.metrics(8)], "time_limit", resume)
     before = execution._fold()
-    scenes.run(execution._trial, records)
+    scenes.run(execution._trial, records, resume=resume)
     left = AttemptResult(cause=Cause.TIME_LIMIT, began=True, acknowledged=True)
     decision = execution._decide(before, left)
     assert (decision.outcome, decision.action) == expected
