@@ -1,4 +1,5 @@
-"""torch's compiler is loaded by those who compile, and no one else sees a difference."""
+"""torch's compiler and its shapes in Python are loaded by those who need them, and no one else sees
+a difference."""
 
 from __future__ import annotations
 
@@ -141,6 +142,36 @@ for use in (
         assert same == "True"
         assert config.endswith("torch/_dynamo/config.py")
         assert package.endswith("torch/_dynamo/__init__.py")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from torch._refs import add",
+        "from torch._decomp import decomposition_table as found; len(found) > 1000 or 1 / 0",
+        "from torch._meta_registrations import device_hint",
+        "from torch._subclasses import FakeTensorMode; shape(FakeTensorMode())",
+        "torch.compile(torch.nn.Linear(2, 1), backend='eager')(torch.ones(1, 2))",
+        "importlib.util.find_spec('keras'); shape(torch.device('meta'))",
+    ],
+)
+def test_shapes_are_there_for_whoever_needs_them(use: str) -> None:
+    """And for each of them once: what they register can't be registered twice."""
+    code = f"""
+import importlib.util, sys, torch
+
+def shape(where):
+    with where:
+        print(*torch.nn.Conv2d(1, 2, 3)(torch.ones(1, 1, 8, 8)).shape)
+
+torch.rand(1, generator=torch.Generator())
+print("torch._decomp" in sys.modules)
+{use}
+modules = [sys.modules[f"torch.{{name}}"] for name in ("_decomp", "_refs", "_meta_registrations")]
+print(*{{type(module).__name__ for module in modules}})
+"""
+    before, *_, after = _printed(code).splitlines()
+    assert (before, after) == ("False", "module")
 
 
 def test_deepspeed_is_imported_without_what_it_never_uses() -> None:

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
 
-_IS_AGENT = sys.orig_argv[1:3] == ["-m", "torch.distributed.run"]
 _MUON = "deepspeed.runtime.zero.muon.original_muon"
+_SHAPES = {
+    "torch._meta_registrations",
+    *("torch._decomp", "torch._prims", "torch._refs", "torch._subclasses.fake_tensor"),
+    *("accelerate", "keras", "transformers"),
+}
 
 
 class _Finder:
     """Finds torch's compiler as a module that is loaded by those who compile, and no mlflow for
     DeepSpeed's autotuner, which takes each process with DeepSpeed 0.6 s. An optimizer of DeepSpeed,
     Muon, is compiled at its import, by a compiler that gives back what it gets where it is off.
-    And agents of torchrun, which compute nothing, need no shapes of results."""
+    And torch's shapes of results in Python, loaded by those who compute without data."""
 
     @staticmethod
     def find_spec(
@@ -31,10 +35,10 @@ class _Finder:
             spec = getattr(sys.modules.get("deepspeed.autotuning.autotuner"), "__spec__", None)
             if getattr(spec, "_initializing", False):
                 raise ModuleNotFoundError(name)
-        if name == "torch._meta_registrations" and _IS_AGENT:
-            from .launchers import hollow
+        if name in _SHAPES:
+            from .shapes import find_spec
 
-            return hollow(name)
+            return find_spec(name, path)
         if name == _MUON and os.environ.get("TORCHDYNAMO_DISABLE") == "1":
             from .compiler import uncompiled
 

@@ -17,6 +17,9 @@ from threading import RLock
 from types import FunctionType, ModuleType
 from typing import Any
 
+from . import shapes
+from .loaded import Loaded
+
 _LOADING = RLock()
 
 
@@ -46,7 +49,9 @@ class Deferred(ModuleType):
         return getattr(self, name)
 
     def load(self) -> None:
-        """Become the compiler, which must not find parts of this in its place."""
+        """Become the compiler, which must not find parts of this in its place, and imports modules
+        in circles with the shapes."""
+        shapes.load()
         for name in ("utils", "trace_rules", "eval_frame", "OptimizedModule"):
             vars(self).pop(name, None)
         self._load(self)
@@ -167,19 +172,6 @@ def uncompiled(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     return spec
 
 
-class _Loaded(Loader):
-    """Of a submodule that came with the compiler, while it was looked for."""
-
-    def __init__(self, module: ModuleType) -> None:
-        self._module, self._spec = module, module.__spec__
-
-    def create_module(self, _: ModuleSpec) -> ModuleType:
-        return self._module
-
-    def exec_module(self, module: ModuleType) -> None:
-        vars(module)["__spec__"] = self._spec  # its configuration takes no such attribute
-
-
 def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
     """Of the compiler, deferred; of what is in it after it has been loaded."""
     package = "torch._dynamo"
@@ -194,5 +186,5 @@ def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
         loaded(compiler)
         # Still there, it would be taken for one that another thread imports, and run once more.
         if (known := sys.modules.pop(name, None)) is not None:
-            return ModuleSpec(name, _Loaded(known))
+            return ModuleSpec(name, Loaded(known))
     return None

@@ -4,8 +4,7 @@ wait."""
 from __future__ import annotations
 
 import sys
-from importlib.abc import Loader
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import PathFinder
 from importlib.metadata import version
 from types import ModuleType
 
@@ -30,13 +29,3 @@ def lighten_deepspeed() -> None:
     wanted = (logger, set_log_level_from_string, get_numactl_cmd)
     names = ("logger", "set_log_level_from_string", "get_numactl_cmd")
     vars(sys.modules["deepspeed.utils"]).update(zip(names, wanted, strict=True))
-
-
-class _Hollow(Loader):
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing is in it."""
-
-
-def hollow(name: str) -> ModuleSpec:
-    """Of a module from which nobody takes anything."""
-    return ModuleSpec(name, _Hollow())

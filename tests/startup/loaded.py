@@ -1,0 +1,20 @@
+"""A module that is there before its import is over."""
+
+from __future__ import annotations
+
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class Loaded(Loader):
+    """Of a module that came with another one, while it was looked for."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, _: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__spec__"] = self._spec  # its configuration takes no such attribute
