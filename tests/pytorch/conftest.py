@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from detslurm.pytorch.checkpointing import _code
 from tests.pytorch.managed import Managed
 from tests.temporary import temporary_folder
 
@@ -38,6 +39,17 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def managed(root: Path, monkeypatch: pytest.MonkeyPatch) -> Managed:
     """A trial in a job; its search wants 20 batches and minimises `loss`."""
     return Managed(root, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def code_of_this_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What checkpoints get of the code: not the hundreds of other tests that this process knows."""
+    here, below = Path(__file__).parent, _code._modules_below
+
+    def modules(folder: Path) -> Iterator[Path]:
+        return below(here if here.is_relative_to(folder) else folder)
+
+    monkeypatch.setattr(_code, "_modules_below", modules)
 
 
 @pytest.fixture(autouse=True)

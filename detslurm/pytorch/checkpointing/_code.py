@@ -76,13 +76,18 @@ def _import_root(kind: type) -> Path | None:
 def _modules_below(folder: Path) -> Iterator[Path]:
     installed = (sysconfig.get_path("stdlib"), str(Path(detslurm.__file__).parent))
     apart = tuple(f"{place}{os.sep}" for place in installed)
+    below = f"{str(folder).rstrip(os.sep)}{os.sep}"
     for module in list(sys.modules.values()):  # thousands: no Path for each
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(apart):
+        if not isinstance(file, str) or not file.endswith(".py"):
+            continue
+        if not file.startswith(os.sep):
+            file = str(Path(file).absolute())
+        if not file.startswith(below) or file.startswith(apart):
             continue
         # The environment may lie below the code: a .venv in it, or ~/.local for code in ~.
         if any(f"{os.sep}{name}{os.sep}" in file for name in ("site-packages", "dist-packages")):
             continue
-        path = Path(file).absolute()
-        if path.is_relative_to(folder) and path.is_file():
+        path = Path(file)
+        if path.is_file():
             yield path
