@@ -10,7 +10,9 @@ import sys
 import pytest
 
 from tests.cluster.spec import LIGHT_STARTS
+from tests.e2e.desk import EXAMPLES
 
+EXAMPLE = EXAMPLES / "core_api_walkthrough"
 IS_LOADED = "'torch._dynamo.config' in sys.modules"
 TRAINING = f"""
 import sys, torch
@@ -115,6 +117,23 @@ torch.distributed.destroy_process_group()
 """
     said = " ".join(_printed(code).split())
     assert said == "2 False False False 4.0 True True True True"
+
+
+def test_what_is_set_before_it_is_loaded_counts() -> None:
+    """timm sets the size of a cache at its import; torchvision imports a function for later."""
+    code = f"""
+import sys, torch, torch._dynamo
+sys.path.insert(0, {str(EXAMPLE)!r})
+import cpu_torchvision, timm.optim
+print({IS_LOADED}, "wandb" in sys.modules)
+from torchvision.ops.roi_align import is_compile_supported
+print(is_compile_supported("cpu") in (True, False), torch._dynamo.config.cache_size_limit)
+import torch._dynamo.utils as utils
+print(utils.is_compile_supported.__module__, utils is torch._dynamo.utils)
+"""
+    assert _printed(code).splitlines() == [
+        "False False", "True 1000000", "torch._dynamo.utils True",
+    ]  # fmt: skip
 
 
 def test_its_modules_are_loaded_once() -> None:

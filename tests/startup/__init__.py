@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 _MUON = "deepspeed.runtime.zero.muon.original_muon"
+_UNWANTED = {"mlflow": "deepspeed.autotuning.autotuner", "wandb": "timm.utils.summary"}
 _SHAPES = {
     "torch._meta_registrations",
     *("torch._decomp", "torch._prims", "torch._refs", "torch._subclasses.fake_tensor"),
@@ -21,20 +22,25 @@ _SHAPES = {
 }
 
 
+def is_importing(name: str) -> bool:
+    """Whether a module is being imported now."""
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    return getattr(spec, "_initializing", False)
+
+
 class _Finder:
-    """Finds torch's compiler as a module that is loaded by those who compile, and no mlflow for
-    DeepSpeed's autotuner, which takes each process with DeepSpeed 0.6 s. An optimizer of DeepSpeed,
-    Muon, is compiled at its import, by a compiler that gives back what it gets where it is off.
+    """Finds torch's compiler as a module that is loaded by those who compile, no mlflow for
+    DeepSpeed's autotuner, which takes each process with DeepSpeed 0.6 s, and no wandb for timm. An
+    optimizer of DeepSpeed, Muon, is compiled at its import, by a compiler that gives back what it
+    gets where it is off.
     And torch's shapes of results in Python, loaded by those who compute without data."""
 
     @staticmethod
     def find_spec(
         name: str, path: Sequence[str] | None = None, _: object = None
     ) -> ModuleSpec | None:
-        if name == "mlflow":
-            spec = getattr(sys.modules.get("deepspeed.autotuning.autotuner"), "__spec__", None)
-            if getattr(spec, "_initializing", False):
-                raise ModuleNotFoundError(name)
+        if name in _UNWANTED and is_importing(_UNWANTED[name]):
+            raise ModuleNotFoundError(name)
         if name in _SHAPES:
             from .shapes import find_spec
 

@@ -17,10 +17,11 @@ from threading import RLock
 from types import FunctionType, ModuleType
 from typing import Any
 
-from . import shapes
+from . import is_importing, shapes
 from .loaded import Loaded
 
 _LOADING = RLock()
+_UTILS = "torch._dynamo.utils"
 
 
 class Deferred(ModuleType):
@@ -40,10 +41,13 @@ class Deferred(ModuleType):
         self.trace_rules = _Part(self, "trace_rules", clear_lru_cache=lambda: None)
         self.OptimizedModule = _optimized_module(self)
         self.eval_frame = _Part(self, "eval_frame", OptimizedModule=self.OptimizedModule)
+        self._changed: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name == "config" and is_importing("timm.optim.kron"):
+            return _Settings(self._changed)
         if _is_deferred(loaded(self)):
             raise AttributeError(name)  # of a module that is being loaded, by this thread
         return getattr(self, name)
@@ -54,7 +58,11 @@ class Deferred(ModuleType):
         shapes.load()
         for name in ("utils", "trace_rules", "eval_frame", "OptimizedModule"):
             vars(self).pop(name, None)
+        if isinstance(sys.modules.get(_UTILS), _Utils):
+            del sys.modules[_UTILS]
         self._load(self)
+        for name, value in self._changed.items():
+            setattr(self.config, name, value)
         while self._allowed:
             self.allow_in_graph(self._allowed.pop(0))
 
@@ -96,6 +104,38 @@ class _Part:
         return getattr(getattr(loaded(self._compiler), self._name), name)
 
 
+class _Settings:
+    """The compiler's configuration for a library that changes it at its import."""
+
+    def __init__(self, changed: dict[str, Any]) -> None:
+        vars(self)["_changed"] = changed
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._changed[name] = value
+
+
+class _Utils(ModuleType):
+    """The compiler's utilities, for a library that imports one of them to call it later."""
+
+    def is_compile_supported(self, device: str) -> Any:
+        return self.__getattr__("is_compile_supported")(device)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(loaded(sys.modules["torch._dynamo"]).utils, name)
+
+
+class _Later(Loader):
+    """Of utilities that stand in for the compiler's."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Utils(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing is in them."""
+
+
 def _optimized_module(compiler: Deferred) -> type:
     """Of which nothing is an instance before the compiler is loaded."""
 
@@ -109,7 +149,7 @@ def _optimized_module(compiler: Deferred) -> type:
     return Kind("OptimizedModule", (), {})
 
 
-def _is_deferred(module: ModuleType) -> bool:
+def _is_deferred(module: ModuleType | None) -> bool:
     return isinstance(module, Deferred)
 
 
@@ -181,6 +221,8 @@ def find_spec(name: str, path: Sequence[str] | None) -> ModuleSpec | None:
             spec.loader = _Deferring(spec.loader)
         return spec
     compiler = sys.modules.get(package)
+    if name == _UTILS and is_importing("torchvision.ops.roi_align") and _is_deferred(compiler):
+        return ModuleSpec(name, _Later())
     # Another thread that loads it may wait for this module: it must not be waited for here.
     if name.startswith(f"{package}.") and isinstance(compiler, Deferred) and not compiler.loads:
         loaded(compiler)
