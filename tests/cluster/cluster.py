@@ -13,12 +13,13 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.cluster import config, nodes, sharedmemory
-from tests.cluster.daemons import Daemons, StartError, missing_programs, search_path
+from tests.cluster.daemons import Daemons, PortTaken, StartError, missing_programs, search_path
 from tests.cluster.ports import claim_ports
 from tests.cluster.spec import ClusterSpec, Layout, Ports
 from tests.cluster.users import User, local_user
 from tests.cluster.waiting import wait_for
 
+_STARTS = 3
 PREFIX = "dsc-"
 """Clusters' folders begin so: short, for the sockets inside, and found again by `sweep`."""
 
@@ -72,13 +73,27 @@ class Cluster:
         try:
             if missing := missing_programs(self.spec.accounting):
                 raise StartError(f"not installed: {', '.join(missing)}")
-            with claim_ports(3 + self.spec.nodes) as self.ports:
-                self._prepare()
-                self._start()
+            for _ in range(_STARTS - 1):
+                with contextlib.suppress(PortTaken):
+                    return self._started_at_ports()
+                self._end_all()
+                self._remove_all()
+            return self._started_at_ports()
         except BaseException:
             self.down()
             raise
+
+    def _started_at_ports(self) -> Cluster:
+        with claim_ports(3 + self.spec.nodes) as self.ports:
+            self._prepare()
+            self._start()
         return self
+
+    def _remove_all(self) -> None:
+        """All but the note of who owns it."""
+        for entry in self.root.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
 
     def _check_folder(self) -> None:
         """`down` removes the folder, so nothing else may be in it."""
@@ -130,6 +145,10 @@ class Cluster:
 
     def down(self) -> None:
         """Kill every job and daemon of the cluster and remove its folder."""
+        self._end_all()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _end_all(self) -> None:
         for node in self.spec.node_names():
             nodes.power_cut(self.layout, node)
         nodes.kill_jobs(self.layout)
@@ -138,7 +157,6 @@ class Cluster:
         # Until none is left: whoever still writes makes the removal of the folder fail.
         wait_for(lambda: not self.daemons.kill_strays(), 60, "the end of all processes")
         sharedmemory.clean(self._started())
-        shutil.rmtree(self.root, ignore_errors=True)
 
     def _started(self) -> float:
         try:

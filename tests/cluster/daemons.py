@@ -42,8 +42,15 @@ MARK = "DETSLURM_TEST_CLUSTER"
 """In the environment of everything that a cluster starts: names its folder."""
 
 
+_IN_USE = "Address already in use"
+
+
 class StartError(RuntimeError):
     """A daemon didn't come up; the message ends with the tail of its log."""
+
+
+class PortTaken(StartError):
+    """Somebody has taken its port after it was found free."""
 
 
 @dataclass(frozen=True)
@@ -217,8 +224,14 @@ class Daemons:
             raise StartError(f"{name}: exit {done.returncode}\n{self._tail(name)}")
 
     def _ready(self, daemon: str, condition: Callable[[], object], timeout: float) -> None:
+        def ready() -> object:
+            # It has ended then, and says so nowhere else.
+            if _IN_USE in (said := self._tail(daemon)):
+                raise PortTaken(f"{daemon}\n{said}")
+            return condition()
+
         try:
-            wait_for(condition, timeout, daemon)
+            wait_for(ready, timeout, daemon)
         except TimeoutError as error:
             raise StartError(f"{error}\n{self._tail(daemon)}") from None
 

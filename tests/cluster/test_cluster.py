@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, ClusterSpec, User, wait_for
+from tests.cluster import Cluster, ClusterSpec, User, ports, wait_for
 from tests.cluster import processes as proc
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -151,6 +152,28 @@ def test_down_leaves_nothing() -> None:
         wait_for(lambda: cluster.command("squeue", "-h", "-t", "R"), PATIENCE, "running job")
         assert len(living(root)) >= 5
     wait_for(lambda: not living(root), PATIENCE, "end of all processes")
+    assert not root.exists()
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_a_port_that_is_taken_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any process of the machine may take one that was found free; others are there."""
+    taken: list[socket.socket] = []
+    find = ports._free
+
+    def free(port: int) -> bool:
+        if taken or not find(port):
+            return find(port)
+        taken.append(socket.socket())
+        taken[0].bind(("0.0.0.0", port))
+        return True
+
+    monkeypatch.setattr(ports, "_free", free)
+    with Cluster(ClusterSpec(name="late", nodes=1, accounting=False)) as cluster:
+        assert cluster.ports.base != taken[0].getsockname()[1]
+        assert "UP" in cluster.command("scontrol", "ping")
+        root = cluster.root
+    taken[0].close()
     assert not root.exists()
 
 
