@@ -31,12 +31,13 @@ def discard_signals() -> None:
 
 
 def exit_with(status: int) -> NoReturn:
-    """End this process with that status, whatever signal comes now.
+    """End this process with that status, also where a preemption's signal comes now.
 
-    At its end Python gives its handlers up, and a preemption's signal may be that late: nodes do
-    not get it at the same moment, and ranks leave by the word of the first.
+    At its end Python gives its handlers up; and nodes do not get that signal at the same moment,
+    while ranks leave by the word of the first. Ignored, for all threads: a mask is one thread's.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    for sig in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(sig, signal.SIG_IGN)
     sys.exit(status)
 
 

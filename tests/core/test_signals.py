@@ -97,14 +97,14 @@ def test_nor_is_a_launcher(launcher: str) -> None:
     )
     argv = [sys.executable, "-c", code, "--help"]
     with started(argv, stdout=subprocess.DEVNULL) as process:
-        wait_for(lambda: _has(process.pid, "SigBlk", signal.SIGTERM), 60, "the end")
+        wait_for(lambda: _has(process.pid, "SigIgn", signal.SIGTERM), 60, "the end")
         process.send_signal(signal.SIGTERM)
         process.kill()
         assert process.wait() == -signal.SIGKILL
 
 
 def _has(pid: int, what: str, number: signal.Signals) -> bool:
-    """Whether a process blocks (SigBlk) or handles (SigCgt) a signal."""
+    """Whether a process ignores (SigIgn) or handles (SigCgt) a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
     numbers = int(status.partition(f"{what}:")[2].split()[0], 16)
     return bool(numbers >> (number - 1) & 1)
