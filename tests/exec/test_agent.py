@@ -101,10 +101,10 @@ def test_the_code_has_the_variables_of_its_slots(tmp_path: Path, gpus: str, expe
     }
     experiment = client.store.experiment(client.submit(config, code).experiment_id)
     environment = job_environment(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": gpus})
-    done = subprocess.run(
-        agent_command(experiment), env=environment, input=b"", capture_output=True, timeout=PATIENCE
-    )
-    assert f"it is {expected}\n" in done.stdout.decode()
+    command, pipe = agent_command(experiment), subprocess.PIPE  # of orders, open as the runner's is
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        assert f"it is {expected}\n" in process.stdout.read().decode()
 
 
 WAITS = """\
