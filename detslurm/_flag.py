@@ -7,16 +7,19 @@ one memory read, no system call. Bytes are set by writing: a full disk can't kil
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import fcntl
 import mmap
 import os
 import signal
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
 from detslurm import _env
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+"""Any of these means: save and exit; sbatch's --signal may name the one that a site likes."""
 
 _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED, _FAILURE = 0, 1, 2, 3, 4, 5
 _SIZE = mmap.PAGESIZE
@@ -139,18 +142,16 @@ class PreemptFlag:
     def acknowledge(self) -> None:
         self._set(_ACKNOWLEDGED)
 
-    def spare_at_exit(self, signals: Iterable[signal.Signals]) -> None:
-        """Let none of these kill this process at its end, once it has acknowledged a preemption.
+    def spare_at_exit(self) -> None:
+        """Let no preemption's signal kill this process at its end, once its node has acknowledged.
 
         Python gives its handlers up before MPI and CUDA end; and Slurm's signal may reach a node
-        when ranks there have long left by the word of another node. Handlers are those of now.
+        when ranks there have long left by the word of another node.
         """
-        handlers = {number: signal.getsignal(number) for number in signals}
 
         def ignore() -> None:
-            for number, handler in handlers.items():
-                if self.acknowledged and signal.getsignal(number) is handler:
-                    signal.signal(number, signal.SIG_IGN)
+            if self.acknowledged:
+                ignore_signals()
 
         atexit.register(ignore)
 
@@ -198,3 +199,10 @@ class PreemptFlag:
             return
         for path in self._path.parent.glob(f"{self._path.name}*"):  # and what launchers put beside
             path.unlink(missing_ok=True)
+
+
+def ignore_signals() -> None:
+    """Ignore a preemption's signals from now on, in all threads and to the end of this process."""
+    for number in SIGNALS:
+        faulthandler.unregister(number)  # it would put back at the end what was there before it
+        signal.signal(number, signal.SIG_IGN)

@@ -21,12 +21,12 @@ from detslurm._child_processes import (
     die_with_parent,
     signal_each,
 )
-from detslurm._flag import PreemptFlag
+from detslurm._flag import SIGNALS, PreemptFlag
 from detslurm._process import exit_status
 from detslurm.exec.signals import STRAY, SignalInbox
 from detslurm.launch import ranks
 
-BLOCKED = frozenset({signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2})
+BLOCKED = frozenset(SIGNALS)
 
 # Under an agent only SIGTERM ends a launcher: the others were sent to the whole step (by scancel
 # --signal, say), so that the code has had them, too, and may have a use for them.

@@ -117,6 +117,7 @@ class Context:
         """Begin to watch for preemption, as entering the `with` block does."""
         if self._flag is not None:
             survive_preemption_signal(self._flag)
+            self._flag.spare_at_exit()
         if self.info is not None:
             _mind_signals()
         self.preempt.start()

@@ -149,7 +149,6 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
     current = signal.getsignal(signal.SIGTERM)
     if current is signal.SIG_DFL or (isinstance(current, SurvivingSignal) and not current.is_mine):
         signal.signal(signal.SIGTERM, SurvivingSignal(flag))
-        flag.spare_at_exit([signal.SIGTERM])
 
 
 class SurvivingSignal:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from detslurm import _child_processes as processes
 from detslurm import _env
-from detslurm._flag import PreemptFlag
+from detslurm._flag import PreemptFlag, ignore_signals
 from detslurm._node_files import remove, temporary_directory
 from detslurm._process import exit_status
 from detslurm._quantities import counted
@@ -574,7 +574,10 @@ def main(argv: list[str]) -> int:
         agent = Agent(experiment_dir, trial_id, run)
     except StoreError as err:
         return _end_unread(err)
-    return agent.run()
+    status = agent.run()
+    # Slurm's signal may come this late, and a bad status would end the nodes that still save.
+    ignore_signals()
+    return status
 
 
 def _end_unread(error: StoreError) -> int:

@@ -480,8 +480,8 @@ def is_limit_near(seconds_left: float | None, intents: Intents) -> bool:
 
 
 def _is_stalled(view: TrialView) -> bool:
-    """Whether the newest run has reported steps, none past those of the one before, and the trial
-    has no checkpoint. Code that reports nothing may go on from files of its own."""
+    """Whether the newest run has reported steps, none past those of the last one that did, and the
+    trial has no checkpoint. Code that reports nothing may go on from files of its own."""
     *earlier, newest = [run.reported_steps for run in view.runs]
     last = next((steps for steps in reversed(earlier) if steps), 0)
     return 0 < newest <= last and not view.checkpoints

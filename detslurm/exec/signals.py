@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn
 
+from detslurm._flag import ignore_signals
+
 _OTHERWISE: Final = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGPIPE),
     # These end no process unless it asked for that.
@@ -34,10 +36,9 @@ def exit_with(status: int) -> NoReturn:
     """End this process with that status, also where a preemption's signal comes now.
 
     At its end Python gives its handlers up; and nodes do not get that signal at the same moment,
-    while ranks leave by the word of the first. Ignored, for all threads: a mask is one thread's.
+    while ranks leave by the word of the first.
     """
-    for sig in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(sig, signal.SIG_IGN)
+    ignore_signals()
     sys.exit(status)
 
 

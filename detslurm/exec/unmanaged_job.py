@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from detslurm import _env
 from detslurm._addresses import own_address, peer_address
-from detslurm._flag import PreemptFlag
+from detslurm._flag import SIGNALS, PreemptFlag
 from detslurm._process import Identity
 from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
@@ -34,9 +34,6 @@ from detslurm.store.retry import SHORT, with_retries
 from detslurm.store.trial import Run
 
 T = TypeVar("T")
-
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Any of these means: save and exit; sbatch's --signal may name the one that a site likes."""
 
 _RANKS = ("RANK", "HOROVOD_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 # How long the other processes of a step wait for the chief to open the run.
@@ -99,12 +96,12 @@ class UnmanagedJob:
         # learn of a preemption, and Slurm's SIGTERM ends it.
         if threading.current_thread() is not threading.main_thread():
             return
-        unhandled = [sig for sig in SIGNALS if signal.getsignal(sig) is signal.SIG_DFL]
-        for sig in unhandled:
+        for sig in SIGNALS:
             # The handler runs between two bytecodes of the script, wherever that is: it writes one
             # byte to the flag's file and takes no lock, which the interrupted code may hold.
-            signal.signal(sig, lambda *_: self.flag.request_preemption())
-        self.flag.spare_at_exit(unhandled)
+            if signal.getsignal(sig) is signal.SIG_DFL:
+                signal.signal(sig, lambda *_: self.flag.request_preemption())
+        self.flag.spare_at_exit()
 
     def close(self, outcome: str, reason: str) -> None:
         """The script has ended on its own: as `finish`, with the outcome that it reports."""

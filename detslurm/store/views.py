@@ -105,7 +105,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
         resumed_steps: How many batches were trained in that checkpoint.
         steps: How many batches it has trained by its reports and checkpoints, those of earlier runs
             included.
-        reported_steps: How many batches its own reports count; 0 if it has reported none.
+        reported_steps: How many batches its own reports count, by the group that the trial's steps
+            are read from; 0 without any.
         usage: What it has used; None while it goes on, and where nothing is known.
         not_staged: Why nodes did not run it from their copies of the environment, by node.
     """

@@ -73,24 +73,24 @@ class Cluster:
         try:
             if missing := missing_programs(self.spec.accounting):
                 raise StartError(f"not installed: {', '.join(missing)}")
-            for _ in range(_STARTS - 1):
-                with contextlib.suppress(PortTaken):
-                    return self._started_at_ports()
-                self._end_all()
-                self._remove_all()
-            return self._started_at_ports()
+            for left in reversed(range(_STARTS)):
+                try:
+                    with claim_ports(3 + self.spec.nodes) as self.ports:
+                        self._prepare()
+                        self._start()
+                    break
+                except PortTaken:
+                    if not left:
+                        raise
+                    self._end_all()
+                    self._remove_folders()
         except BaseException:
             self.down()
             raise
-
-    def _started_at_ports(self) -> Cluster:
-        with claim_ports(3 + self.spec.nodes) as self.ports:
-            self._prepare()
-            self._start()
         return self
 
-    def _remove_all(self) -> None:
-        """All but the note of who owns it."""
+    def _remove_folders(self) -> None:
+        """The file that says who owns it stays."""
         for entry in self.root.iterdir():
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)

@@ -41,7 +41,6 @@ def has_pmix() -> bool:
 MARK = "DETSLURM_TEST_CLUSTER"
 """In the environment of everything that a cluster starts: names its folder."""
 
-
 _IN_USE = "Address already in use"
 
 
@@ -221,19 +220,23 @@ class Daemons:
                 check=False,
             )
         if done.returncode:
-            raise StartError(f"{name}: exit {done.returncode}\n{self._tail(name)}")
+            raise self._failure(name, f"{name}: exit {done.returncode}")
 
     def _ready(self, daemon: str, condition: Callable[[], object], timeout: float) -> None:
         def ready() -> object:
             # It has ended then, and says so nowhere else.
-            if _IN_USE in (said := self._tail(daemon)):
-                raise PortTaken(f"{daemon}\n{said}")
+            if _IN_USE in self._tail(daemon):
+                raise self._failure(daemon, daemon)
             return condition()
 
         try:
             wait_for(ready, timeout, daemon)
         except TimeoutError as error:
-            raise StartError(f"{error}\n{self._tail(daemon)}") from None
+            raise self._failure(daemon, str(error)) from None
+
+    def _failure(self, daemon: str, what: str) -> StartError:
+        said = f"{what}\n{self._tail(daemon)}"
+        return PortTaken(said) if _IN_USE in said else StartError(said)
 
     def _tail(self, daemon: str) -> str:
         lines: list[str] = []

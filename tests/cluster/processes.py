@@ -127,3 +127,10 @@ def killing(*targets: int) -> Iterator[None]:
         for pid, born in births.items():
             if born is not None and birth(pid) == born:  # else the pid may be somebody else's
                 send(pid, signal.SIGKILL)
+
+
+def treats(pid: int, what: str, number: signal.Signals) -> bool:
+    """Whether a process ignores (SigIgn) or handles (SigCgt) a signal."""
+    status = (PROC / str(pid) / "status").read_text()
+    numbers = int(status.partition(f"{what}:")[2].split()[0], 16)
+    return bool(numbers >> (number - 1) & 1)

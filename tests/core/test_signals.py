@@ -14,7 +14,7 @@ import pytest
 
 from detslurm import _flag
 from detslurm._flag import PreemptFlag
-from tests.cluster.processes import started
+from tests.cluster.processes import started, treats
 from tests.cluster.waiting import wait_for
 
 BUSY = """\
@@ -58,12 +58,15 @@ def test_a_rank_survives_any_number_of_requests_for_its_stack(tmp_path: Path) ->
 
 # Waits at its very end, as in MPI_Finalize: Python has given its handlers up there.
 LEAVES = """\
-import ctypes, sys, threading
+import ctypes, sys
 from detslurm._flag import PreemptFlag
+from detslurm.core._context import _mind_signals
 from detslurm.core._preempt import survive_preemption_signal
 
 flag = PreemptFlag.create()
 survive_preemption_signal(flag)
+_mind_signals()
+flag.spare_at_exit()
 if "saved" in sys.argv:
     flag.acknowledge()
 ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
@@ -71,16 +74,17 @@ print("leaves", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("word", "by"), [("saved", signal.SIGKILL), ("", signal.SIGTERM)], ids=["saved", "not"]
-)
-def test_a_rank_that_has_saved_is_not_killed_at_its_end(word: str, by: signal.Signals) -> None:
+@pytest.mark.parametrize("number", _flag.SIGNALS)
+@pytest.mark.parametrize("word", ["saved", "not"])
+def test_a_rank_that_has_saved_is_not_killed_at_its_end(word: str, number: signal.Signals) -> None:
     """Slurm's signal comes to its node when it has left by the word of another one."""
-    argv = [sys.executable, "-c", LEAVES, word]
+    argv, by = [sys.executable, "-c", LEAVES, word], signal.SIGKILL if word == "saved" else number
     with started(argv, stdout=subprocess.PIPE) as rank:
         assert rank.stdout is not None and rank.stdout.readline() == "leaves\n"
-        wait_for(lambda: not _has(rank.pid, "SigCgt", signal.SIGTERM), 60, "the end")
-        rank.send_signal(signal.SIGTERM)
+        wait_for(
+            lambda: not any(treats(rank.pid, "SigCgt", n) for n in _flag.SIGNALS), 60, "the end"
+        )
+        rank.send_signal(number)
         rank.kill()
         assert rank.wait() == -by
 
@@ -97,17 +101,10 @@ def test_nor_is_a_launcher(launcher: str) -> None:
     )
     argv = [sys.executable, "-c", code, "--help"]
     with started(argv, stdout=subprocess.DEVNULL) as process:
-        wait_for(lambda: _has(process.pid, "SigIgn", signal.SIGTERM), 60, "the end")
+        wait_for(lambda: treats(process.pid, "SigIgn", signal.SIGTERM), 60, "the end")
         process.send_signal(signal.SIGTERM)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-
-
-def _has(pid: int, what: str, number: signal.Signals) -> bool:
-    """Whether a process ignores (SigIgn) or handles (SigCgt) a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    numbers = int(status.partition(f"{what}:")[2].split()[0], 16)
-    return bool(numbers >> (number - 1) & 1)
 
 
 AGENT = """\

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from detslurm.exec.agent_protocol import PEERS, PREEMPT
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.sdk import Client
 from detslurm.store import ExperimentDir, NotFound
+from tests.cluster.processes import started, treats
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports
 
@@ -214,6 +216,29 @@ def test_a_node_that_could_not_begin_is_to_blame(tmp_path: Path) -> None:
         ended = reports(process)["ended"]
     assert ended["unprepared"] and "can't prepare the working directory" in ended["why"]
     assert ended["exit_code"] == process.returncode == 1
+
+
+# Waits at its very end, where Python has given its handlers up.
+LATE = """\
+import ctypes, sys
+from detslurm.exec.agent import main
+
+ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_at_its_end_does_not_change_its_status(tmp_path: Path) -> None:
+    """Slurm's may be that late; srun would end the nodes that still save."""
+    experiment = submitted(tmp_path, tmp_path / "store", "echo done")
+    command, pipe = agent_command(experiment), subprocess.PIPE
+    argv = [sys.executable, "-c", LATE, *command[command.index("detslurm.exec.agent") + 1 :]]
+    env = job_environment(dict(os.environ))
+    with started(argv, env=env, stdin=pipe, stdout=subprocess.DEVNULL) as process:
+        wait_for(lambda: treats(process.pid, "SigIgn", signal.SIGTERM), PATIENCE, "its end")
+        process.send_signal(signal.SIGTERM)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
 
 
 def test_a_node_that_can_not_read_the_store_is_to_blame(tmp_path: Path) -> None:

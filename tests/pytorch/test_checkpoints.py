@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import nn
 from detslurm import errors, pytorch
 from detslurm.pytorch import Batch
 from detslurm.pytorch._rng import rng_state
+from detslurm.pytorch.checkpointing._code import _modules_below
 from detslurm.pytorch.checkpointing._load import _importing
 from detslurm.sdk import Client
 from detslurm.store import Store, fold_trial
@@ -82,6 +84,24 @@ def test_the_files_are_those_of_determined(root: Path) -> None:
     assert (metadata["steps_completed"], metadata["format"]) == (5, "pickle")
     assert metadata["framework"] == f"torch-{torch.__version__}"
     assert (folder / "code" / "tests" / "pytorch" / "trials.py").exists()
+
+
+def test_modules_in_use_are_found_however_their_path_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SCRATCH ends in a slash, say; those of an environment below the code are not meant."""
+    monkeypatch.chdir(tmp_path)
+    names = ["a.py", ".//b.py", f"{tmp_path}//c.py", f"{tmp_path}/./d.py", f"{tmp_path}/e.py"]
+    apart = [f"{tmp_path}/.venv/lib/site-packages/f.py", f"{tmp_path}-other/g.py"]
+    for number, name in enumerate([*names, *apart]):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+        module = ModuleType(f"in_use_{number}")
+        module.__file__ = name
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    assert sorted(path.name for path in _modules_below(tmp_path)) == [
+        "a.py", "b.py", "c.py", "d.py", "e.py",
+    ]  # fmt: skip
 
 
 def test_the_order_of_data_goes_on_whatever_was_seeded(root: Path) -> None:

@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
-from threading import RLock
 from types import FunctionType, ModuleType
 from typing import Any
 
 from . import is_importing, shapes
-from .loaded import Loaded
+from .loaded import LOADING, Loaded
 
-_LOADING = RLock()
 _UTILS = "torch._dynamo.utils"
 
 
@@ -107,6 +105,8 @@ class _Part:
 class _Settings:
     """The compiler's configuration for a library that changes it at its import."""
 
+    _changed: dict[str, Any]
+
     def __init__(self, changed: dict[str, Any]) -> None:
         vars(self)["_changed"] = changed
 
@@ -116,6 +116,9 @@ class _Settings:
 
 class _Utils(ModuleType):
     """The compiler's utilities, for a library that imports one of them to call it later."""
+
+    def get_optimize_ddp_mode(self) -> str:
+        return "ddp_optimizer"
 
     def is_compile_supported(self, device: str) -> Any:
         return self.__getattr__("is_compile_supported")(device)
@@ -156,7 +159,7 @@ def _is_deferred(module: ModuleType | None) -> bool:
 def loaded(module: ModuleType) -> ModuleType:
     """The compiler's module after it has been loaded: until then other threads have what stands in
     for it. The thread that loads it gets it as it is."""
-    with _LOADING:
+    with LOADING:
         if isinstance(module, Deferred) and not module.loads:
             module.loads = True
             try:

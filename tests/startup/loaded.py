@@ -1,10 +1,13 @@
-"""A module that is there before its import is over."""
+"""Modules that are loaded late, one thread at a time; and those that come with them."""
 
 from __future__ import annotations
 
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
+from threading import RLock
 from types import ModuleType
+
+LOADING = RLock()
 
 
 class Loaded(Loader):

@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
-from .loaded import Loaded
+from .loaded import LOADING, Loaded
 
 _SHAPES, _FAKES = "torch._meta_registrations", "torch._subclasses.fake_tensor"
 _PARTS = ("torch._decomp", "torch._prims", "torch._refs")
@@ -27,13 +27,14 @@ _is_deferred = True
 def load() -> None:
     """Load them, if they are not there."""
     global _is_deferred
-    _is_deferred = False
-    shapes = sys.modules.get(_SHAPES)
-    if isinstance(shapes, Deferred):
-        shapes.__class__ = ModuleType  # type: ignore[assignment]
-        assert shapes.__spec__ is not None and isinstance(shapes.__spec__.loader, _Deferring)
-        shapes.__spec__.loader = shapes.__loader__ = shapes.__spec__.loader.real
-        shapes.__loader__.exec_module(shapes)
+    with LOADING:
+        is_first, _is_deferred = _is_deferred, False
+        shapes = sys.modules.get(_SHAPES)
+        if is_first and isinstance(shapes, Deferred):
+            assert shapes.__spec__ is not None and isinstance(shapes.__spec__.loader, _Deferring)
+            shapes.__spec__.loader = shapes.__loader__ = shapes.__spec__.loader.real
+            shapes.__loader__.exec_module(shapes)
+            shapes.__class__ = ModuleType  # type: ignore[assignment]
 
 
 class Deferred(ModuleType):
@@ -44,7 +45,9 @@ class Deferred(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         load()
-        return getattr(self, name)
+        if name not in vars(self):  # of what is being loaded, by this thread
+            raise AttributeError(name)
+        return vars(self)[name]
 
 
 class _Deferring(Loader):

@@ -81,7 +81,7 @@ def _modules_below(folder: Path) -> Iterator[Path]:
         file = getattr(module, "__file__", None)
         if not isinstance(file, str) or not file.endswith(".py"):
             continue
-        if not file.startswith(os.sep):
+        if not file.startswith(os.sep) or "//" in file or "/./" in file:
             file = str(Path(file).absolute())
         if not file.startswith(below) or file.startswith(apart):
             continue
