@@ -44,7 +44,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
 
     `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
     run committed one, `stalled` that the trial has none and this run reported no step past those of
-    the run before; `restarts` counts those used before it; `non_retryable` is why the next run
+    the last run that did; `restarts` counts those used before it; `non_retryable` is why the next run
     would fail in the same way; `resting` says that the search has no more for the trial now, though
     it may promote it later. `why` is the failure where the exit code does not show it. `failure`
     is an error of the code that ended this run at once, without a step gained, and `earlier` the

@@ -62,9 +62,11 @@ class _Deferring(Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Later, but for what has nothing to do with shapes: who makes a generator needs it."""
         import torch
-        from torch._opaque_base import OpaqueBaseMeta
 
-        torch._C._set_generator_metaclass(OpaqueBaseMeta)
+        if set_metaclass := getattr(torch._C, "_set_generator_metaclass", None):  # older ones don't
+            from torch._opaque_base import OpaqueBaseMeta
+
+            set_metaclass(OpaqueBaseMeta)
 
 
 class _Fakes(Loader):
