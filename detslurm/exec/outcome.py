@@ -42,16 +42,16 @@ class Action(enum.Enum):
 class AttemptFacts(msgspec.Struct, frozen=True):
     """The facts of one ended attempt.
 
-    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one, `stalled` that the trial has none and this run reported no step past those of
-    the last run that did; `restarts` counts those used before it; `non_retryable` is why the next run
-    would fail in the same way; `resting` says that the search has no more for the trial now, though
-    it may promote it later. `why` is the failure where the exit code does not show it. `failure`
-    is an error of the code that ended this run at once, without a step gained, and `earlier` the
-    one that made this run a restart; `restart_repeated` is the user's choice to try all the same.
-    `unprepared` says that the code never began, by the fault of a node.
-    `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what Slurm said
-    of the job's end.
+    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether
+    this run committed one. `stalled` says that the trial has none and that this run reported no
+    step past those of the last run that did. `restarts` counts those used before it.
+    `non_retryable` is why the next run would fail in the same way. `resting` says that the search
+    has no more for the trial now, though it may promote it later. `why` is the failure where the
+    exit code does not show it. `failure` is an error of the code that ended this run at once,
+    without a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is
+    the user's choice to try all the same. `unprepared` says that the code never began, by the fault
+    of a node. `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what
+    Slurm said of the job's end.
     """
 
     exit_code: int
