@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from detslurm.slurm.request import JobRequest
@@ -17,18 +19,67 @@ if ! type module >/dev/null 2>&1; then
 fi"""
 
 
+# A line fails as a command fails under `set -e`: conditions, `|| true` and the commands inside of
+# sourced files and functions don't count. The EXIT trap reports what ends the shell itself: a
+# variable that is unset under `set -u`, a syntax error, an `exit`. A SIGTERM is not a failure.
+# Only the number of a line is printed, because a line may hold a secret.
+_WATCH = """\
+_detslurm_options=$(set +o)
+_detslurm_failed() {
+  trap - ERR EXIT TERM
+  if [ "$1" = 143 ]; then exit 143; fi
+  local job=${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID-}}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+  if [ -n "${DETSLURM_LOCAL_JOB_ID-}" ]; then
+    job=$DETSLURM_LOCAL_JOB_ID${DETSLURM_LOCAL_TASK_ID:+_$DETSLURM_LOCAL_TASK_ID}
+  fi
+  echo "detslurm: job $job: $2 failed on ${HOSTNAME-} with exit status $1"
+  exit 1
+}
+_detslurm_line() {
+  if [ "$3" = 1 ]; then _detslurm_failed "$1" "slurm.setup, line $2,"; fi
+}"""
+_WATCH_SETUP = """\
+trap 'trap - ERR EXIT TERM; kill -TERM $$' TERM
+trap '_detslurm_failed $? slurm.setup' EXIT
+trap '_detslurm_line $? $((LINENO - _detslurm_first)) ${#BASH_SOURCE[@]}' ERR
+_detslurm_first=$LINENO"""
+_END_WATCH = """\
+trap - ERR EXIT TERM
+eval "$_detslurm_options\""""
+
+_FAILED = re.compile(r"detslurm: job (\S+): (slurm\.(?:setup|modules).* failed on .*)")
+
+
 def prologue(request: JobRequest) -> list[str]:
-    """Shell lines before the command: the submitting Python's PATH, modules, the user's setup."""
+    """Shell lines before the command: the submitting Python's PATH, modules, the user's setup.
+
+    A module or a line of the setup that fails ends the job; `failed_setups` finds that in its
+    output. Options that the setup sets, such as `set -eu`, end with it.
+    """
     lines = [
         # A signal that comes before the command has its handlers must not end the job; what is
         # ignored here stays so across exec until the command decides otherwise.
         "trap '' USR1 USR2 INT",
         f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
     ]
+    if request.modules or request.setup:
+        lines.append(_WATCH)
     if request.modules:
         lines.append(_FIND_MODULE)
-        lines += [f"module load {shlex.quote(name)} || exit 1" for name in request.modules]
-    return [*lines, *request.setup]
+        lines += map(_load, request.modules)
+    if request.setup:
+        lines += [_WATCH_SETUP, *request.setup, _END_WATCH]
+    return lines
+
+
+def _load(module: str) -> str:
+    failed = shlex.quote(f"slurm.modules: module load {module}")
+    return f"module load {shlex.quote(module)} || _detslurm_failed $? {failed}"
+
+
+def failed_setups(output: Iterable[str]) -> dict[str, str]:
+    """Job, or element of an array -> how its setup failed, from the lines that jobs printed."""
+    return {found[1]: found[2] for found in map(_FAILED.fullmatch, output) if found}
 
 
 def command_line(request: JobRequest) -> str:

@@ -16,6 +16,7 @@ from detslurm.store.records import Intent, Lost, typed
 # Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
 
+_MEND = "; mend the configuration and submit it again"
 _NEVER_QUEUED = (
     "no job was queued for it: where its submission was killed, `detslurm e kill {number}` and"
     " `detslurm e delete {number}` remove it, and you can submit it again"
@@ -130,8 +131,11 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
     one.message = "no worker is left in the queue; `detslurm e activate` submits new ones"
     since = one.facts.created.time
     queue = one.without_foreign_jobs(queues.query(one.worker_jobs, since=since))
-    if all(status_of(job_ref, queue).alive is False for job_ref in one.worker_jobs):
-        reason = "all workers of the search have ended; `detslurm e activate` submits new ones"
+    statuses = [status_of(job_ref, queue) for job_ref in one.worker_jobs]
+    if all(status.alive is False for status in statuses):
+        failed = _failed_setups(one, statuses)
+        reason = next(iter(failed.values()), None) or "all workers of the search have ended"
+        reason += _MEND if failed else "; `detslurm e activate` submits new ones"
         one.facts.lost = dict.fromkeys(search.open_ids, reason)
         one.changed()
         for trial in list(one.trials):
@@ -224,6 +228,8 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
     one.changed()
     now = one.job_refs
     lost: dict[str, list[int]] = {}
+    waiting = [s for t, s in dead.items() if one.trials[t].state != "RUNNING"]
+    failed = _failed_setups(one, waiting)
     for trial, status in dead.items():
         if now.get(trial) != status.job_ref:
             one.read_trial(trial)
@@ -231,7 +237,9 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
         ran = one.trials[trial].state == "RUNNING"
         how = "; how its run ended is not recorded" if ran else ", before its run began"
         reason = f"{status.message}{how}"
-        if not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
+        if status in waiting and status.job_ref in failed:
+            reason += f": {failed[status.job_ref]}{_MEND}"
+        elif not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
             reason += hint
         one.facts.lost[trial] = reason
         view = one.read_trial(trial)
@@ -240,7 +248,23 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
         else:
             lost.setdefault(reason, []).append(trial)
     _record_lost(one.directory, lost)
-    return [reason for reason in lost if reason.endswith(hint)]
+    return [reason for reason in lost if reason.endswith((hint, _MEND))]
+
+
+def _failed_setups(
+    one: ExperimentSnapshot, statuses: Iterable[JobStatus]
+) -> dict[JobRef | None, str]:
+    """The jobs among these that a line of their setup, or a module, has ended, and which did."""
+    failed = [s.job_ref for s in statuses if s.job_ref and s.job and s.job.state == "FAILED"]
+    if not failed:
+        return {}
+    from detslurm.sdk.trials.logs import printed  # lists of what went well need none
+    from detslurm.slurm.shell_lines import failed_setups
+
+    jobs = dict.fromkeys(job_ref.job_id for job_ref in failed)
+    found = {job: failed_setups(printed(one.directory, job)) for job in jobs}
+    reasons = {job_ref: found[job_ref.job_id].get(job_ref.ref) for job_ref in failed}
+    return {job_ref: reason for job_ref, reason in reasons.items() if reason is not None}
 
 
 def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) -> None:

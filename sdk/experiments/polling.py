@@ -10,7 +10,7 @@ from detslurm._states import FINISHED
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.assessment import attach_job_status
 from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine
-from detslurm.sdk.trials.logs import follow
+from detslurm.sdk.trials.logs import before_any_run, follow
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -189,4 +189,7 @@ def follow_logs(
 ) -> Iterator[LogLine]:
     """The trial's lines as they come until the trial is over; reports why none come."""
     follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(1.0))
-    return follow(trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count)
+    yield from follow(
+        trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count
+    )
+    yield from before_any_run(trial, wanted)

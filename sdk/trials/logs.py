@@ -6,12 +6,14 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detslurm._states import FINISHED
 from detslurm.sdk.trials.log_lines import EVERYTHING, RANK_PREFIX, Filter, LogLine, parse
-from detslurm.store import TrialDir, fs
+from detslurm.store import ExperimentDir, TrialDir, fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16
 # The lines of our own logs are shorter; what a job itself prints may have no line end at all.
 _LONGEST = 1 << 20
+_PRINTED = 20_000  # lines of a job's output that are searched: an array has one file
 _EXCERPT_WIDTH = 2000  # of a line that is shown among the facts of a trial
 
 # torchrun logs at length that a worker failed, and Python what fails during its exit, such as
@@ -81,10 +84,8 @@ def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
 
 def job_output(trial: Trial, most: int = 10) -> list[str]:
     """What the trial's jobs printed before any run began, such as the error of a setup line."""
-    directory = trial.experiment.path / "jobs"
-    places = trial.experiment.view.jobs
-    for job in reversed(places):
-        path = directory / f"slurm-{job.job_id}.out"
+    for job in reversed(trial.experiment.view.jobs):
+        path = _output(trial.directory.experiment_path, job.job_id)
         try:
             text = [_cut(line) for line in islice(_backward(path), most)]
         except PermissionError:
@@ -92,6 +93,23 @@ def job_output(trial: Trial, most: int = 10) -> list[str]:
         if text:
             return [f"The job's output ({path}) ends with:", *text[::-1]]
     return []
+
+
+def before_any_run(trial: Trial, wanted: Filter = EVERYTHING) -> list[LogLine]:
+    """The log of a trial that is over without a run: the end of what its job printed."""
+    if trial.state not in FINISHED or trial.directory.runs():
+        return []
+    return list(filter(wanted.reader(), (parse(raw, 0) for raw in job_output(trial, 1000))))
+
+
+def printed(experiment: ExperimentDir, job_id: str) -> Iterator[str]:
+    """The last lines that a job printed, newest first; none where they can't be read."""
+    with suppress(OSError):
+        yield from islice(_backward(_output(experiment.path, job_id)), _PRINTED)
+
+
+def _output(experiment: Path, job_id: str) -> Path:
+    return experiment / "jobs" / f"slurm-{job_id}.out"
 
 
 def _cut(text: str) -> str:

@@ -424,6 +424,8 @@ class Trial(CheckpointChoice):
             raise ValueError("head can't be combined with tail or follow")
         if follow:
             return polling.follow_logs(self, wanted, tail_count=tail)
+        if found := logs.before_any_run(self, wanted):
+            return found[:head] if tail is None else found[max(len(found) - tail, 0) :]
         if tail is not None:
             return logs.tail(self.directory, tail, wanted)
         if head is not None:

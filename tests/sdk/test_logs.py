@@ -387,3 +387,21 @@ def test_a_trial_that_has_begun_is_not_called_queued(scene: Scene) -> None:
         "1 RUNNING",
         "1 COMPLETED",
     ]
+
+
+def test_the_log_of_a_trial_that_never_ran_is_what_its_job_printed(scene: Scene) -> None:
+    """Followed or not; `activate` is no advice where the same line would fail again."""
+    experiment = scene.experiment(job="7")
+    printed = (
+        "conda: not found\ndetslurm: job 7: slurm.setup, line 1, failed on n1 with exit status 1"
+    )
+    (experiment.jobs / "slurm-7.out").write_text(f"{printed}\n")
+    scene.queue.put("7", "FAILED")
+    trial = scene.client.trial(1)
+    assert (trial.state, trial.row.run_count) == ("ERROR", 0)
+    assert "slurm.setup, line 1, failed on n1" in str(trial.row.end_reason)
+    assert "activate" not in str(trial.row.end_reason)
+    whole = list(trial.logs())
+    assert whole[1:] == printed.splitlines() == list(trial.logs(follow=True))[1:]
+    assert list(trial.logs(tail=1)) == whole[-1:] and list(trial.logs(head=1)) == whole[:1]
+    assert list(trial.logs(search_text="conda")) == whole[1:2]

@@ -11,7 +11,7 @@ import pytest
 from detslurm import _start
 from detslurm.slurm import JobRequest
 from detslurm.slurm.resubmit import runner_command
-from detslurm.slurm.shell_lines import command_line
+from detslurm.slurm.shell_lines import command_line, failed_setups, prologue
 
 SAYS = '#!/bin/bash\nprintf "%s\\n" "$0" "$@"\n'
 
@@ -65,3 +65,60 @@ def test_an_agent_starts_without_the_file_too(environment: Path) -> None:
     assert _start.command(module)[1:] == ["-PS", _start.__file__, module]
     Path(_start.__file__).unlink()
     assert _start.command(module)[1:] == ["-P", "-m", module]
+
+
+def ran(tmp_path: Path, *setup: str, job: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """What a job with this setup prints, and how that says its setup has failed."""
+    (tmp_path / "sourced").write_text("false\ntrue\n")
+    request = JobRequest(name="x", command=("echo", "trained"), folder=tmp_path, setup=setup)
+    script = tmp_path / "script"
+    script.write_text("\n".join([*prologue(request), 'echo "$-"', command_line(request)]))
+    env = {"PATH": "/usr/bin:/bin", "HOSTNAME": "n1", **job}
+    done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=tmp_path, env=env)
+    lines = done.stdout.splitlines()
+    assert (done.returncode == 0) == ("trained" in lines)
+    return lines, failed_setups(lines)
+
+
+ELEMENT = {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1"}
+
+
+@pytest.mark.parametrize(
+    ("setup", "line", "status"),
+    [
+        (("true", "conda activate nowhere"), ", line 2,", 127),
+        (("set -eu", "false"), ", line 2,", 1),
+        (("if true", "then", "  true", "  false", "fi"), ", line 4,", 1),
+        (("set -u", 'echo "$UNSET"'), "", 1),
+        (("exit 3",), "", 3),
+        (("if",), "", 2),
+        (("wrong() { false; return 4; }", "wrong"), ", line 2,", 4),
+    ],
+)
+def test_a_line_of_the_setup_that_fails_ends_the_job(
+    tmp_path: Path, setup: tuple[str, ...], line: str, status: int
+) -> None:
+    """And names itself by its number, for it may hold a secret."""
+    lines, failed = ran(tmp_path, *setup, job=ELEMENT)
+    reason = failed["7_1"]
+    assert reason.startswith("slurm.setup") and reason.endswith(f"exit status {status}")
+    assert line in reason
+    assert lines[-1] == f"detslurm: job 7_1: {reason}"
+
+
+def test_what_a_setup_may_do(tmp_path: Path) -> None:
+    """Conditions, handled errors and sourced files fail nothing; its options end with it."""
+    setup = ("set -eu", "false || true", "[ 1 = 2 ] && echo no", "set +e", ". ./sourced")
+    lines, failed = ran(tmp_path, *setup, job={"DETSLURM_LOCAL_JOB_ID": "3"})
+    assert lines[-1] == "trained" and not failed
+    assert not {"e", "u"} & set(lines[0])
+
+
+def test_a_module_that_fails_is_named(tmp_path: Path) -> None:
+    """On the local cluster, too."""
+    request = JobRequest(name="x", command=("true",), folder=tmp_path, modules=("no such",))
+    script = "module() { return 1; }\n" + "\n".join(prologue(request))
+    env = {"PATH": "/usr/bin:/bin", "DETSLURM_LOCAL_JOB_ID": "3", "DETSLURM_LOCAL_TASK_ID": "0"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env)
+    failed = failed_setups(done.stdout.splitlines())
+    assert failed["3_0"].startswith("slurm.modules: module load no such failed on ")

@@ -205,8 +205,21 @@ def wait(experiment_id: int, polling_interval: float) -> Document:
             show(experiment.state, text, experiment.view.progress)
 
         state = polling.wait(experiment, interval=polling_interval, report=report)
+    _note_failed_start(experiment)
     return Document(
         lambda: f"Experiment {experiment_id} is {state}",
         lambda: {"id": experiment_id, "state": state},
         failed=state != "COMPLETED",
     )
+
+
+def _note_failed_start(experiment: Experiment) -> None:
+    """Show what ended a job before its run began, as `describe` does; of the first such trial."""
+    if experiment.state != "ERROR":
+        return
+    from detslurm.cli.experiment.description import failure_text
+
+    failed = (trial for trial in experiment.trials() if trial.state == "ERROR")
+    first = next((trial for trial in failed if trial.row.run_count == 0), None)
+    if first is not None:
+        note(failure_text(first))
