@@ -13,13 +13,14 @@ from detslurm.core._launched import (
     PULL_PORT,
     Numbers,
     checked_topology,
+    chief_address,
     chosen_port_offset,
     explicit_ports,
     slurm_tasks,
+    topology_by_slurm,
     topology_by_tf_config,
 )
 from detslurm.core.transports.call_sequence import Scope
-from detslurm.slurm.hostlist import counts_by_node, hosts_in
 
 
 class DistributedContext:
@@ -50,8 +51,8 @@ class DistributedContext:
         transport: "auto", "mpi", "local" or "tcp". Default: DETSLURM_TRANSPORT, else "auto".
 
     Raises:
-        ValueError: If some of the six ranks and sizes are missing, or don't fit together.
-        AssertionError: If there are several nodes and `chief_ip` is needed, but missing.
+        ValueError: If some of the six ranks and sizes are missing, or don't fit together; or if
+            there are several nodes and `chief_ip` is missing.
         DistributedError: If the ranks can't meet.
     """
 
@@ -87,7 +88,7 @@ class DistributedContext:
         await_gloo_at_exit()
         requested = transport or os.environ.get(_env.TRANSPORT) or "auto"
         if self.local_size != self.size and requested != "mpi" and _comm is None:
-            assert chief_ip is not None, "chief_ip is needed when the trial has several nodes"
+            _need_chief(chief_ip, self.cross_size)
         ports = explicit_ports(os.environ, pub_port, pull_port, port_offset)
         self._group = build_process_group(
             topology, TransportOptions(requested, chief_ip, ports, force_tcp, _comm, _salt)
@@ -99,7 +100,7 @@ class DistributedContext:
         """Make the context of a process that torchrun, or a launcher like it, has started.
 
         Args:
-            chief_ip: The address of rank 0; by default DET_CHIEF_IP. Needed with several nodes.
+            chief_ip: The address of rank 0. Default: DET_CHIEF_IP, else MASTER_ADDR.
 
         Returns:
             The context, after all ranks have joined.
@@ -115,7 +116,7 @@ class DistributedContext:
             local_size=env["LOCAL_WORLD_SIZE"],
             cross_rank=env["GROUP_RANK"],
             cross_size=env["GROUP_WORLD_SIZE"],
-            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
+            chief_ip=chief_address(chief_ip),
             port_offset=chosen_port_offset(),
         )
 
@@ -124,7 +125,7 @@ class DistributedContext:
         """Make the context of a process that DeepSpeed's launcher has started.
 
         Args:
-            chief_ip: The address of rank 0; by default DET_CHIEF_IP. Needed with several nodes.
+            chief_ip: The address of rank 0. Default: DET_CHIEF_IP, else MASTER_ADDR.
 
         Returns:
             The context, after all ranks have joined.
@@ -140,7 +141,7 @@ class DistributedContext:
             local_size=env["LOCAL_SIZE"],
             cross_rank=env["CROSS_RANK"],
             cross_size=env["CROSS_SIZE"],
-            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
+            chief_ip=chief_address(chief_ip),
             port_offset=chosen_port_offset(),
         )
 
@@ -150,7 +151,7 @@ class DistributedContext:
 
         Args:
             hvd: The module, such as `horovod.torch`.
-            chief_ip: The address of rank 0; by default DET_CHIEF_IP. Needed with several nodes.
+            chief_ip: The address of rank 0. Default: DET_CHIEF_IP, else MASTER_ADDR.
 
         Returns:
             The context, after all ranks have joined.
@@ -177,7 +178,7 @@ class DistributedContext:
             local_size=hvd.local_size(),
             cross_rank=hvd.cross_rank(),
             cross_size=hvd.cross_size(),
-            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP),
+            chief_ip=chief_address(chief_ip),
             port_offset=chosen_port_offset(),
             transport=os.environ.get(_env.TRANSPORT) or sockets,
         )
@@ -237,7 +238,8 @@ class DistributedContext:
         """Make the context of a task of an `srun` step that has one process for each task.
 
         Args:
-            chief_ip: The address of rank 0; by default DET_CHIEF_IP, else the step's first node.
+            chief_ip: The address of rank 0; by default DET_CHIEF_IP, else the node where
+                the step has put rank 0.
 
         Returns:
             The context, after all ranks have joined.
@@ -245,18 +247,10 @@ class DistributedContext:
         Raises:
             KeyError: If srun has not started this process.
         """
-        env = Numbers("srun")
-        nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST", "")
-        counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ["SLURM_TASKS_PER_NODE"]
-        step_nodes = "SLURM_STEP_NUM_NODES"
+        topology, first = topology_by_slurm()
         return cls(
-            rank=env["SLURM_PROCID"],
-            size=env["SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"],
-            local_rank=env["SLURM_LOCALID"],
-            local_size=counts_by_node(counts)[env["SLURM_NODEID"]],
-            cross_rank=env["SLURM_NODEID"],
-            cross_size=env[step_nodes if step_nodes in env else "SLURM_NNODES"],
-            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or next(iter(hosts_in(nodes)), None),
+            **topology._asdict(),
+            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or first,
             port_offset=chosen_port_offset(),
             _salt=f"step {os.environ.get('SLURM_STEP_ID', '')}",
         )
@@ -410,3 +404,11 @@ class DistributedContext:
             if self._group is not None:  # the others would wait for what can't be sent
                 self._group.fail(f"rank {self.rank} passed an object that can't be pickled: {err}")
             raise
+
+
+def _need_chief(chief_ip: str | None, nodes: int) -> None:
+    if chief_ip is None:
+        raise ValueError(
+            f"The trial has {nodes} nodes, and the address of rank 0 is not known. Give it as"
+            " chief_ip, or in the variable MASTER_ADDR or DET_CHIEF_IP."
+        )

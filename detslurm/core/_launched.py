@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 from detslurm import _env
 from detslurm.core.transports.choose import RankTopology
+from detslurm.slurm.hostlist import counts_by_node, hosts_in
 
 PUB_PORT, PULL_PORT = 12360, 12376
 
@@ -52,6 +54,57 @@ def topology_by_tf_config(text: str) -> tuple[RankTopology, str | None]:
         raise ValueError(f"TF_CONFIG is none of a chief or worker among workers: {text}") from err
     local = (hosts[:rank].count(here), hosts.count(here))
     return RankTopology(rank, len(hosts), *local, nodes.index(here), len(nodes)), hosts[0]
+
+
+def topology_by_slurm() -> tuple[RankTopology, str | None]:
+    """Where srun puts this process, and the node of rank 0 as far as the step shows it."""
+    env = Numbers("srun")
+    rank = env["SLURM_PROCID"]
+    size = env["SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in env else "SLURM_NTASKS"]
+    cross_size = env["SLURM_STEP_NUM_NODES" if "SLURM_STEP_NUM_NODES" in env else "SLURM_NNODES"]
+    cross_rank = env["SLURM_NODEID"]
+    if os.environ.get("SLURM_GTIDS"):
+        # The numbers by node below are in the order of the names. In a heterogeneous job
+        # SLURM_NODEID counts in the order of the components.
+        local_size = len(os.environ["SLURM_GTIDS"].split(","))
+    else:
+        counts = os.environ.get("SLURM_STEP_TASKS_PER_NODE") or os.environ["SLURM_TASKS_PER_NODE"]
+        local_size = counts_by_node(counts)[cross_rank]
+    chief = _first_node()
+    nodes = _nodes_by_task()[:size]
+    if len(nodes) == size and nodes[rank] == os.environ.get("SLURMD_NODENAME"):
+        order = list(dict.fromkeys(nodes))
+        chief, cross_rank = nodes[0], order.index(nodes[rank])
+    local_rank = env["SLURM_LOCALID"]
+    return RankTopology(rank, size, local_rank, local_size, cross_rank, cross_size), chief
+
+
+def _nodes_by_task() -> list[str]:
+    """The node of each task, with `--distribution=arbitrary`; empty if it is not known."""
+    if os.environ.get("SLURM_DISTRIBUTION") != "arbitrary":
+        return []
+    try:
+        text = Path(os.environ["SLURM_HOSTFILE"]).read_text()
+    except (KeyError, OSError, UnicodeError):
+        return []
+    return [node for line in text.split() for node in hosts_in(line)]
+
+
+def _first_node() -> str | None:
+    """The first node of the step: in a heterogeneous job, that of its first component."""
+    names = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST", "")
+    nodes = hosts_in(names)
+    components = os.environ.get("SLURM_HET_SIZE", "")
+    for i in range(int(components) if components.isdigit() else 0):
+        for node in hosts_in(os.environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{i}", "")):
+            if node in nodes:
+                return node
+    return next(iter(nodes), None)
+
+
+def chief_address(chief_ip: str | None) -> str | None:
+    """The address of rank 0: as given, else the run's, else the one that torch's launchers set."""
+    return chief_ip or os.environ.get(_env.CHIEF_IP) or os.environ.get("MASTER_ADDR")
 
 
 def checked_topology(*given: int | None) -> RankTopology:

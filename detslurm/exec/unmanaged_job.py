@@ -64,7 +64,7 @@ class UnmanagedJob:
         experiment = self._experiment
         allocation = self._step.allocation
         nodes = self._start["job"]["nodes"]
-        rank = int(os.environ.get("SLURM_NODEID") or 0) if len(nodes) > 1 else 0
+        rank = _node_rank(nodes)
         addrs = [
             peer_address(node) if index != rank else _own_address(nodes, rank)
             for index, node in enumerate(nodes)
@@ -298,10 +298,21 @@ def _rank(env: Mapping[str, str]) -> int:
 
 
 def _nodes(allocation: Allocation, env: Mapping[str, str]) -> list[str]:
-    """The nodes of the step, or the one node of the batch script."""
+    """The nodes of the step, that of this process first; or the one node of the batch script."""
     if step_of(env) is None:
         return [allocation.nodes[0]]
-    return expand_hostlist(env.get("SLURM_STEP_NODELIST", "")) or list(allocation.nodes)
+    nodes = expand_hostlist(env.get("SLURM_STEP_NODELIST", "")) or list(allocation.nodes)
+    # Rank 0 calls this. With --distribution=arbitrary, and in a heterogeneous job, it is anywhere.
+    own = env.get("SLURMD_NODENAME")
+    return sorted(nodes, key=lambda node: node != own)
+
+
+def _node_rank(nodes: Sequence[str]) -> int:
+    """The index of this process's node among those of its run."""
+    own = os.environ.get("SLURMD_NODENAME")
+    if len(nodes) == 1 or own in nodes:
+        return nodes.index(own) if own in nodes else 0
+    return int(os.environ.get("SLURM_NODEID") or 0)
 
 
 def _own_address(nodes: Sequence[str], rank: int) -> str:

@@ -19,6 +19,7 @@ from detslurm._addresses import LOOPBACK, own_address
 from detslurm._info import ClusterInfo
 from detslurm.core import DistributedContext, PreemptMode
 from detslurm.core._console_log import show_log
+from detslurm.core._launched import chief_address
 from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
 from detslurm.core.transports.choose import mpi_size
 from detslurm.pytorch._context import PyTorchTrialContext
@@ -203,5 +204,5 @@ def _own_addr(info: ClusterInfo | None, dist: DistributedContext | None) -> str:
         return LOOPBACK
     if info is not None and info._rendezvous_info is not None:
         return info.container_addrs[info.container_rank]
-    others = os.environ.get(_env.CHIEF_IP, "")
+    others = chief_address(None) or ""
     return own_address((socket.gethostname(), others), 0, os.environ.get(_env.INTERFACE))

@@ -9,15 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from detslurm.core import DistributedContext, DistributedError
-from detslurm.core._launched import topology_by_tf_config
+from detslurm.core._launched import topology_by_slurm, topology_by_tf_config
 from detslurm.core.transports.health import CHECK_INTERVAL, Health
 from detslurm.core.transports.sockets.handshake import Address
 from detslurm.core.transports.sockets.rendezvous import Rendezvous, host, join
@@ -325,6 +326,67 @@ def test_process_of_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(KeyError) as caught:
             start_alone()
         assert str(caught.value).startswith("RANK is not in the environment")
+
+
+def test_the_address_of_rank_0_on_several_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's launchers give it as MASTER_ADDR; without it an error says what to give."""
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "CROSS_RANK")
+    sizes = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 1, "GROUP_WORLD_SIZE": 2, "LOCAL_SIZE": 1}
+    for name, value in {**dict.fromkeys(names, 0), **sizes, "CROSS_SIZE": 2}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.delenv("DET_CHIEF_IP", raising=False)
+    hvd = SimpleNamespace(
+        **dict.fromkeys(("rank", "local_rank", "cross_rank"), lambda: 0),
+        **dict.fromkeys(("size", "cross_size"), lambda: 2),
+        local_size=lambda: 1,
+    )
+    starts: list[Callable[[], DistributedContext]] = [
+        DistributedContext.from_torch_distributed,
+        DistributedContext.from_deepspeed,
+        lambda: DistributedContext.from_horovod(hvd),
+    ]
+    for start in starts:
+        with pytest.raises(ValueError, match=r"rank 0 is not known\. Give it as chief_ip"):
+            start()
+    monkeypatch.setenv("MASTER_ADDR", "nowhere.invalid")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("GROUP_RANK", "1")
+    monkeypatch.setenv("DETSLURM_JOIN_TIMEOUT", "0.1")
+    with pytest.raises(DistributedError, match="the chief could not be reached"):
+        DistributedContext.from_torch_distributed()
+
+
+def slurm_step(**more: str) -> dict[str, str]:
+    """The variables of rank 0, the one task of n3, in a step on n1, n2 and n3."""
+    ranks = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID"), "0")
+    sizes = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "3", "SLURM_GTIDS": "0"}
+    nodes = {"SLURM_STEP_NODELIST": "n[1-3]", "SLURM_STEP_TASKS_PER_NODE": "2,1(x2)"}
+    return {**ranks, **sizes, **nodes, "SLURMD_NODENAME": "n3", **more}
+
+
+def test_rank_0_of_a_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its node is the first of the first component, or of the file of hosts; else of the step."""
+    (tmp_path / "hosts").write_text("n3\nn1\nn1\nn2\n")
+    arbitrary = {"SLURM_NODEID": "2", "SLURM_DISTRIBUTION": "arbitrary"}
+    found = {}
+    for name, more in {
+        "components": {
+            "SLURM_NODEID": "0",
+            "SLURM_HET_SIZE": "2",
+            "SLURM_JOB_NODELIST_HET_GROUP_0": "n3",
+            "SLURM_JOB_NODELIST_HET_GROUP_1": "n[1-2]",
+        },
+        "arbitrary": {**arbitrary, "SLURM_HOSTFILE": str(tmp_path / "hosts")},
+        "no file": arbitrary,
+        "another's file": {**arbitrary, "SLURM_HOSTFILE": "/etc/hosts"},
+    }.items():
+        with monkeypatch.context() as step:
+            for variable, value in slurm_step(**more).items():
+                step.setenv(variable, value)
+            found[name] = topology_by_slurm()
+    assert found["components"] == found["arbitrary"] == ((0, 4, 0, 1, 0, 3), "n3")
+    assert found["no file"] == found["another's file"] == ((0, 4, 0, 1, 2, 3), "n1")
 
 
 class Tensorflow:

@@ -276,6 +276,25 @@ def test_four_nodes_of_mixed_sizes_by_tcp(alice: User) -> None:
     assert done(output) == lines_of(shape)
 
 
+def test_rank_0_is_where_the_step_has_put_it(alice: User) -> None:
+    """The hosts' file of `--distribution=arbitrary` begins with a later node; the first component
+    of a heterogeneous job is on a later node, too, and its nodes have other numbers of tasks."""
+    assert alice.cwd is not None
+    code = f"{FROM_SLURM}import os; print(dist.rank, 'on', os.environ['SLURMD_NODENAME'])"
+    argv = ("--mpi=none", "-n4", sys.executable, "-c", code)
+    (alice.cwd / "hosts").write_text("n3\nn1\nn1\nn2\n")
+    arbitrary = {"SLURM_HOSTFILE": str(alice.cwd / "hosts"), "DET_CHIEF_IP": "127.0.0.1"}
+    output = srun(alice, "-N3", "-marbitrary", *argv, env=arbitrary)
+    nodes = {"0": "0", "1": "1", "2": "1", "3": "2"}
+    lines = [f"rank={rank} of 4 node={node}" for rank, node in nodes.items()]
+    assert done(output) == lines
+    assert "0 on n3" in output
+    head = ("--mpi=none", "-wn2", "-n1", sys.executable, "-c", code)
+    output = srun(alice, *head, ":", "-wn1,n3", "-n3", sys.executable, "-c", code)
+    assert done(output) == lines
+    assert "0 on n2" in output
+
+
 def test_four_launchers_of_mixed_sizes_under_srun(alice: User) -> None:
     """One MPI process a node, and 1, 3, 2 and 1 ranks below them."""
     options = ("--mpi=pmix", "-N4", "--ntasks-per-node=1")

@@ -155,7 +155,10 @@ def why_not_one_group(topologies: Sequence[RankTopology]) -> str | None:
     if sorted(p.rank for p in topologies) != list(range(size)):
         return f"the ranks of {size} processes are {sorted(p.rank for p in topologies)}"
     if topologies[0].rank != 0:
-        return f"rank 0 must be local rank 0 of the first node; that is rank {topologies[0].rank}"
+        return (
+            f"rank 0 must be local rank 0 of the first node; that is rank {topologies[0].rank}."
+            " With --distribution=arbitrary set SLURM_HOSTFILE to the file of the hosts"
+        )
     return None
 
 
