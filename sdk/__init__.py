@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.shortcuts import submit
     from detslurm.sdk.trials.metrics import TrialMetrics
     from detslurm.sdk.trials.trial import Trial
+    from detslurm.sdk.workspaces import Project, Workspace
     from detslurm.slurm.errors import SlurmError
     from detslurm.slurm.node_info import NodeInfo
 
@@ -64,6 +65,7 @@ __all__ = [
     "NodeInfo",
     "NodeSlots",
     "OrderBy",
+    "Project",
     "ResourcePool",
     "SlurmError",
     "SubmitError",
@@ -71,6 +73,7 @@ __all__ = [
     "TrialMetrics",
     "TrialSortBy",
     "TrialState",
+    "Workspace",
     "submit",
 ]
 
@@ -95,6 +98,7 @@ _LAZY = {
     "ModelVersion": "detslurm.sdk.models.version",
     "NodeInfo": "detslurm.slurm.node_info",
     "OrderBy": "detslurm.sdk.enums",
+    "Project": "detslurm.sdk.workspaces",
     "ResourcePool": "detslurm.sdk.jobs.resource_pool",
     "NodeSlots": "detslurm.sdk.jobs.slots",
     "SlurmError": "detslurm.slurm.errors",
@@ -103,6 +107,7 @@ _LAZY = {
     "TrialMetrics": "detslurm.sdk.trials.metrics",
     "TrialSortBy": "detslurm.sdk.enums",
     "TrialState": "detslurm.sdk.enums",
+    "Workspace": "detslurm.sdk.workspaces",
     "submit": "detslurm.sdk.shortcuts",
 }
 

@@ -11,6 +11,7 @@ from detslurm.sdk import users
 from detslurm.sdk.client import Client, warn_user
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.users import User
+from detslurm.sdk.workspaces import Workspace, project_overrides, refuse_used
 from detslurm.store import NotFound
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Determined(Client):
         config: str | os.PathLike[str] | Mapping[str, Any],
         model_dir: str | os.PathLike[str] | None = None,
         includes: Iterable[str | os.PathLike[str]] | None = None,
+        project_id: str | None = None,
         template: str | None = None,
     ) -> Experiment:
         """Submit an experiment.
@@ -63,6 +65,7 @@ class Determined(Client):
             config: The configuration as a mapping, or the path of a YAML file.
             model_dir: The directory of the code, which is copied; by default none.
             includes: More files and directories to copy beside the code; by default none.
+            project_id: The `id` of a `Project`; by default that of the configuration.
             template: A template to merge below the configuration; by default none.
 
         Returns:
@@ -70,6 +73,7 @@ class Determined(Client):
 
         Raises:
             ConfigErrors: If the configuration is wrong.
+            ValueError: If there can be no project of that id.
             SubmitError: If something else is wrong, or the cluster refuses the job.
             SlurmError: If the cluster does not answer.
             StoreError: If the store can't be used.
@@ -90,9 +94,14 @@ class Determined(Client):
             experiment = client.create_experiment(config, "code")
             assert experiment.name == "first"
         """
+        overrides = project_overrides(project_id) if project_id is not None else ()
         with tempfile.TemporaryDirectory() as empty:
             submitted = self.submit(
-                config, model_dir or empty, includes=includes or (), template=template
+                config,
+                model_dir or empty,
+                includes=includes or (),
+                template=template,
+                overrides=overrides,
             )
         return self.experiment(submitted.experiment_id)
 
@@ -186,8 +195,12 @@ class Determined(Client):
         """Return the user who runs this: text, with `username` and `user_id`."""
         return users.current()
 
-    def list_users(self) -> list[User]:
-        """Return the users who have experiments in this store, and the one who runs this."""
+    def list_users(self, active: bool | None = None) -> list[User]:
+        """Return the users who have experiments in this store, and the user who runs this.
+
+        Args:
+            active: No effect, because accounts are the cluster's; None by default.
+        """
         return sorted({users.current(), *(User(row.owner) for row in self.rows(archived=True))})
 
     def get_user_by_name(self, user_name: str) -> User:
@@ -203,6 +216,47 @@ class Determined(Client):
         if user.user_id is None and user not in self.list_users():
             raise NotFound(f"there is no user {user_name!r} on this cluster")
         return user
+
+    def list_workspaces(self) -> list[Workspace]:
+        """Return the workspaces that have experiments, by name."""
+        names = {row.workspace for row in self.rows(archived=True)}
+        return [Workspace(self, name) for name in sorted(names)]
+
+    def get_workspace(self, name: str) -> Workspace:
+        """Return a workspace that has experiments.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            NotFound: If it has none.
+        """
+        for workspace in self.list_workspaces():
+            if workspace.name == name:
+                return workspace
+        raise NotFound(f"no experiment is in a workspace {name!r}")
+
+    def create_workspace(self, name: str) -> Workspace:
+        """Return a workspace to put projects into; the first experiment makes it.
+
+        Args:
+            name: One line of printable text without a slash.
+
+        Raises:
+            LifecycleError: If the name is not such a line.
+        """
+        return Workspace(self, name)
+
+    def delete_workspace(self, name: str) -> None:
+        """Do nothing for an empty workspace: only its experiments keep it.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            LifecycleError: If it has experiments.
+        """
+        refuse_used(name, [row for row in self.rows(archived=True) if row.workspace == name])
 
     def login(
         self,

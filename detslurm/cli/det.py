@@ -10,71 +10,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from detslurm.cli import det_tables
+
 _USAGE = "usage: python -m detslurm.compat det COMMAND ...  (det's commands, done by detslurm)"
-
-
-class Ignored(NamedTuple):
-    """An option of `det` that is left out: whether a value follows it, and why."""
-
-    takes_value: bool
-    why: str
-
-
-_NO_SERVER = "there is no server"
-_GLOBAL: Mapping[str, Ignored] = {
-    "-u": Ignored(True, "users are those of the cluster"),
-    "--user": Ignored(True, "users are those of the cluster"),
-    "-m": Ignored(True, _NO_SERVER),
-    "--master": Ignored(True, _NO_SERVER),
-    "-v": Ignored(False, "nothing is more verbose"),
-    "--verbose": Ignored(False, "nothing is more verbose"),
-}
-_PAGES = Ignored(True, "lists have no pages")
-_CREATE: Mapping[str, Ignored] = {
-    "-p": Ignored(False, "nothing is published: ports are open on the node"),
-    "--publish": Ignored(False, "nothing is published: ports are open on the node"),
-}
-_IGNORED: Mapping[str, Mapping[str, Ignored]] = {
-    "experiment create": _CREATE,
-    "experiment list": {"--pages": _PAGES},
-    "experiment list-trials": {"--pages": _PAGES, "--limit": _PAGES, "--offset": _PAGES},
-    "trial describe": {"--limit": _PAGES, "--offset": _PAGES, "--pages": _PAGES},
-    "checkpoint download": {"--mode": Ignored(True, "files are copied from where they are")},
-}
-# Doing something else instead would be worse than nothing.
-_REFUSED: Mapping[str, Mapping[str, str]] = {
-    "experiment create": {
-        "--local": "`python -m detslurm.compat SCRIPT` runs a script here, as in a job",
-        "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
-        "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
-    },
-    "experiment describe": {
-        "--metrics": "`detslurm trial metrics ID` prints a trial's; `--outdir` writes all as CSV"
-    },
-    "trial describe": {
-        "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
-    },
-}
-_ONE_LETTER = (
-    "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
-)  # fmt: skip
-_GROUPS = {name[0]: name for name in _ONE_LETTER} | {"tpl": "template", "rp": "resource-pool"}
-_COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
-_NOTHING = {
-    "master": _NO_SERVER,
-    "user": f"{_NO_SERVER}: users are those of the cluster",
-    "u": f"{_NO_SERVER}: users are those of the cluster",
-    "auth": f"{_NO_SERVER}, and nothing to log in to",
-    "deploy": f"{_NO_SERVER}, and nothing to deploy",
-    "dev": _NO_SERVER,
-    "notebook": "start Jupyter in a job of your own",
-    "shell": "`srun --pty bash` gives a shell on a node",
-    "cmd": "`detslurm submit` runs any command as an experiment",
-    "command": "`detslurm submit` runs any command as an experiment",
-    "rbac": "rights are those of the file system",
-    "oauth": _NO_SERVER,
-    "version": "`detslurm --version`",
-}
 
 
 class Translated(NamedTuple):
@@ -99,32 +37,49 @@ def translate(argv: Sequence[str]) -> Translated:
     if not words:
         return Translated(["--help"], notes)
     first, *rest = words
-    if first in _NOTHING:
-        raise NoMeaning(f"`det {first}` has no meaning here: {_NOTHING[first]}")
-    group = _GROUPS.get(first, first)
+    if first in ("-v", "--version", "version"):
+        return Translated(["--version"], notes)
+    if first in det_tables.NOTHING:
+        raise NoMeaning(f"`det {first}` has no meaning here: {det_tables.NOTHING[first]}")
+    group = det_tables.GROUPS.get(first, first)
+    if not rest and group in det_tables.LISTING:
+        rest = ["list"]
     if group == "preview-search" or not rest:
         return Translated([group, *rest], notes)
-    command = _COMMANDS.get(rest[0], rest[0])
+    command = det_tables.GROUP_COMMANDS.get(
+        f"{group} {rest[0]}", det_tables.COMMANDS.get(rest[0], rest[0])
+    )
     path = f"{group} {command}"
-    kept = _without(rest[1:], _IGNORED.get(path, {}), notes)
-    refused = _REFUSED.get(path, {})
+    _refuse_command(path, rest[1:])
+    renamed = det_tables.RENAMED.get(path, {})
+    words = [renamed.get(word, word) for word in rest[1:]]
+    kept = _without(words, det_tables.IGNORED.get(path, {}), notes)
+    refused = det_tables.REFUSED.get(path, {})
     for word in kept:
         if (name := word.partition("=")[0]) in refused:
             raise NoMeaning(f"`{name}` has no meaning here: {refused[name]}")
     return Translated([group, command, *kept], notes)
 
 
+def _refuse_command(path: str, rest: Sequence[str]) -> None:
+    for words in (path, " ".join([path, *rest[:1]])):
+        if words in det_tables.NO_COMMAND:
+            raise NoMeaning(f"`det {words}` has no meaning here: {det_tables.NO_COMMAND[words]}")
+
+
 def _global_options(words: list[str], notes: list[str]) -> list[str]:
     """What is left after the options that stand before the command."""
-    while words and words[0].partition("=")[0] in _GLOBAL:
+    while words and words[0].partition("=")[0] in det_tables.GLOBAL:
         name, equals, _ = words[0].partition("=")
-        ignored = _GLOBAL[name]
+        ignored = det_tables.GLOBAL[name]
         notes.append(f"{name} is ignored: {ignored.why}")
         words = words[2 if ignored.takes_value and not equals else 1 :]
     return words
 
 
-def _without(words: Sequence[str], ignored: Mapping[str, Ignored], notes: list[str]) -> list[str]:
+def _without(
+    words: Sequence[str], ignored: Mapping[str, det_tables.Ignored], notes: list[str]
+) -> list[str]:
     kept: list[str] = []
     rest = iter(words)
     for word in rest:

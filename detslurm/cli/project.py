@@ -1,6 +1,6 @@
 """`detslurm workspace` and `detslurm project`: the folders that experiments are kept in.
 
-They are not created: a workspace or a project is there while an experiment is in it.
+A workspace or a project is there while an experiment is in it, so `create` only checks the name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.experiment.list import chosen, list_options
-from detslurm.cli.output.printing import Column, Table, shows
+from detslurm.cli.output.printing import Column, Document, Table, describes, note, shows
 
 if TYPE_CHECKING:
     from detslurm.store import ExperimentRow
@@ -41,12 +41,12 @@ _COUNTS = [
 
 @click.group()
 def workspace() -> None:
-    """List workspaces; `submit --project WORKSPACE/PROJECT` makes one."""
+    """See workspaces; `submit --project WORKSPACE/PROJECT` makes one."""
 
 
 @click.group()
 def project() -> None:
-    """List projects and what is in them; `submit --project WORKSPACE/PROJECT` makes one."""
+    """See projects and what is in them; `submit --project WORKSPACE/PROJECT` makes one."""
 
 
 @workspace.command("list")
@@ -69,6 +69,60 @@ def list_workspaces() -> Table:
 def list_projects(name: str) -> Table:
     """List the projects in the workspace NAME."""
     return _projects(name)
+
+
+@workspace.command("describe")
+@click.argument("name")
+@shows
+def describe_workspace(name: str) -> Table:
+    """Show what the workspace NAME holds, as `workspace list-projects` does."""
+    return _projects(name)
+
+
+@workspace.command("create")
+@click.argument("name")
+@describes
+def create_workspace(name: str) -> Document:
+    """Check that NAME can be a workspace; its first experiment makes it.
+
+    \b
+    Examples:
+      detslurm workspace create vision
+    """
+    from detslurm.sdk import Workspace
+
+    return _made("workspace", Workspace(client(), name).name, f"{name}/PROJECT")
+
+
+@project.command("describe")
+@click.argument("workspace")
+@click.argument("project_name", metavar="PROJECT")
+@shows
+def describe_project(workspace: str, project_name: str) -> Table:
+    """Show what a project holds.
+
+    \b
+    Examples:
+      detslurm project describe vision digits
+    """
+    return _projects(workspace, project_name)
+
+
+@project.command("create")
+@click.argument("workspace")
+@click.argument("project_name", metavar="PROJECT")
+@describes
+def create_project(workspace: str, project_name: str) -> Document:
+    """Check that NAME can be a project of WORKSPACE; its first experiment makes it.
+
+    \b
+    Examples:
+      detslurm project create vision digits
+    """
+    from detslurm.sdk import Project
+
+    path = Project(client(), workspace, project_name).id
+    return _made("project", path, path)
 
 
 @project.command("list")
@@ -101,12 +155,24 @@ def list_experiments(workspace: str, project_name: str, **options: Any) -> Table
     return chosen(**options)
 
 
-def _projects(workspace: str | None) -> Table:
+def _made(kind: str, name: str, path: str) -> Document:
+    def text() -> str:
+        note(f"The first `detslurm submit --project {path}` makes the {kind}.")
+        return f"Nothing to create: {name} is free to use"
+
+    return Document(text, lambda: {kind: name})
+
+
+def _projects(workspace: str | None, project: str | None = None) -> Table:
     from detslurm.store import NotFound
 
     rows = [row for row in _rows() if workspace is None or row.workspace == workspace]
     if workspace is not None and not rows:
         raise NotFound(f"no experiment is in a workspace {workspace!r}")
+    if project is not None:
+        rows = [row for row in rows if row.project == project]
+        if not rows:
+            raise NotFound(f"no experiment is in a project {workspace}/{project}")
     found = [
         _folder(group, names[0], names[1])
         for names, group in _grouped(rows, lambda row: (row.workspace, row.project))

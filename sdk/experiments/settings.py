@@ -32,29 +32,29 @@ class Settings(ExperimentBase):
         """
         self._set("name", settings.line("a name", name))
 
-    def set_description(self, text: str) -> None:
+    def set_description(self, description: str) -> None:
         """Replace the experiment's description.
 
         Args:
-            text: Printable text.
+            description: Printable text.
 
         Raises:
             LifecycleError: If it is not printable.
             TypeError: If it is not text.
         """
-        self._set("description", settings.text("a description", text))
+        self._set("description", settings.text("a description", description))
 
-    def set_notes(self, text: str) -> None:
+    def set_notes(self, notes: str) -> None:
         """Replace the experiment's notes.
 
         Args:
-            text: Printable text.
+            notes: Printable text.
 
         Raises:
             LifecycleError: If it is not printable.
             TypeError: If it is not text.
         """
-        self._set("notes", settings.text("notes", text))
+        self._set("notes", settings.text("notes", notes))
 
     def move(self, workspace: str, project: str) -> None:
         """Move the experiment to a project, which need not exist before.

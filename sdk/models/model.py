@@ -118,7 +118,7 @@ class Model(Described):
 
     def register_version(
         self,
-        checkpoint: str | Checkpoint,
+        checkpoint_uuid: str | Checkpoint,
         *,
         name: str = "",
         notes: str = "",
@@ -128,7 +128,8 @@ class Model(Described):
         """Make a checkpoint the next version; nothing deletes its files while it is one.
 
         Args:
-            checkpoint: The checkpoint, its id, or 4 or more characters with which only that begins.
+            checkpoint_uuid: The checkpoint's id, 4 or more characters with which only that begins,
+                or the checkpoint itself.
             name: A name for the version, one line; by default none.
             notes: What its users should know; by default nothing.
             labels: Labels for the version; by default none.
@@ -160,7 +161,7 @@ class Model(Described):
             registration.register(
                 self._registry,
                 self.row,
-                checkpoint if isinstance(checkpoint, str) else checkpoint.uuid,
+                checkpoint_uuid if isinstance(checkpoint_uuid, str) else checkpoint_uuid.uuid,
                 name=settings.line("a name", name) if name else "",
                 notes=settings.text("notes", notes),
                 labels=tuple(settings.labels(labels)),

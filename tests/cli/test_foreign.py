@@ -8,8 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from detslurm.cli import det_tables
+from detslurm.cli.app import app
 from detslurm.cli.det import NoMeaning, translate
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
@@ -102,8 +105,68 @@ def test_what_would_do_something_else_is_refused() -> None:
     for words in (
         ["e", "create", "--local", "x", "."],
         ["e", "create", "--project_id=1", "x"],
-        ["e", "describe", "1", "--metrics"],
         ["t", "describe", "1", "--metrics-summary", "--csv"],
     ):
         with pytest.raises(NoMeaning):
             translate(words)
+
+
+def test_the_commands_that_det_documents(scene: Scene) -> None:
+    """Groups list, `--metrics --csv` prints tables, and folders can be made and described."""
+    env = {"DETSLURM_ROOT": str(scene.root), "DETSLURM_SITE": ""}
+    scene.run(scene.experiment(name="one"), losses=[0.5], end="completed")
+    assert det("e", "--csv", env=env).returncode == 2
+    assert "one" in det("e", env=env).stdout
+    described = det("e", "describe", "1", "--metrics", "--csv", env=env).stdout
+    experiments, trials, workloads = described.split("\n\n")
+    assert experiments.splitlines()[0].startswith("id,") and "COMPLETED" in experiments
+    assert trials.count("\n") == 1
+    assert ",validation," in workloads and ",0.5" in workloads
+    assert "Workloads:" in det("e", "describe", "1", "--metrics", env=env).stdout
+    made = det("w", "create", "vision", "--agent-uid", "7", env=env)
+    assert made.returncode == 0 and "vision/PROJECT` makes the workspace" in made.stderr
+    assert det("p", "create", "vision", "digits", env=env).returncode == 0
+    assert det("p", "create", "vision", "a/b", env=env).returncode == 1
+    assert det("e", "move", "1", "vision", "digits", env=env).returncode == 0
+    (folder,) = json.loads(det("p", "describe", "vision", "digits", "--json", env=env).stdout)
+    assert (folder["project"], folder["experiments"]) == ("digits", 1)
+    assert "digits" in det("w", "describe", "vision", env=env).stdout
+    assert det("p", "describe", "vision", "none", env=env).returncode == 1
+
+
+def test_words_of_det_that_have_another_name_here() -> None:
+    """Each becomes the command that does it."""
+    for words, wanted in (
+        ("-v", "--version"),
+        ("j", "job list"),
+        ("t", "trial"),
+        ("e unpause 7", "experiment activate 7"),
+        ("j u 7 -p 3", "job update 7 -p 3"),
+        ("tensorboard start --trial-ids 3", "tensorboard start --trial 3"),
+    ):
+        assert translate(words.split()) == (wanted.split(), [])
+    for words, reason in (
+        ("e set log-retention 7 --days 3", "logs are kept as long as their experiment"),
+        ("w delete vision", "a folder is there while an experiment is in it"),
+        ("a disable n1", "nodes are the administrators'"),
+    ):
+        with pytest.raises(NoMeaning, match=reason):
+            translate(words.split())
+
+
+@pytest.mark.parametrize("path", det_tables.IGNORED)
+def test_an_option_that_means_nothing_is_named(path: str) -> None:
+    """The command exists and lacks the option, which is left out with its value and a note."""
+    ctx: click.Context = click.Context(app)
+    command: click.Command = app
+    for word in path.split():
+        assert isinstance(command, click.Group)
+        found = command.get_command(ctx, word)
+        assert found is not None
+        command = found
+    own = {name for param in command.params for name in param.opts}
+    for option, ignored in det_tables.IGNORED[path].items():
+        value = ["x"] if ignored.takes_value else []
+        words, notes = translate([*path.split(), option, *value, "last"])
+        assert (words, len(notes)) == ([*path.split(), "last"], 1)
+        assert option not in own and notes[0] == f"{option} is ignored: {ignored.why}"

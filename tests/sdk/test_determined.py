@@ -356,6 +356,10 @@ def test_methods_take_determined_s_arguments() -> None:
         client.Experiment.await_first_trial: ["interval"],
         client.Experiment.wait: ["interval"],
         client.Trial.iter_metrics: ["group"],
+        client.Experiment.set_description: ["description"],
+        client.Experiment.set_notes: ["notes"],
+        client.Model.register_version: ["checkpoint_uuid"],
+        client.Determined.list_users: ["active"],
     }  # fmt: skip
     for method, names in expected.items():
         assert list(inspect.signature(method).parameters)[1 : len(names) + 1] == names
@@ -371,8 +375,9 @@ def test_an_experiment_without_code(shared: Scene) -> None:
     }
     determined = client.Determined(warn=shared.warnings.append)
     determined.queues = shared.client.queues
-    experiment = determined.create_experiment(config)
+    experiment = determined.create_experiment(config, project_id="vision/digits")
     assert experiment.name == "bare"
+    assert (experiment.view.workspace, experiment.view.project) == ("vision", "digits")
     assert list((experiment.path / "code").iterdir()) == []
 
 
@@ -428,3 +433,29 @@ def test_changes_at_the_same_time_all_count(scene: Scene) -> None:
     one = scene.client.experiment(1)
     assert sorted(one.labels) == [f"{w}.{n}" for w in range(3) for n in range(5)]
     assert [getattr(one.gc_policy, name) for name in policy] == [4, 14, 24]
+
+
+def test_workspaces_are_the_folders_of_experiments(
+    shared: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first experiment makes a folder; Determined's functions and keywords find it."""
+    determined = client.Determined()
+    determined.queues = shared.client.queues
+    monkeypatch.setattr(client, "_shared", determined)
+    one = client.get_experiment(shared.experiment(name="one").id)
+    folder = client.create_workspace("vision").create_project("digits", description="x")
+    with pytest.raises(NotFound, match="no experiment is in a workspace 'vision'"):
+        client.get_workspace("vision")
+    client.delete_workspace("vision")
+    one.move_to_project(folder.workspace, folder.name)
+    one.set_description(description="d")
+    one.set_notes(notes="n")
+    assert [w.name for w in client.list_workspaces()] == ["vision"]
+    project = client.get_workspace("vision").get_project("digits")
+    assert isinstance(project, client.Project) and project.n_experiments == 1
+    assert [found.id for found in project.list_experiments()] == [one.id]
+    with pytest.raises(LifecycleError, match="vision still has experiments"):
+        client.delete_workspace("vision")
+    with pytest.raises(LifecycleError, match="vision/digits still has experiments"):
+        client.get_workspace("vision").delete_project("digits")
+    assert client.whoami() in client.list_users(active=True)

@@ -312,8 +312,8 @@ def failure_excerpt(trial: Trial) -> list[str]:
 # -- data ----------------------------------------------------------------------------------------
 
 
-def experiment_data(experiment: Experiment) -> dict[str, Any]:
-    """An experiment for JSON."""
+def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[str, Any]:
+    """An experiment for JSON; with `metrics` each trial has all that it reported."""
     view, budget = experiment.view, experiment.budget
     data = {name: getattr(view, name) for name in view.row().__struct_fields__}
     try:
@@ -334,7 +334,10 @@ def experiment_data(experiment: Experiment) -> dict[str, Any]:
             for ref, job in experiment.workers.items()
         ],
         "jobs": list(view.jobs),
-        "trials": [trial_row(trial) for trial in experiment.trials()],
+        "trials": [
+            trial_row(trial) | ({"metrics": list(trial.metric_rows())} if metrics else {})
+            for trial in experiment.trials()
+        ],
         "problems": list(view.problems),
     }
 

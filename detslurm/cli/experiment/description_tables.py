@@ -1,4 +1,4 @@
-"""What `experiment describe` shows, as files of CSV: experiments, trials, and their workloads."""
+"""What `experiment describe` shows, as tables: experiments, trials, and their workloads."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm.cli.output.printing import csv_text, plain
+from detslurm.cli.output.printing import csv_text, plain, table
 from detslurm.store import fs
 
 if TYPE_CHECKING:
@@ -17,14 +17,38 @@ Row = Mapping[str, Any]
 
 
 def write_tables(experiments: Sequence[Experiment], folder: Path) -> list[Path]:
-    """Write the three files, which replace those of an earlier call; returns their paths."""
+    """Write the three tables as CSV, over those of an earlier call; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {
+    paths = []
+    for name, rows in _tables(experiments).items():
+        paths.append(folder / f"{name}.csv")
+        fs.replace_file(paths[-1], _csv(rows).encode(), sync=False)
+    return paths
+
+
+def tables_csv(experiments: Sequence[Experiment], *, metrics: bool) -> str:
+    """The tables as CSV, an empty line between them; workloads only with `metrics`."""
+    tables = _tables(experiments, workloads=metrics)
+    return "\n".join(_csv(rows) for rows in tables.values()).rstrip("\n")
+
+
+def workloads_text(experiment: Experiment) -> str:
+    """The workloads of an experiment's trials as a table for people."""
+    headers, cells = _cells(_tables([experiment])["workloads"])
+    return "Workloads:\n" + table(headers, [["" if c is None else c for c in row] for row in cells])
+
+
+def _tables(
+    experiments: Sequence[Experiment], *, workloads: bool = True
+) -> dict[str, Sequence[Row]]:
+    trials = [trial for one in experiments for trial in one.trials()]
+    tables: dict[str, Sequence[Row]] = {
         "experiments": [_experiment(one) for one in experiments],
-        "trials": [_trial(trial) for one in experiments for trial in one.trials()],
-        "workloads": [w for one in experiments for t in one.trials() for w in _workloads(t)],
+        "trials": [_trial(trial) for trial in trials],
     }
-    return [_write(folder / f"{name}.csv", rows) for name, rows in tables.items()]
+    if workloads:
+        tables["workloads"] = [row for trial in trials for row in _workloads(trial)]
+    return tables
 
 
 def _experiment(one: Experiment) -> Row:
@@ -61,8 +85,10 @@ def _workloads(trial: Trial) -> Iterator[Row]:
         }
 
 
-def _write(path: Path, rows: Sequence[Row]) -> Path:
+def _cells(rows: Sequence[Row]) -> tuple[list[str], list[list[Any]]]:
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    cells = ([plain(row.get(name), name) for name in columns] for row in rows)
-    fs.replace_file(path, csv_text(columns, cells).encode(), sync=False)
-    return path
+    return columns, [[plain(row.get(name), name) for name in columns] for row in rows]
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    return csv_text(*_cells(rows))

@@ -19,8 +19,14 @@ from detslurm.cli.output.printing import Document, Table, describes, note, shows
     metavar="DIR",
     help="Write experiments.csv, workloads.csv and trials.csv to DIR instead.",
 )
+@click.option(
+    "--metrics", is_flag=True, help="Include what each trial reported and saved."
+)
+@click.option(
+    "--csv", "as_csv", is_flag=True, help="Print experiments, trials and --metrics as CSV instead."
+)
 @describes
-def describe(ids: list[int], outdir: Path | None) -> Document:
+def describe(ids: list[int], outdir: Path | None, metrics: bool, as_csv: bool) -> Document:
     """Show the settings, trials and failures of experiments.
 
     If one of several experiments can't be read, the others are still shown, and the exit status
@@ -30,34 +36,38 @@ def describe(ids: list[int], outdir: Path | None) -> Document:
     Examples:
       detslurm experiment describe 7
       detslurm experiment describe 7 8 --json
+      detslurm experiment describe 7 --metrics --csv
       detslurm experiment describe 7 8 --outdir tables
     """
-    from detslurm.cli.experiment import description
+    from detslurm.cli.experiment import description, description_tables
     from detslurm.cli.failures import print_expected
 
     failed: list[Exception] = []
     experiments = client().experiments(ids, skip=failed.append if len(ids) > 1 else None)
     for error in failed:
         print_expected(error)
-    for text in [text for experiment in experiments for text in experiment.purge_warnings()][:10]:
-        warn(text)
+    for warning in [text for one in experiments for text in one.purge_warnings()][:10]:
+        warn(warning)
 
     if outdir is not None:
-        from detslurm.cli.experiment.description_tables import write_tables
-
-        written = write_tables(experiments, outdir)
-        text = "\n".join(f"Wrote {path}" for path in written)
-        return Document(lambda: text, lambda: [str(path) for path in written], failed=bool(failed))
+        written = [str(path) for path in description_tables.write_tables(experiments, outdir)]
+        wrote = "\n".join(f"Wrote {path}" for path in written)
+        return Document(lambda: wrote, lambda: written, failed=bool(failed))
 
     def data() -> Any:
-        found = [description.experiment_data(experiment) for experiment in experiments]
+        found = [description.experiment_data(one, metrics=metrics) for one in experiments]
         return found[0] if len(ids) == 1 else found
 
-    return Document(
-        lambda: "\n\n".join(description.experiment_text(e) for e in experiments),
-        data,
-        failed=bool(failed),
-    )
+    def text() -> str:
+        if as_csv:
+            return description_tables.tables_csv(experiments, metrics=metrics)
+        parts = [description.experiment_text(one) for one in experiments]
+        if metrics:
+            tables = map(description_tables.workloads_text, experiments)
+            parts = [f"{part}\n\n{table}" for part, table in zip(parts, tables, strict=True)]
+        return "\n\n".join(parts)
+
+    return Document(text, data, failed=bool(failed))
 
 
 @click.command("list-checkpoints")

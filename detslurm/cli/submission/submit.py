@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -170,15 +169,12 @@ def report(done: Submission, headline: str, *, as_json: bool) -> None:
 
 def _project(name: str | None) -> list[str]:
     """The project as overrides of the configuration."""
-    if name is None:
-        return []
-    workspace, slash, project = name.rpartition("/")
-    if (slash and not workspace) or not project or "/" in workspace:
-        raise click.BadParameter(f"{name!r} is not PROJECT or WORKSPACE/PROJECT")
-    from detslurm.store.views import UNCATEGORIZED
+    from detslurm.sdk.workspaces import project_overrides
 
-    chosen = {"workspace": workspace or UNCATEGORIZED, "project": project}
-    return [f"{key}={json.dumps(value)}" for key, value in chosen.items()]
+    try:
+        return project_overrides(name) if name is not None else []
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:

@@ -1,0 +1,131 @@
+"""Options and commands of `det` that detslurm lacks or names otherwise, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Ignored(NamedTuple):
+    """An option of `det` that is left out: why, and whether a value follows it."""
+
+    why: str
+    takes_value: bool = True
+
+
+_NO_SERVER = "there is no server"
+
+
+def _ignored(why: str, names: str, *, takes_value: bool = True) -> dict[str, Ignored]:
+    return dict.fromkeys(names.split(), Ignored(why, takes_value))
+
+
+GLOBAL: Mapping[str, Ignored] = {
+    **_ignored("users are those of the cluster", "-u --user"),
+    **_ignored(_NO_SERVER, "-m --master"),
+}
+_PAGES = _ignored("lists have no pages", "--limit --offset --pages")
+_ORDER = _ignored("the list is in the order of names", "--sort-by --order-by")
+_FOLDER = {
+    **_ignored("jobs run as the user who submits", "--agent-uid --agent-gid"),
+    **_ignored("jobs run as the user who submits", "--agent-user --agent-group"),
+    **_ignored(
+        "`checkpoint_storage` stands in the configuration or the site profile",
+        "--checkpoint-storage-config --checkpoint-storage-config-file",
+    ),
+    **_ignored(
+        "`resources.resource_pool` names the partition",
+        "--default-compute-pool --default-aux-pool",
+    ),
+    **_ignored(_NO_SERVER, "--cluster-name"),
+}
+_LOGS = _ignored("a log holds all runs of the trial", "--allocation-id")
+_SHARED_TEMPLATES = _ignored("templates belong to the store", "-w --workspace --workspace-name")
+IGNORED: Mapping[str, Mapping[str, Ignored]] = {
+    "experiment create": _ignored(
+        "nothing is published: ports are open on the node", "-p --publish", takes_value=False
+    ),
+    "experiment list": _ignored("lists have no pages", "--pages"),
+    "experiment list-trials": _PAGES,
+    "experiment logs": _LOGS,
+    "trial describe": _PAGES,
+    "trial logs": _LOGS,
+    "checkpoint download": _ignored("files are copied from where they are", "--mode"),
+    "job list": _ignored("lists have no pages", "--offset --pages"),
+    "model list": _PAGES,
+    "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
+    "workspace list": _PAGES | _ORDER,
+    "workspace list-projects": _PAGES | _ORDER,
+    "workspace create": _FOLDER,
+    "project create": _ignored("a project has no description", "--description"),
+    "project list-experiments": _ignored("lists have no pages", "--pages")
+    | _ignored("`--sort COLUMN` and `--reverse` order the list", "--sort-by --order-by"),
+    "template create": _SHARED_TEMPLATES,
+    "template list": _SHARED_TEMPLATES,
+    "tensorboard start": {
+        **_ignored("TensorBoard runs here, not in a job", "--config --config-file"),
+        **_ignored("TensorBoard runs here, not in a job", "-c --context -i --include --template"),
+        **_ignored("TensorBoard runs here, not in a job", "-w --workspace-name"),
+        **_ignored("TensorBoard runs until Ctrl-C", "-d --detach --no-browser", takes_value=False),
+    },
+}
+RENAMED: Mapping[str, Mapping[str, str]] = {"tensorboard start": {"--trial-ids": "--trial"}}
+# Doing something else instead would be worse than nothing.
+REFUSED: Mapping[str, Mapping[str, str]] = {
+    "experiment create": {
+        "--local": "`python -m detslurm.compat SCRIPT` runs a script here, as in a job",
+        "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
+        "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
+    },
+    "trial describe": {
+        "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
+        "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
+    },
+}
+_NOT_A_NODE = "nodes are the administrators': `scontrol update` changes them"
+_KEPT = "logs are kept as long as their experiment: `experiment delete ID` removes both"
+_WITH_EXPERIMENTS = "a folder is there while an experiment is in it: move or delete these"
+_HERE = "`detslurm tensorboard start` runs TensorBoard here, until Ctrl-C"
+NO_COMMAND: Mapping[str, str] = {
+    "experiment delete-tb-files": "`experiment delete ID` removes TensorBoard files, too",
+    "experiment set log-retention": _KEPT,
+    "trial set": _KEPT,
+    "agent enable": _NOT_A_NODE,
+    "agent disable": _NOT_A_NODE,
+    "slot enable": _NOT_A_NODE,
+    "slot disable": _NOT_A_NODE,
+    "resource-pool bindings": "partitions and accounts decide who may use a resource pool",
+    **dict.fromkeys(
+        (f"{kind} {verb}" for kind in ("workspace", "project")
+         for verb in ("archive", "unarchive", "delete", "edit")), _WITH_EXPERIMENTS,
+    ),
+    "workspace list-pools": "`detslurm resource-pool list` lists the partitions",
+    "workspace bindings": "partitions and accounts decide who may use a resource pool",
+    "project add-note": "experiments have notes: `detslurm experiment set notes ID TEXT`",
+    "project set-note": "experiments have notes: `detslurm experiment set notes ID TEXT`",
+    **dict.fromkeys(
+        (f"tensorboard {verb}" for verb in ("list", "open", "kill", "logs", "config", "set")), _HERE
+    ),
+}  # fmt: skip
+_ONE_LETTER = (
+    "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
+)  # fmt: skip
+GROUPS = {name[0]: name for name in _ONE_LETTER} | {"tpl": "template", "rp": "resource-pool"}
+LISTING = {*GROUPS.values()} - {"trial"}  # trials are listed by their experiment
+COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
+GROUP_COMMANDS = {"experiment unpause": "activate", "job u": "update"}
+NOTHING = {
+    "master": _NO_SERVER,
+    "user": f"{_NO_SERVER}: users are those of the cluster",
+    "u": f"{_NO_SERVER}: users are those of the cluster",
+    "auth": f"{_NO_SERVER}, and nothing to log in to",
+    "deploy": f"{_NO_SERVER}, and nothing to deploy",
+    "dev": _NO_SERVER,
+    "notebook": "start Jupyter in a job of your own",
+    "shell": "`srun --pty bash` gives a shell on a node",
+    "cmd": "`detslurm submit` runs any command as an experiment",
+    "command": "`detslurm submit` runs any command as an experiment",
+    "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
+    "rbac": "rights are those of the file system",
+    "oauth": _NO_SERVER,
+}
