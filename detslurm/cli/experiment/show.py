@@ -19,9 +19,7 @@ from detslurm.cli.output.printing import Document, Table, describes, note, shows
     metavar="DIR",
     help="Write experiments.csv, workloads.csv and trials.csv to DIR instead.",
 )
-@click.option(
-    "--metrics", is_flag=True, help="Include what each trial reported and saved."
-)
+@click.option("--metrics", is_flag=True, help="Include what each trial reported and saved.")
 @click.option(
     "--csv", "as_csv", is_flag=True, help="Print experiments, trials and --metrics as CSV instead."
 )
