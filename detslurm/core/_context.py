@@ -37,7 +37,7 @@ from detslurm.core._preempt import (
 )
 from detslurm.core._profiler import ProfilerContext
 from detslurm.core._rated_steps import RatedSteps
-from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
+from detslurm.core._recorder import AnyRecorder, Recorder, WorkerRecorder
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
 from detslurm.core._train import EarlyExitReason, TrainContext
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("detslurm.core")
 
 T = TypeVar("T")
+
+_INDEPENDENT = ("single", "random", "grid")  # searches in which no result decides
 
 _ALERT_LEVELS = {
     "debug": logging.DEBUG,
@@ -296,7 +298,7 @@ def _init_in_job(
     configured = config["checkpoint_storage"]
     store = storage.from_config(given or configured)
     elsewhere = _elsewhere(given, configured)
-    recorder: AnyRecorder = NullRecorder()
+    recorder: AnyRecorder = WorkerRecorder(trial.rank_records_path(run, dist.rank), dist.rank)
     if is_chief and isinstance(store, storage.SharedFS) and info.latest_checkpoint is None:
         store.check_access()  # who begins from a checkpoint may only want to read
     if is_chief:
@@ -346,6 +348,7 @@ def _init_in_job(
             lines=lines,
             metric=None if in_own_script() else _numeric_metric(config["searcher"]),
             rated=rated,
+            chief_decides=not is_chief and config["searcher"]["name"] not in _INDEPENDENT,
         ),
         searcher=SearcherContext(
             dist,

@@ -209,4 +209,46 @@ class NullRecorder:
         self._closed = True
 
 
+class WorkerRecorder(NullRecorder):
+    """Takes the metrics of a rank other than the chief into a log of its own, which is begun with
+    the first of them. It forgets all other records: those are the chief's to write.
+    """
+
+    def __init__(self, path: Path, rank: int) -> None:
+        super().__init__()
+        self._path, self._rank = path, rank
+        self._log: Recorder | None = None
+        self._failed = False
+        self._process = os.getpid()
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        super().record(record)
+        if record["t"] != "metrics" or self._failed:
+            return
+        if os.getpid() != self._process:
+            raise RuntimeError(_FORKED)
+        if self._log is None:
+            self._log = self._opened()
+        if self._log is not None:
+            self._log.record({**record, "rank": self._rank})
+
+    def _opened(self) -> Recorder | None:
+        try:
+            return with_retries(lambda: Recorder.of(self._path), _warn, SHORT)
+        except StoreError as err:  # metrics of a worker are no reason to end its training
+            self._failed = True
+            logger.warning("metrics of rank %d can't be recorded: %s", self._rank, err)
+            return None
+
+    def flush(self) -> None:
+        if self._log is not None:
+            self._log.flush()
+
+    def close(self) -> None:
+        super().close()
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+
+
 AnyRecorder = Recorder | NullRecorder

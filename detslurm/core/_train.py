@@ -49,9 +49,12 @@ class EarlyExitReason(enum.Enum):
 class TrainContext:
     """Report metrics, progress and status of this trial: `core.train`.
 
-    The chief's reports are recorded: others see validation metrics at once, all else within
-    seconds. Those of workers are ignored. All methods that report or set something raise
-    `RuntimeError` after the end of the run, and the chief's in a process that was forked from it.
+    Readers see validation metrics at once, all else within seconds. The metrics of every rank are
+    recorded, with their rank; where several ranks report a metric of the same name at one step, the
+    lowest rank's stands. Searches decide by the chief's reports alone; progress, status and
+    metadata are the chief's, too, and ignored on other ranks. All methods that report or set
+    something raise `RuntimeError` after the end of the run, and in a process that was forked from
+    it.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class TrainContext:
         lines: MetricLines | None = None,
         metric: str | None = None,
         rated: RatedSteps | None = None,
+        chief_decides: bool = False,
     ) -> None:
         self._dist = dist
         self._recorder = recorder
@@ -85,6 +89,7 @@ class TrainContext:
         self._metric = metric
         self._lack_was_told = False
         self._rated = rated
+        self._chief_decides = chief_decides  # by its reports a search does; this is another rank
 
     def report_training_metrics(
         self,
@@ -172,6 +177,13 @@ class TrainContext:
         self._recorder.record(record)
         if group == "validation":  # there are few of them, and the process may end right here
             self._recorder.flush()
+            if self._chief_decides:
+                self._chief_decides = False
+                logger.warning(
+                    "rank %d reports validation metrics. They are recorded, but the search decides"
+                    " by those of rank 0 alone: report its metric there",
+                    self._dist.rank,
+                )
             if self._rated is not None and (self._metric is None or self._metric in values):
                 self._rated.validated(steps)
         reported.add(steps, values.keys())

@@ -21,7 +21,7 @@ from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._heartbeat import Heartbeat
 from detslurm.core._metrics import plain
-from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder
+from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder, WorkerRecorder
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_trial import unmanaged_trial
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
@@ -57,7 +57,14 @@ def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) ->
     # The chief alone writes, so it alone learns whether that works: the others follow it, for all
     # save into one directory, and what any rank keeps or deletes is the trial's.
     followed = run_collectively(dist, begin, lambda found: found[0])
-    return chief or followed or _unrecorded()
+    return chief or _as_worker(followed, dist.rank) or _unrecorded()
+
+
+def _as_worker(chief: UnmanagedScript | None, rank: int) -> UnmanagedScript | None:
+    if chief is None or chief.trial is None or chief.start is None:
+        return None
+    path = chief.trial.rank_records_path(chief.start["run"], rank)
+    return replace(chief, recorder=WorkerRecorder(path, rank))
 
 
 def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:

@@ -28,7 +28,7 @@ from detslurm.store.errors import TORN
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.gc_policy import Candidate, GCPolicy, beyond, candidates
-from detslurm.store.reading import ReadCache, counted_bytes, run_facts, started_ids
+from detslurm.store.reading import ReadCache, read_runs, started_ids
 from detslurm.store.trial import Run, TrialDir
 from detslurm.store.trial_fold import FoldContext, clean_validations, trial_view
 from detslurm.store.views import CheckpointView, TrialView
@@ -59,9 +59,7 @@ def trial_checkpoints(
 ) -> TrialCheckpoints:
     """Read a trial; with a cache only what is new in its logs."""
     runs = trial.runs()
-    bounds = counted_bytes(runs)
-    cache = {} if cache is None else cache
-    read = [run_facts(trial, run, bounds.get(run.number), cache) for run in runs]
+    read = read_runs(trial, runs, {} if cache is None else cache)
     view = trial_view(trial.id, trial.experiment_id, read, context)
     limits = last_valid_steps([run.span for run in read])
     validations = clean_validations(read, limits, context.metric)

@@ -18,7 +18,7 @@ from detslurm.store.curve import (
     is_number,
     last_valid_steps,
 )
-from detslurm.store.reading import counted_bytes, logged_metrics, rows_by_line
+from detslurm.store.reading import logged_metrics, rows_by_line
 from detslurm.store.trial import TrialDir, with_history
 from detslurm.store.trial_fold import first_steps
 
@@ -68,12 +68,12 @@ def columns_of(rows: Iterable[MetricRow], names: Sequence[str] | None = None) ->
 def _logged_columns(trial: TrialDir, group: str, names: Sequence[str] | None) -> Columns | None:
     """From the logs with no row kept; None where steps were reported again, or out of order."""
     runs = with_history(trial.runs())
-    bounds = counted_bytes(runs)
+    files = trial.log_files(runs)
     parts, spans = [], []
     wanted = group if len(runs) == 1 else None  # other groups may say where a run ends
     for run in runs:
         part, first = _Gathered(names), first_steps(run.start)
-        for rows in rows_by_line(trial, run.number, bounds.get(run.number), wanted):
+        for rows in rows_by_line(files[run.number], wanted):
             if wanted is None:
                 first.take_rows(rows)
                 rows = [row for row in rows if row.group == group]

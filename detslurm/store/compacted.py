@@ -81,6 +81,7 @@ class Compacted:
     def _rows_of(self, name: str, folder: Any) -> list[MetricRow]:
         first, last = self._bounds(folder)
         steps, runs, times = (folder[n][first:last].tolist() for n in ("steps", "run", "time"))
+        ranks = folder["rank"][first:last].tolist() if "rank" in folder else [0] * len(steps)
         metrics: list[dict[str, Any]] = [{} for _ in steps]
         for column in folder["metrics"].values():
             path = _path(column)
@@ -89,9 +90,10 @@ class Compacted:
         batches: dict[int, Any] = {}
         if "batch" in folder:
             batches.update(_values(folder["batch"], first, last))
+        when, batched = map(_time, times), map(batches.get, range(len(steps)))
         return [
-            MetricRow(name, steps[n], metrics[n], runs[n], _time(times[n]), batches.get(n))
-            for n in range(len(steps))
+            MetricRow(name, *fields)
+            for fields in zip(steps, metrics, runs, when, batched, ranks, strict=True)
         ]
 
 

@@ -104,6 +104,7 @@ class _Group:
     def __init__(self, trials: int) -> None:
         self.counts = np.zeros(trials, dtype=np.int64)
         self.steps, self.runs, self.times = array("q"), array("q"), array("d")
+        self.ranks = array("q")
         self.columns: dict[tuple[str, ...], _Column] = defaultdict(_Column)
         self.batches = _Column()
 
@@ -112,6 +113,7 @@ class _Group:
         self.counts[trial] += 1
         self.steps.append(row.steps)
         self.runs.append(row.run)
+        self.ranks.append(row.rank)
         self.times.append(math.nan if row.time is None else row.time)
         for path, value in _leaves(row.metrics, ()):
             self.columns[path].add(place, value)
@@ -122,6 +124,8 @@ class _Group:
         _dataset(place, "offsets", np.concatenate(([0], np.cumsum(self.counts))))
         _dataset(place, "trial", np.repeat(np.array(trials, dtype=np.int64), self.counts))
         _dataset(place, "run", np.array(self.runs, dtype=np.int64))
+        if any(self.ranks):
+            _dataset(place, "rank", np.array(self.ranks, dtype=np.int64))
         _dataset(place, "steps", np.array(self.steps, dtype=np.int64))
         _dataset(place, "time", np.array(self.times, dtype=np.float64))
         metrics = place.create_group("metrics", track_order=True)

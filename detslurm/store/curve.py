@@ -32,6 +32,7 @@ class MetricRow(msgspec.Struct, frozen=True, gc=False, tag_field="t", tag="metri
             did.
         time: When they were reported, in seconds since 1970; None if unknown.
         batch: The metrics of each batch, if they were reported.
+        rank: The lowest rank that reported any of them.
     """
 
     group: Group
@@ -40,6 +41,7 @@ class MetricRow(msgspec.Struct, frozen=True, gc=False, tag_field="t", tag="metri
     run: int = 1
     time: float | None = None
     batch: list[Any] | None = None
+    rank: int = 0
 
 
 class Span(NamedTuple):
@@ -79,6 +81,11 @@ class FirstSteps:
         for group in steps:
             self.take(group, steps[group])
 
+    def join(self, other: FirstSteps) -> None:
+        """Those of another rank of the run."""
+        for group, first in other._first.items():
+            self._first[group] = min(self._first.get(group, first), first)
+
     def span(self, run: int) -> Span:
         """What of this run decides about earlier ones."""
         others = dict(self._first)
@@ -107,7 +114,8 @@ def last_valid_steps(spans: Sequence[Span]) -> dict[int, float]:
 def clean_rows(rows: Iterable[MetricRow], limits: Mapping[int, float]) -> list[MetricRow]:
     """Rows that stand, by step; keys of the same group and step merge and the later one wins.
 
-    Rows come in the order of runs and, inside a run, in the order of reporting.
+    Rows come in the order of runs and, inside a run, those of the highest rank first, each rank's
+    in the order of reporting. So of several ranks the lowest one wins.
     """
     if any(map(math.isfinite, limits.values())):
         rows = (row for row in rows if row.steps <= limits[row.run])
@@ -136,6 +144,7 @@ def _merge(earlier: MetricRow, later: MetricRow) -> MetricRow:
         run=later.run,
         time=later.time if later.time is not None else earlier.time,
         batch=later.batch if later.batch is not None else earlier.batch,
+        rank=later.rank,
     )
 
 

@@ -266,18 +266,21 @@ def forget_missing(name: str) -> None:
         os.link(_OTHER_FILE_SYSTEM, name)
 
 
-def refresh(folder: AnyPath) -> None:
+def refresh(folder: AnyPath) -> list[str]:
     """Let this node see `folder` as the file server has it now: names, missing names and sizes.
+
+    Returns the names, for callers that need a first guess anyway.
 
     All kinds of clients forget what they knew when they list it. What the list says is no proof
     even so; it is for small folders, where `forget_missing` would be needed for each name.
     """
     try:
-        os.listdir(folder)
+        return os.listdir(folder)
     except FileNotFoundError:
         forget_missing(os.fspath(folder))
     except OSError:
         pass
+    return []
 
 
 def exists(path: AnyPath, *, expected: bool = False) -> bool:

@@ -60,6 +60,8 @@ def _record(row: MetricRow) -> dict[str, Any]:
         record["time"] = row.time
     if row.batch is not None:
         record["batch"] = row.batch
+    if row.rank:
+        record["rank"] = row.rank
     return record
 
 

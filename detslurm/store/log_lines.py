@@ -140,7 +140,7 @@ def _rows_of(block: bytes, group: str | None) -> list[MetricRow]:
 def _named_rows(block: bytes) -> list[MetricRow]:
     """Rows of groups that a user has named, too."""
     return [
-        MetricRow(intern(row.group), row.steps, row.metrics, row.run, row.time, row.batch)
+        MetricRow(intern(row.group), row.steps, row.metrics, row.run, row.time, row.batch, row.rank)
         for row in _named(block)
     ]
 

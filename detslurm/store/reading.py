@@ -18,7 +18,7 @@ from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
-from detslurm.store.trial import Run, TrialDir, with_history
+from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import (
     FoldContext,
     RunFacts,
@@ -34,19 +34,9 @@ if TYPE_CHECKING:
 MALFORMED: Final = "malformed record"
 
 
-def counted_bytes(runs: Sequence[Run]) -> dict[int, int]:
-    """How many bytes of each run's log count: as many as every later run saw when it began."""
-    bounds: dict[int, int] = {}
-    for run in runs:
-        for number, seen in (run.start.get("counted_bytes") or {}).items():
-            earlier = int(number)
-            if earlier < run.number:
-                bounds[earlier] = min(seen, bounds.get(earlier, seen))
-    return bounds
-
-
 class PartialLog(msgspec.Struct):
-    """What a run's log holds up to byte `end`; of metrics outside validations only the steps."""
+    """What a rank's log of a run holds up to byte `end`; of metrics outside validations only the
+    steps."""
 
     start: dict[str, Any] = {}  # the run's claim: whose log it is
     end: int = 0
@@ -77,29 +67,43 @@ class PartialLog(msgspec.Struct):
             self.problems.append(Problem(name, offset, MALFORMED))
 
 
-ReadCache = dict[int, PartialLog]
-"""What was read of a trial's runs, by number: a second reading takes only what is new."""
+ReadCache = dict[tuple[int, int], PartialLog]
+"""What was read of a trial's runs, by run and rank: a second reading takes only what is new."""
 
 
-def run_facts(trial: TrialDir, run: Run, limit: int | None, cache: ReadCache) -> RunFacts:
-    """Read one run, or read on where it was read before."""
-    log = cache.get(run.number)
+def read_runs(trial: TrialDir, runs: Sequence[Run], cache: ReadCache) -> list[RunFacts]:
+    """Read a trial's runs, or read on where they were read before."""
+    files = trial.log_files(runs)
+    return [_run_facts(run, files[run.number], cache) for run in runs]
+
+
+def _run_facts(run: Run, files: Sequence[RunLogFile], cache: ReadCache) -> RunFacts:
+    torn: list[Problem] = []
+    logs = [_read_log(run, file, cache, torn) for file in files]
+    problems = [*(problem for log in logs for problem in log.problems), *torn]
+    facts = RunFacts(number=run.number, start=run.start, end=run.end, problems=problems)
+    if len(logs) == 1:  # as a rule: nothing is copied
+        (log,) = logs
+        facts.records, facts.last_time = log.records, log.time
+        facts.training_steps, facts.other_steps = log.training, log.other
+        return facts
+    facts.records = [record for log in logs for record in log.records]
+    facts.training_steps = [step for log in logs for step in log.training]
+    facts.other_steps = [step for log in logs for step in log.other]
+    facts.last_time = max((log.time for log in logs if log.time is not None), default=None)
+    return facts
+
+
+def _read_log(run: Run, file: RunLogFile, cache: ReadCache, torn: list[Problem]) -> PartialLog:
+    key = (file.run, file.rank)
+    log = cache.get(key)
     # A later run may have cut it off, and where a file server was given what was written last
     # first, it shows zeros for a moment.
-    cut = log is not None and limit is not None and limit < log.end
+    cut = log is not None and file.limit is not None and file.limit < log.end
     if log is None or log.problems or cut or log.start != run.start:
-        log = cache[run.number] = PartialLog(run.start)
-    torn = log.read_new(str(trial.records_path(run.number)), limit)
-    return RunFacts(
-        number=run.number,
-        start=run.start,
-        end=run.end,
-        records=log.records,
-        training_steps=log.training,
-        other_steps=log.other,
-        last_time=log.time,
-        problems=[*log.problems, *torn],
-    )
+        log = cache[key] = PartialLog(run.start)
+    torn += log.read_new(file.path, file.limit)
+    return log
 
 
 def fold_trial(
@@ -107,9 +111,7 @@ def fold_trial(
 ) -> TrialView:
     """A trial as its files show it; without a context neither intents nor the metric are known."""
     runs = with_history(trial.runs())
-    bounds = counted_bytes(runs)
-    cache = {} if cache is None else cache
-    read = [run_facts(trial, run, bounds.get(run.number), cache) for run in runs]
+    read = read_runs(trial, runs, {} if cache is None else cache)
     return trial_view(trial.id, trial.experiment_id, read, context or FoldContext())
 
 
@@ -131,7 +133,7 @@ def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | N
         try:
             records = unframe_all(line)
         except CorruptRecord:
-            continue  # `run_facts` reports what is broken
+            continue  # `read_runs` reports what is broken
         for record in records:
             if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
                 begun[record["uuid"]] = record.get("storage")
@@ -184,14 +186,14 @@ def logged_metrics(
 ) -> list[MetricRow]:
     """As `trial_metrics`, from the logs alone: of all runs, or of those that are known."""
     runs = with_history(trial.runs() if known is None else known)
-    bounds = counted_bytes(runs)
+    files = trial.log_files(runs)
     rows: list[MetricRow] = []
     spans = []
     # Often there is only one; where another group could end it, all groups are read.
     wanted = group if len(runs) == 1 else None
     for run in runs:
         first = first_steps(run.start)
-        reported = run_rows(trial, run.number, bounds.get(run.number), wanted)
+        reported = run_rows(files[run.number], wanted)
         if wanted is None:
             first.take_rows(reported)
         rows += reported if group == wanted else [row for row in reported if row.group == group]
@@ -199,23 +201,23 @@ def logged_metrics(
     return clean_rows(rows, last_valid_steps(spans))
 
 
-def run_rows(
-    trial: TrialDir, run: int, limit: int | None, group: str | None = None
-) -> list[MetricRow]:
-    """The metrics that one run reported, of all groups or of one, in the order of reporting."""
+def run_rows(files: Sequence[RunLogFile], group: str | None = None) -> list[MetricRow]:
+    """The metrics that one run reported, of all groups or of one: those of each rank in the order
+    of reporting."""
     rows: list[MetricRow] = []
-    for some in rows_by_line(trial, run, limit, group):
+    for some in rows_by_line(files, group):
         rows += some
     return rows
 
 
 def rows_by_line(
-    trial: TrialDir, run: int, limit: int | None, group: str | None = None
+    files: Sequence[RunLogFile], group: str | None = None
 ) -> Iterator[list[MetricRow]]:
-    """As `run_rows`, a line of the log at a time: who keeps no rows reads in half the time."""
-    for _, line in lines_of(str(trial.records_path(run)), limit, 0, []):
-        with suppress(CorruptRecord):  # `run_facts` reports what is broken
-            yield log_lines.line_rows(line, run, group)
+    """As `run_rows`, a line of a log at a time: twice as fast for callers that keep no rows."""
+    for file in files:
+        for _, line in lines_of(file.path, file.limit, 0, []):
+            with suppress(CorruptRecord):  # `read_runs` reports what is broken
+                yield log_lines.line_rows(line, file.run, group)
 
 
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:

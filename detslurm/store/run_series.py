@@ -16,9 +16,8 @@ from detslurm.store.columns import plain_columns
 from detslurm.store.curve import FirstSteps, MetricRow, as_float, flat, is_number, last_valid_steps
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import MOST_STEPS, line_rows
-from detslurm.store.reading import counted_bytes
 from detslurm.store.run_log import lines_of
-from detslurm.store.trial import Run, TrialDir, with_history
+from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import first_steps
 
 
@@ -34,7 +33,8 @@ def _no_points() -> dict[tuple[str, str], Points]:
 
 @dataclass
 class RunSeries:
-    """What one run reported, up to byte `end` of its log: of each group and metric its points."""
+    """What one rank of a run reported, up to byte `end` of its log: of each group and metric its
+    points."""
 
     start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
     end: int = 0
@@ -99,8 +99,8 @@ class RunSeries:
                 points.times.append(math.nan if when is None else when)
 
 
-SeriesCache = dict[int, RunSeries]
-"""What was read of a trial's runs, by number: as `ReadCache`, for curves."""
+SeriesCache = dict[tuple[int, int], RunSeries]
+"""What was read of a trial's runs, by run and rank: as `ReadCache`, for curves."""
 
 
 class LoggedRuns(NamedTuple):
@@ -108,12 +108,12 @@ class LoggedRuns(NamedTuple):
 
     Attributes:
         runs: The runs, with those of a trial that it continues.
-        parts: What each of them reported, by its number.
+        parts: What each of them reported, by its number and the rank; later ones prevail.
         limits: The last step of each that still stands, by its number.
     """
 
     runs: Sequence[Run]
-    parts: Mapping[int, RunSeries]
+    parts: Mapping[tuple[int, int], RunSeries]
     limits: Mapping[int, float]
 
     @property
@@ -125,17 +125,23 @@ class LoggedRuns(NamedTuple):
 def read_runs(trial: TrialDir, cache: SeriesCache) -> LoggedRuns:
     """Read a trial's logs, or read on where the cache knows them."""
     runs = with_history(trial.runs())
-    bounds = counted_bytes(runs)
-    parts = {run.number: _read(trial, run, bounds.get(run.number), cache) for run in runs}
-    spans = [parts[run.number].first.span(run.number) for run in runs]
+    files = trial.log_files(runs)
+    parts, spans = {}, []
+    for run in runs:
+        first = first_steps(run.start)
+        for file in files[run.number]:
+            part = parts[file.run, file.rank] = _read(run, file, cache)
+            first.join(part.first)
+        spans.append(first.span(run.number))
     return LoggedRuns(runs, parts, last_valid_steps(spans))
 
 
-def _read(trial: TrialDir, run: Run, limit: int | None, cache: SeriesCache) -> RunSeries:
-    known = cache.get(run.number)
+def _read(run: Run, file: RunLogFile, cache: SeriesCache) -> RunSeries:
+    key = (file.run, file.rank)
+    known = cache.get(key)
     # A later run may have cut off what was read before, or somebody may have made a new store.
-    cut = known is not None and limit is not None and limit < known.end
+    cut = known is not None and file.limit is not None and file.limit < known.end
     if known is None or not known.whole or cut or known.start != run.start:
-        known = cache[run.number] = RunSeries(run.start)
-    known.read_new(str(trial.records_path(run.number)), run.number, limit)
+        known = cache[key] = RunSeries(run.start)
+    known.read_new(file.path, file.run, file.limit)
     return known

@@ -45,12 +45,12 @@ def logged_series(trial: TrialDir, cache: SeriesCache | None = None) -> list[Ser
 
 
 def _joined(
-    key: tuple[str, str], parts: Mapping[int, RunSeries], limits: Mapping[int, float]
+    key: tuple[str, str], parts: Mapping[tuple[int, int], RunSeries], limits: Mapping[int, float]
 ) -> Series:
     """The points of all runs that stand, by step; of several at one step the last."""
     pieces = [
         (np.array(points.steps), np.array(points.values), np.array(points.times), limits[run])
-        for run, part in parts.items()
+        for (run, _), part in parts.items()
         if (points := part.points.get(key)) is not None
     ]
     stands = np.concatenate([steps <= limit for steps, _, _, limit in pieces])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,12 +16,39 @@ HISTORY: Final = 0
 """The number, before all runs, of what a trial has from the one that it continues."""
 
 
+_RANK_LOG: Final = re.compile(r"run-(\d+)\.rank(\d+)\.jsonl")
+
+
 class Run(NamedTuple):
-    """One execution of a trial: its claim and, once it is over, its end record."""
+    """One execution of a trial.
+
+    Attributes:
+        number: Its number, from 1.
+        start: Its claim.
+        end: Its end record, None while it has none.
+        ranks: The ranks other than the chief that have reported metrics.
+    """
 
     number: int
     start: dict[str, Any]
     end: dict[str, Any] | None
+    ranks: tuple[int, ...] = ()
+
+
+class RunLogFile(NamedTuple):
+    """The log of one rank of a run.
+
+    Attributes:
+        run: The number of the run.
+        rank: The rank that writes it.
+        path: The file.
+        limit: How many bytes of it count; None for all.
+    """
+
+    run: int
+    rank: int
+    path: str
+    limit: int | None
 
 
 def with_history(runs: Sequence[Run]) -> list[Run]:
@@ -45,6 +73,26 @@ class TrialDir:
     def records_path(self, run: int) -> Path:
         """The run's log of records, which only the run's chief writes."""
         return self.path / f"run-{run}.jsonl"
+
+    def rank_records_path(self, run: int, rank: int) -> Path:
+        """The metrics that a rank other than the chief reports; begun with the first."""
+        return self.path / f"run-{run}.rank{rank}.jsonl"
+
+    def log_files(self, runs: Sequence[Run]) -> dict[int, list[RunLogFile]]:
+        """The logs of each run's ranks with metrics: the chief's is the last, before it the lowest
+        rank's. So where later rows win, the lowest rank's do."""
+        limits = counted_bytes(runs)
+        found: dict[int, list[RunLogFile]] = {}
+        for run, _, _, ranks in runs:
+            chief = limits.get(str(run))
+            # A rank's log that the next run did not see is a zombie's.
+            unseen = None if chief is None else 0
+            files = found[run] = []
+            for rank in sorted(ranks, reverse=True):
+                limit = limits.get(f"{run}.{rank}", unseen)
+                files.append(RunLogFile(run, rank, str(self.rank_records_path(run, rank)), limit))
+            files.append(RunLogFile(run, 0, str(self.records_path(run)), chief))
+        return found
 
     def node_records_path(self, run: int, node: int) -> Path:
         """What a node's local chief records of its own node; the chief's is the run's own log."""
@@ -95,16 +143,22 @@ class TrialDir:
     def runs(self) -> list[Run]:
         """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
         claimed. What their logs hold is not older."""
-        fs.refresh(self.path)  # before anything is read: an end record may be there by now
+        # Before anything is read: an end record may be there by now.
+        ranks = reporting_ranks(fs.refresh(self.path))
         found: list[Run] = []
         while (start := self.start(len(found) + 1)) is not None:
             number = len(found) + 1
-            found.append(Run(number, start, self.end(number)))
+            found.append(Run(number, start, self.end(number), ranks.get(number, ())))
         return found
 
-    def log_sizes(self, runs: int) -> dict[str, int]:
-        """How many bytes the logs of runs 1..`runs` have now: a later run's `counted_bytes`."""
-        return {str(n): fs.size_of(self.records_path(n)) or 0 for n in range(1, runs + 1)}
+    def log_sizes(self, runs: Sequence[Run]) -> dict[str, int]:
+        """How many bytes the logs of these runs have now: a later run's `counted_bytes`. The log of
+        another rank than the chief has the key "RUN.RANK"."""
+        files = [file for some in self.log_files(runs).values() for file in some]
+        return {
+            f"{file.run}.{file.rank}" if file.rank else str(file.run): fs.size_of(file.path) or 0
+            for file in files
+        }
 
     def fence(self, run: int, by: Mapping[str, Any]) -> dict[str, Any]:
         """Close an earlier run as lost unless it has its end record; returns the one that stands.
@@ -137,7 +191,7 @@ class TrialDir:
                 "type": "run",
                 "run": number,
                 **record,
-                "counted_bytes": self.log_sizes(len(runs)),
+                "counted_bytes": self.log_sizes(runs),
             }
             if self._claim(number, start):
                 return start
@@ -158,6 +212,27 @@ class TrialDir:
         end = self.end(run)
         lost = end is not None and end.get("outcome") == LOST
         return lost or self.start(run + 1) is not None
+
+
+def reporting_ranks(names: Iterable[str]) -> dict[int, tuple[int, ...]]:
+    """The ranks other than the chief that have reported metrics, by run, from names of a trial's
+    files."""
+    found: dict[int, tuple[int, ...]] = {}
+    for match in filter(None, map(_RANK_LOG.fullmatch, names)):
+        run, rank = map(int, match.groups())
+        found[run] = (*found.get(run, ()), rank)
+    return found
+
+
+def counted_bytes(runs: Sequence[Run]) -> dict[str, int]:
+    """How many bytes of each log count: as many as every later run saw when it began. The keys are
+    those of `TrialDir.log_sizes`."""
+    bounds: dict[str, int] = {}
+    for run in runs:
+        for log, seen in (run.start.get("counted_bytes") or {}).items():
+            if int(log.partition(".")[0]) < run.number:
+                bounds[log] = min(seen, bounds.get(log, seen))
+    return bounds
 
 
 def _fencing_token(start: Mapping[str, Any]) -> int:

@@ -261,7 +261,8 @@ def validation_rows(run: RunFacts) -> Iterable[MetricRow]:
     for record in _of_kind(run, "metrics"):
         if record.get("group") == VALIDATION:
             steps, metrics, when = record["steps"], record["metrics"], record.get("time")
-            yield MetricRow(VALIDATION, steps, metrics, run.number, when)
+            rank = record.get("rank", 0)
+            yield MetricRow(VALIDATION, steps, metrics, run.number, when, rank=rank)
 
 
 def clean_validations(
@@ -309,7 +310,9 @@ def _measured(
 ) -> Callable[[int, int], dict[str, Any]]:
     """The metrics of what a run had trained at a step: what it validated itself there, else what
     stands of that step, where the run counts that far."""
-    own = {(r.run, r.steps): r.metrics for run in runs for r in validation_rows(run)}
+    own: dict[tuple[int, int], dict[str, Any]] = {}
+    for row in (row for run in runs for row in validation_rows(run)):
+        own.setdefault((row.run, row.steps), {}).update(row.metrics)
     clean = {validation.steps: validation.metrics for validation in validations}
 
     def metrics(run: int, steps: int) -> dict[str, Any]:

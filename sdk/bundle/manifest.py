@@ -19,7 +19,7 @@ LARGEST: Final = 1 << 28
 """How many bytes a manifest may have, and every other file that is read whole."""
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RUN_FILE: Final = re.compile(
-    r"run-\d{1,6}(\.start\.json|\.end\.json|\.jsonl|\.log|\.usage\.json|\.node\d+\.jsonl)"
+    r"run-\d{1,6}(\.start\.json|\.end\.json|\.jsonl|\.log|\.usage\.json|\.(node|rank)\d+\.jsonl)"
 )
 
 _PART = re.compile(r"[^/\0\\]{1,255}")

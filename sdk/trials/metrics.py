@@ -27,6 +27,7 @@ class TrialMetrics:
         metrics: Values by name.
         group: The group, such as "training" or "validation".
         batch_metrics: The metrics of each batch, if they were reported; None by default.
+        rank: The lowest rank that reported any of them; 0, the chief, by default.
     """
 
     trial_id: int
@@ -36,6 +37,7 @@ class TrialMetrics:
     metrics: dict[str, Any]
     group: str
     batch_metrics: list[dict[str, Any]] | None = None
+    rank: int = 0
 
     @classmethod
     def of_row(cls, trial_id: int, row: MetricRow) -> TrialMetrics:
@@ -46,7 +48,7 @@ class TrialMetrics:
             row: The row.
         """
         when = moment(row.time)
-        return cls(trial_id, row.run, row.steps, when, row.metrics, row.group, row.batch)
+        return cls(trial_id, row.run, row.steps, when, row.metrics, row.group, row.batch, row.rank)
 
     @property
     def total_batches(self) -> int:

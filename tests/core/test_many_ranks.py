@@ -19,18 +19,24 @@ from detslurm.core import (
     SearcherContext,
     SearcherMode,
     TensorboardMode,
+    _recorder,
 )
 from detslurm.core._lengths import FixedLengths
-from detslurm.core._recorder import NullRecorder
+from detslurm.core._recorder import NullRecorder, Recorder
 from detslurm.experimental import core_v2
 from detslurm.store import (
+    RunLog,
     Store,
     checkpoint_facts,
     fold_experiment,
     fold_facts,
     fold_trial,
     read_records,
+    trial_metrics,
 )
+from detslurm.store.best_validation import BestValidation
+from detslurm.store.columns import metric_columns
+from detslurm.store.errors import StoreFull
 
 from .jobs import Job
 from .ranks import on_ranks
@@ -249,6 +255,98 @@ class TestReports:
         assert [path.name for path in job.checkpoints.iterdir()] == [kept]
 
 
+class TestReportsOfAllRanks:
+    """Metrics of every rank are recorded, and one rule decides between two of the same name."""
+
+    def report_in_turn(self, job: Job, caplog: pytest.LogCaptureFixture) -> None:
+        """Four ranks on two nodes report one after the other, as in Determined's example."""
+
+        def body(dist: DistributedContext) -> None:
+            with core.init(distributed=dist) as context:
+                for step in range(1, 9):
+                    if step % dist.size == dist.rank:
+                        context.train.report_training_metrics(step, {"loss": 1 / step})
+                context.train.report_metrics("ranks", 1, {"who": dist.rank, f"r{dist.rank}": 1})
+                if dist.rank == 3:
+                    context.train.report_validation_metrics(8, {"loss": 0.25, "only": 3})
+                    context.train.report_progress(0.5)
+                if dist.rank == 0:
+                    context.train.report_validation_metrics(8, {"loss": 0.5})
+                dist.allgather(None)
+
+        assert on_ranks(4, body, nodes=2) == [None] * 4
+
+    def test_every_reader_has_them(self, job: Job, caplog: pytest.LogCaptureFixture) -> None:
+        """The lowest rank's value stands, whichever came first, wherever the metrics are read."""
+        pytest.importorskip("numpy")
+        from detslurm.store.series import logged_series
+
+        self.report_in_turn(job, caplog)
+        rows = trial_metrics(job.trial)
+        assert [row.steps for row in rows if row.group == "training"] == list(range(1, 9))
+        assert [row.rank for row in rows if row.group == "training"] == [1, 2, 3, 0] * 2
+        (ranks,) = (row for row in rows if row.group == "ranks")
+        assert ranks.metrics == {"who": 0, "r0": 1, "r1": 1, "r2": 1, "r3": 1}
+        (validation,) = (row for row in rows if row.group == "validation")
+        assert validation.metrics == {"loss": 0.5, "only": 3}
+        view = fold_trial(job.trial, fold_facts(job.experiment).context(1))
+        assert view.steps == 8 and view.progress == 0
+        assert view.last_validation is not None
+        assert view.last_validation.metrics == {"loss": 0.5, "only": 3}
+        assert fold_experiment(job.experiment).best_value == 0.5
+        assert BestValidation(job.experiment).value() == 0.5
+        columns = metric_columns(job.trial, "training")
+        assert list(columns.steps) == list(range(1, 9))
+        who, loss = (
+            next(one for one in logged_series(job.trial) if (one.group, one.metric) == key)
+            for key in (("ranks", "who"), ("training", "loss"))
+        )
+        assert (who.values.tolist(), loss.steps.tolist()) == ([0.0], list(range(1, 9)))
+        files = {path.name for path in job.trial.path.glob("run-1*.jsonl")}
+        assert files == {"run-1.jsonl", *(f"run-1.rank{rank}.jsonl" for rank in (1, 2, 3))}
+
+    def test_they_last(self, job: Job, caplog: pytest.LogCaptureFixture) -> None:
+        """In the compacted file, too; and what a run adds that was given up counts for nothing."""
+        pytest.importorskip("h5py")
+        from detslurm.store.compaction import compact
+
+        self.report_in_turn(job, caplog)
+        before = trial_metrics(job.trial)
+        assert job.trial.open_run({})["counted_bytes"]["1.3"] > 0
+        for name in ("run-1.rank3.jsonl", "run-1.rank9.jsonl"):
+            with RunLog.open(job.trial.path / name) as log:
+                late = {"group": "training", "steps": 2, "metrics": {"late": 1}, "rank": 3}
+                log.append({"t": "metrics", **late})
+        assert trial_metrics(job.trial) == before
+        job.trial.write_end(2, {"outcome": "completed", "time": 1.0})
+        compact(job.experiment)
+        for group in ("training", "validation", "ranks"):
+            assert trial_metrics(job.trial, group) == [r for r in before if r.group == group]
+        assert [row.rank for row in trial_metrics(job.trial, "training")] == [1, 2, 3, 0] * 2
+
+    def test_a_worker_that_reports_no_metrics_has_no_file(
+        self, job: Job, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Where the store takes no file of a rank, its training goes on, with a warning."""
+
+        def refuse(path: Path) -> Recorder:
+            raise StoreFull("no space", 28, str(path))
+
+        def body(dist: DistributedContext) -> None:
+            with core.init(distributed=dist) as context:
+                dist.allgather(None)
+                context.train.report_progress(0.5)
+                if dist.rank == 1:
+                    monkeypatch.setattr(Recorder, "of", refuse)
+                    monkeypatch.setattr(_recorder, "with_retries", lambda act, *rest: act())
+                    context.train.report_training_metrics(1, {"loss": 1})
+                    context.train.report_training_metrics(2, {"loss": 1})
+
+        assert on_ranks(3, body) == [None] * 3
+        assert caplog.text.count("metrics of rank 1 can't be recorded") == 1
+        assert not list(job.trial.path.glob("*rank*"))
+
+
 def test_every_rank_of_a_script_has_its_info(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,11 +371,13 @@ def test_every_rank_of_a_script_has_its_info(
 def test_every_rank_of_a_script_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a job: each keeps TensorBoard files, and what it deletes is known to be gone."""
+    """As in a job: each keeps TensorBoard files and metrics, and what it deletes is known to be
+    gone."""
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path))
 
     def body(dist: DistributedContext) -> None:
         with core.init(distributed=dist, tensorboard_mode=TensorboardMode.MANUAL) as context:
+            context.train.report_training_metrics(1, {f"rank{dist.rank}": 1})
             (context.train.get_tensorboard_path() / "events").write_text("1")
             context.train.upload_tensorboard_files(
                 mangler=lambda path, rank: path.with_suffix(f".{rank}")
@@ -293,6 +393,7 @@ def test_every_rank_of_a_script_is_recorded(
     experiment = Store.open().experiment(1)
     (checkpoint,) = fold_trial(experiment.trial(1), fold_facts(experiment).context(1)).checkpoints
     assert checkpoint.state == "DELETED"
+    assert [r.metrics for r in trial_metrics(experiment.trial(1))] == [{"rank0": 1, "rank1": 1}]
 
 
 def test_nothing_heavy_is_imported() -> None:

@@ -76,9 +76,10 @@ def test_two_nodes_go_on_from_their_parts(desk: Desk) -> None:
     assert desk.outcomes(number) == ["restart", "completed"]
     assert desk.trial(number).runs[1].resumed_steps == 10
     trial = desk.trial_dir(number)
+    files = trial.log_files(trial.runs())
     for group, steps in (("training", range(1, 21)), ("validation", range(4, 21, 4))):
         first, second = (
-            {row.steps: row.metrics for row in run_rows(trial, run, None, group)} for run in (1, 2)
+            {row.steps: row.metrics for row in run_rows(files[run], group)} for run in (1, 2)
         )
         again = [step for step in steps if 10 < step <= 17]
         assert [first[step] for step in again] == [second[step] for step in again]

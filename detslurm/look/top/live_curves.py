@@ -89,7 +89,7 @@ def _lines(found: Iterable[Series], runs: Sequence[Run]) -> dict[Metric, Line]:
 def _joined(logged: LoggedRuns, metric: Metric) -> Line:
     """The points of all runs that stand, by step; of several at one step the last."""
     found: dict[int, float] = {}
-    for run, part in logged.parts.items():
+    for (run, _), part in logged.parts.items():
         if points := part.points.get(metric):
             limit = logged.limits.get(run, -math.inf)
             pairs = zip(points.steps, points.values, strict=True)
