@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-from detslurm.config.masking import MASK, secrets_of
+from detslurm.config import ExperimentConfig
+from detslurm.config.masking import masked, secrets_of
+from detslurm.config.secret_names import MASK
+from detslurm.config.secret_texts import masked_forms
 from detslurm.store import ExperimentDir
 
 _SHORTEST: Final = 6  # a shorter one would be found in words that are none
 
 
-def secrets_in(directory: ExperimentDir, masked: Mapping[str, Any]) -> list[bytes] | None:
+def secrets_in(directory: ExperimentDir) -> list[bytes] | None:
     """What the masked configuration leaves out, in each form that a program may print it in; None
-    for those who see the masked one alone."""
-    values = set(secrets_of(directory.config(), masked))
+    for those who see the masked one alone.
+
+    The value of an environment variable is looked for only if the variable has a secret's name:
+    `offline` or a path stand in every log.
+    """
+    plain = directory.config()
+    values = set(secrets_of(plain, masked(plain, ExperimentConfig, variables=False)))
     if any(MASK in value for value in values):
         return None
     bare = {form for value in values for form in (value, value.strip("\"'"), *value.splitlines())}
@@ -24,7 +32,8 @@ def secrets_in(directory: ExperimentDir, masked: Mapping[str, Any]) -> list[byte
 
 
 def hidden(data: bytes, secrets: Sequence[bytes]) -> bytes:
-    """What was printed, with asterisks in the place of secrets."""
+    """What was printed, with asterisks in the place of these secrets and of what is one by form."""
     for secret in secrets:
         data = data.replace(secret, MASK.encode())
-    return data
+    text = data.decode("utf-8", "surrogateescape")
+    return masked_forms(text).encode("utf-8", "surrogateescape")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from detslurm.config.secret_values import masked_values
 from detslurm.sdk.bundle.writing import put
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.hiding import hidden, secrets_in
@@ -99,10 +100,10 @@ def _content(trial: Trial) -> tuple[dict[str, bytes], list[str], list[bytes]]:
     missing: list[str] = []
     for name, read in parts.items():
         try:
-            found[name] = _json(read())
+            found[name] = _json(masked_values(msgspec.to_builtins(read())))
         except (StoreError, SlurmError, OSError, ValueError) as error:
             missing.append(f"{name}: {error}")
-    secrets = secrets_in(directory, trial.experiment.config) if "config.json" in found else None
+    secrets = secrets_in(directory) if "config.json" in found else None
     if secrets is None:
         missing.append("logs: only who can read the configuration knows what is secret in them")
     else:
@@ -114,7 +115,7 @@ def _content(trial: Trial) -> tuple[dict[str, bytes], list[str], list[bytes]]:
 
 def _json(value: Any) -> bytes:
     """JSON to read, in which NaN and infinities are text."""
-    plain = json.loads(json.dumps(msgspec.to_builtins(value)), parse_constant=str)
+    plain = json.loads(json.dumps(value), parse_constant=str)
     return msgspec.json.format(msgspec.json.encode(plain))
 
 

@@ -1,4 +1,4 @@
-"""A configuration as it may be shown: without its secrets."""
+"""Show a configuration, hyperparameters and other plain data without their secrets."""
 
 from __future__ import annotations
 
@@ -9,51 +9,47 @@ from typing import Any
 from msgspec import inspect as schema
 
 from detslurm.config.describe import members, type_info
+from detslurm.config.secret_names import MASK, is_secret_variable
+from detslurm.config.secret_texts import masked_forms
+from detslurm.config.secret_values import masked_values
 
-MASK = "********"
-# Of tokenizers, numbers of tokens and authors much is said that is no secret.
-_SECRET_NAME = (
-    r"(?:secret|(?<!max_)(?<!num_)(?<!max-)(?<!num-)token(?!iz)|passw|pwd"
-    r"|(?:api|access|private)[_-]?key|credential|auth(?!ors?\b))"
-)
-_ASSIGNMENT = re.compile(
-    rf"""(\b\w*{_SECRET_NAME}\w*\s*=\s*)("[^"]*"|'[^']*'|[^\s,;]+)""", re.IGNORECASE
-)
-_VARIABLE = re.compile(rf"(\w*{_SECRET_NAME}\w*=).*", re.IGNORECASE | re.DOTALL)
-_USER_INFO = re.compile(r"(\w://)[^/@\s]+@")
-_SIGNATURE = re.compile(r"([?&](?:sig|signature|token)=)[^&\s]+", re.IGNORECASE)
+# A word before a colon is no name in these.
+_PROSE = frozenset(["name", "description", "labels", "workspace", "project", "log_policies"])
 
 
-def masked(config: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """A plain configuration whose schema is `kind`, with every secret replaced by asterisks."""
+def masked(config: Mapping[str, Any], kind: type, *, variables: bool = True) -> dict[str, Any]:
+    """Return a plain configuration with every secret replaced by asterisks.
+
+    Args:
+        config: The configuration.
+        kind: Its schema.
+        variables: Whether the values of all environment variables are masked, not only of those
+            with a secret's name.
+    """
     plain: dict[str, Any] = _by_schema(config, type_info(kind))
-    if "secrets" in plain["data"]:
-        plain["data"]["secrets"] = _everything(plain["data"]["secrets"])
-    variables = plain["environment"]["environment_variables"]
-    for device, entries in variables.items():
-        variables[device] = [_VARIABLE.sub(rf"\1{MASK}", entry) for entry in entries]
-    for key in ("setup", "sbatch_args"):
-        plain["slurm"][key] = _texts(plain["slurm"][key], _assignments)
-    plain["entrypoint"] = _texts(plain["entrypoint"], _assignments)
-    return {key: _texts(value, _url) for key, value in plain.items()}
+    by_device = plain["environment"]["environment_variables"]
+    for device, entries in by_device.items():
+        by_device[device] = [_variable(entry, variables) for entry in entries]
+    return {key: _section(key, value) for key, value in plain.items()}
 
 
 def shareable(plain: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
-    """These sections of any plain configuration, without its secrets: for files that are copied.
+    """Return these sections of any plain configuration without secrets, for files that are copied.
 
-    Unlike `masked` it leaves out whole sections, where it need not know what is secret.
+    Args:
+        plain: The configuration.
+        keys: The sections. Unlike `masked`, this leaves the others out, and needs no schema.
     """
-    chosen = {key: plain[key] for key in keys if key in plain}
-    data = chosen.get("data")
-    if isinstance(data, Mapping) and "secrets" in data:
-        chosen["data"] = {**data, "secrets": _everything(data["secrets"])}
-    if "entrypoint" in chosen:
-        chosen["entrypoint"] = _texts(chosen["entrypoint"], _assignments)
-    return {key: _texts(value, _url) for key, value in chosen.items()}
+    return {key: _section(key, plain[key]) for key in keys if key in plain}
 
 
 def secrets_of(plain: Any, shown: Any) -> Iterator[str]:
-    """What a configuration has where `masked` shows asterisks."""
+    """Yield what plain data has where its masked form has asterisks.
+
+    Args:
+        plain: The data.
+        shown: The same without secrets.
+    """
     if isinstance(plain, Mapping) and isinstance(shown, Mapping):
         for key, value in plain.items():
             yield from secrets_of(value, shown.get(key))
@@ -80,23 +76,28 @@ def _by_schema(value: Any, kind: schema.Type) -> Any:
     return value
 
 
+def _variable(entry: str, every: bool) -> str:
+    name, sign, _ = entry.partition("=")
+    return f"{name}{sign}{MASK}" if sign and (every or is_secret_variable(name)) else entry
+
+
+def _section(key: str, value: Any) -> Any:
+    if key in _PROSE:
+        return _texts(value, masked_forms)
+    if key == "data" and isinstance(value, Mapping) and "secrets" in value:
+        value = {**value, "secrets": _everything(value["secrets"])}
+    return masked_values(value)
+
+
 def _everything(value: Any) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _everything(item) for key, item in value.items()}
     return MASK
 
 
 def _texts(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {key: _texts(item, change) for key, item in value.items()}
     if isinstance(value, list):
         return [_texts(item, change) for item in value]
     return change(value) if isinstance(value, str) else value
-
-
-def _assignments(text: str) -> str:
-    return _ASSIGNMENT.sub(rf"\1{MASK}", text)
-
-
-def _url(text: str) -> str:
-    return _SIGNATURE.sub(rf"\1{MASK}", _USER_INFO.sub(rf"\1{MASK}@", text))

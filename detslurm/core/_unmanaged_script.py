@@ -16,6 +16,7 @@ from typing import Any
 
 from detslurm import _env
 from detslurm._process import Identity, is_interactive
+from detslurm.config.secret_values import masked_values
 from detslurm.core._collective import run_collectively
 from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
@@ -134,7 +135,7 @@ def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:
         "interactive": is_interactive(),
         "host": host,
         "time": time.time(),
-        "hparams": plain(unmanaged_info.hparams),
+        "hparams": masked_values(plain(unmanaged_info.hparams)),
         "seed": 0,
         "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
         "continues": unmanaged_info.external_trial_id is not None,

@@ -32,7 +32,7 @@ def run_environment(
     """
     variables = user_variables(config, gpus)
     ours = {
-        **_of_trial(start, experiment_dir),
+        **_of_trial(start, experiment_dir, config.get("hyperparameters") or {}),
         **_of_node(node, slot_ids, gpus, peers),
         **_of_configuration(config, variables),
         _env.SESSION_TOKEN: "",
@@ -49,7 +49,9 @@ def run_environment(
     return with_determined({**others, **variables, **ours})
 
 
-def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
+def _of_trial(
+    start: Mapping[str, Any], experiment_dir: Path, space: Mapping[str, Any]
+) -> dict[str, str]:
     """Which run this is, and what it starts from."""
     resume = start.get("resume") or {}
     task, allocation = _env.task_and_allocation(start["experiment"], start["trial"], start)
@@ -62,7 +64,7 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
         _env.EXPERIMENT_ID: str(start["experiment"]),
         _env.TRIAL_SEED: str(start["seed"]),
         _env.TRIAL_RUN_ID: str(start["run"]),
-        _env.HPARAMS: json.dumps(start["hparams"]),  # its length was checked at the submission
+        _env.HPARAMS: _hparams(start["hparams"], space),
         _env.STEPS_COMPLETED: str(resume.get("steps", 0)),
         _env.EXPERIMENT_DIR: str(experiment_dir),
     }
@@ -73,6 +75,17 @@ def _of_trial(start: Mapping[str, Any], experiment_dir: Path) -> dict[str, str]:
         same = continued["hparams"] == start["hparams"]
         found[_env.HPARAMS_CHANGED] = "false" if same else "true"
     return found
+
+
+def _hparams(recorded: Mapping[str, Any], space: Mapping[str, Any]) -> str:
+    """The hyperparameters, whose length was checked at the submission, with their secrets."""
+    text = json.dumps(recorded)
+    if "****" in text:
+        # Only here: other agents start without it.
+        from detslurm.config.secret_values import restored_sample
+
+        text = json.dumps(restored_sample(recorded, space))
+    return text
 
 
 def _of_node(

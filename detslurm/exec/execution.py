@@ -16,6 +16,7 @@ import msgspec
 
 from detslurm import _start
 from detslurm._states import INVALID_HP, RESTART
+from detslurm.config.secret_values import masked_sample
 from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
 from detslurm.exec.idle_guard import PAUSE, IdleGuard, RecordsNews
 from detslurm.exec.intents import Intents
@@ -176,7 +177,7 @@ class Execution:
                 "experiment": self._trial.experiment_id,
                 "index": self.task.index,
                 "request_id": plan.request_id,
-                "hparams": plan.hparams,
+                "hparams": masked_sample(plan.hparams, self._config["hyperparameters"]),
                 "seed": plan.seed if continued is None else continued.seed,
                 "job": allocation.record(),
                 "host": os.uname().nodename,

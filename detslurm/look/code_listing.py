@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.sdk.hiding import hidden
 
 LARGEST: Final = 64 << 10
@@ -21,7 +22,7 @@ def code_listing(folder: Path, secrets: Sequence[bytes] = ()) -> dict[str, str]:
     """The text files below a directory by their relative paths, in the order of their names.
 
     What is hidden, large or no UTF-8 is left out, and links are not followed. Asterisks stand in
-    the place of `secrets`: experiment.yaml is among the files.
+    the place of `secrets`, and of those that are written into the code.
     """
     listed: dict[str, str] = {}
     left = ALL
@@ -49,6 +50,8 @@ def _text(path: Path, most: int, secrets: Sequence[bytes]) -> str | None:
     try:
         data = _content(path, most)
         text = None if data is None else hidden(data, secrets).decode()
+        if text is not None:
+            text = masked_code(text, program=path.suffix in PROGRAMS)
     except (OSError, UnicodeDecodeError):
         return None
     return None if text is None or "\0" in text else text

@@ -105,7 +105,7 @@ class ExperimentReader:
     def _code(self) -> dict[str, str]:
         """Nothing for those who can't know what is secret in it."""
         experiment = self._experiment
-        secrets = secrets_in(experiment._snapshot.directory, experiment.config)
+        secrets = secrets_in(experiment._snapshot.directory)
         if secrets is None:
             self._problems.append("code is left out: only its owner knows what is secret in it")
             return {}

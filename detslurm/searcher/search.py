@@ -176,8 +176,13 @@ class Search:
         """
         trial = state.trials[_within(state, index)]
         plan = self.samples.plan(index)
+        hparams = plan.hparams
+        if trial.hparams is not None:
+            from detslurm.config.secret_values import restored_sample  # only here: few have it
+
+            hparams = restored_sample(trial.hparams, self.space)
         return TrialPlan(
-            hparams=plan.hparams if trial.hparams is None else trial.hparams,
+            hparams=hparams,
             seed=plan.seed,
             request_id=trial.request_id or plan.request_id,
         )

@@ -90,14 +90,18 @@ class ExperimentDir:
     ) -> None:
         """Keep the resolved configuration and the user's text as it was given.
 
-        They are their owner's alone. Others of a shared store see the `masked` configuration, or
-        all of one that has no secrets.
+        They are their owner's alone. Others of a shared store see the `masked` configuration, by
+        default one without the secrets that names and forms tell.
         """
         config = _without_root(config, self.store.path)
         fs.put_if_absent(self.path / "secret", os.urandom(16).hex().encode(), secret=True)
         fs.put_if_absent(self.path / "config.yaml", text.encode(), secret=True)
         if _access.shared(str(self.path)):
-            shown = config if masked is None else _without_root(masked, self.store.path)
+            from detslurm.config.secret_values import masked_values  # only here: few are shared
+
+            shown = _without_root(
+                masked_values(config) if masked is None else masked, self.store.path
+            )
             fs.put_if_absent(self.path / _MASKED, encode_json(shown) + b"\n")
         fs.put_if_absent(self.path / "config.json", encode_json(config) + b"\n", secret=True)
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.storage.files import raise_unless_gone
 from detslurm.store.curve import flat
 
@@ -237,7 +238,8 @@ def _lines(path: Path) -> list[str] | None:
     try:
         if path.stat().st_size > _LARGEST_DIFF:
             return None
-        return path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
+        return masked_code(text, program=path.suffix in PROGRAMS).splitlines()
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, OSError):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._quantities import counted
 from detslurm.config import LoadedExperiment, load_experiment, load_site
+from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.beginning import Begin, Descent
@@ -160,7 +161,7 @@ def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) 
     common = {key: searcher[key] for key in ("metric", "smaller_is_better") if key in searcher}
     return {
         **base,
-        "hyperparameters": _constants(row.hparams or {}),
+        "hyperparameters": _constants(restored_sample(row.hparams or {}, base["hyperparameters"])),
         "searcher": {"name": "single", "max_length": _whole_length(searcher), **common},
     }
 
@@ -251,7 +252,9 @@ def _begins(
     created = one.facts.created
     sources = [trial_id] if trial_id is not None else one.facts.trial_ids[: created.trials]
     storages = Storages(config["checkpoint_storage"], one.directory.store.path)
-    for index, (source, hparams) in enumerate(zip(sources, _plans(loaded), strict=False)):
+    space = config["hyperparameters"]
+    for index, (source, planned) in enumerate(zip(sources, _plans(loaded), strict=False)):
+        hparams = masked_sample(planned, space)
         begin = _begin(one, source, storages)
         if begin is None:
             continue

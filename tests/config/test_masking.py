@@ -24,7 +24,7 @@ def test_no_secret_is_left(tmp_path: Path) -> None:
     assert shown["checkpoint_storage"]["secret_key"] == "********"
     assert shown["checkpoint_storage"]["bucket"] == "b"
     assert "API_KEY=********" in shown["environment"]["environment_variables"]["cuda"]
-    assert "B='x'" in shown["environment"]["environment_variables"]["cuda"]
+    assert "B=********" in shown["environment"]["environment_variables"]["cuda"]
     assert shown["slurm"]["setup"] == ["source /etc/profile", "export WANDB_API_KEY=********"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,10 +22,11 @@ from tests.slurm.schedulers import end_scheduler
 
 GRID = """\
     searcher: {name: grid, metric: loss, max_length: {batches: 40}}
-    hyperparameters: {x: {type: categorical, vals: [1, 0]}}
+    hyperparameters: {x: {type: categorical, vals: [1, 0]}, api_key: hush-hush}
+    environment: {environment_variables: [TRACKER=hush-hush, DB_PASS=hush-hush]}
     max_restarts: 1
     profiling: {enabled: true}
-    data: {secrets: {token: hush-hush}}
+    data: {secrets: {token: hush-hush}, password: hush-hush}
     """
 
 # The trial with x = 0 saves, fails, goes on from there, and fails again.
@@ -33,6 +35,8 @@ DIVIDES = """\
 
     info = det.get_cluster_info()
     x = info.trial.hparams["x"]
+    assert info.trial.hparams["api_key"] == "hush-hush"
+    password = "hush-hush"
     with det.core.init() as core:
         begin = 20 if info.latest_checkpoint else 0
         for step in range(begin + 1, 41):
@@ -89,7 +93,7 @@ def test_a_grid_and_its_failure(root: Path) -> None:
     assert "train.py" in part.code
     failed, fine = sorted(part.trials, key=lambda trial: str(trial.hparams["x"]))
     assert (fine.state, failed.state) == ("COMPLETED", "ERROR")
-    assert (fine.hparams, failed.hparams) == ({"x": 1}, {"x": 0})
+    assert (fine.hparams["x"], failed.hparams["x"]) == (1, 0)
     curves = {f"{c.group}/{c.metric}": c for c in failed.curves}
     assert curves["training/loss"].steps == list(range(1, 31))
     assert len(curves["training/loss"].times) == 30
@@ -107,6 +111,29 @@ def test_a_grid_and_its_failure(root: Path) -> None:
     assert fine.log_tail == []
     assert failed.efficiency["steps_lost"] == 10
     assert {curve.group for curve in fine.profile} <= {"cpu", "memory", "disk", "network", "gpu"}
+
+
+def test_no_front_door_shows_a_secret(root: Path, tmp_path: Path) -> None:
+    """Neither output for people or scripts, nor records, nor a file that leaves the store."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DETSLURM_ROOT": str(root)}
+    commands = (
+        "experiment describe 1 --json", "trial describe 1 --json", "experiment config 1",
+        "experiment export 1 --to csv -o tables", "experiment bundle 1 -o all.tar",
+        "trial support-bundle 2 -o help.tar",
+    )  # fmt: skip
+    for line in commands:
+        words = [sys.executable, "-m", "detslurm", *line.split()]
+        done = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, timeout=300)
+        assert done.returncode == 0 and b"hush-hush" not in done.stdout, line
+    for path in [*tmp_path.glob("tables/**/*"), *root.glob("experiments/1/trials/**/*.json")]:
+        assert path.is_dir() or b"hush-hush" not in path.read_bytes(), path
+    for name in ("all.tar", "help.tar"):
+        with tarfile.open(tmp_path / name) as archive:
+            for member in archive.getmembers():
+                # Of a whole experiment the code and its output stay as they are.
+                if not member.name.startswith(("code/", "trials/")):
+                    file = archive.extractfile(member)
+                    assert file is not None and b"hush-hush" not in file.read(), member.name
 
 
 def test_a_search_and_its_rungs(root: Path) -> None:

@@ -17,6 +17,7 @@ import torch
 
 import detslurm
 from detslurm.config.masking import shareable
+from detslurm.config.secret_values import masked_values
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.core._sharded_save import ShardedSave
@@ -186,7 +187,7 @@ class CheckpointWriter:
         return {
             "trial_type": self._kind,
             "experiment_config": None if config is None else shareable(config, _NEEDED),
-            "hparams": self._context._hparams,
+            "hparams": masked_values(self._context._hparams),
             "trial_cls_spec": f"{kind.__module__}:{kind.__qualname__}",
             "is_trainer": self._is_trainer,
             "code": None if frozen is None else str(frozen),

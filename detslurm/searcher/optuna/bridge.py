@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from detslurm.config.secret_values import masked_sample
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
 from detslurm.searcher.optuna.space import distributions, to_params, to_sample
@@ -72,7 +73,7 @@ class Bridge:
                 {
                     "e": "sampled",
                     "trial": index,
-                    "hparams": to_sample(self._space, params),
+                    "hparams": masked_sample(to_sample(self._space, params), self._space),
                     "after": count,
                     "generators": positions(study.sampler, self._sampler()),
                 }
