@@ -11,6 +11,7 @@ from typing import Any
 from detslurm import _env
 from detslurm._quantities import human_size
 from detslurm.config.errors import ConfigProblem
+from detslurm.config.foreign_ranges import foreign_ranges
 from detslurm.config.schema.slurm import Slurm, limit_seconds
 from detslurm.config.yaml_node import YamlNode, key_path
 
@@ -26,6 +27,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _workspace,
         _grid,
         _hyperparameters,
+        foreign_ranges,
         _slots,
         _budget,
         _single_node,
@@ -43,7 +45,9 @@ def _workspace(root: YamlNode) -> Iterator[ConfigProblem]:
     named = {key: node for key, node in given.items() if node and node.value != ""}
     if len(named) == 1:
         key, node = next(iter(named.items()))
-        yield ConfigProblem.at(node.at, key, "workspace and project must be set both, or neither")
+        other = "project" if key == "workspace" else "workspace"
+        message = f"{key} stands without {other}: both must be set, or neither"
+        yield ConfigProblem.at(node.at, key, message, f"add {other}")
 
 
 def _grid(root: YamlNode) -> Iterator[ConfigProblem]:

@@ -33,6 +33,9 @@ _FOREIGN = {  # names in other tools, and in sbatch itself
     "hparams": "hyperparameters",
     "params": "hyperparameters",
     "checkpoint_dir": "checkpoint_storage",
+    "max_steps": "searcher.max_length",
+    "max_epochs": "searcher.max_length",
+    "max_iter": "searcher.max_length",
 }
 
 

@@ -14,6 +14,7 @@ from detslurm.config.checking import Checker, Noted
 from detslurm.config.defaults import default_layer, derive, without_derived
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.experiment_rules import experiment_problems, names_trial_class
+from detslurm.config.foreign_ranges import alike_trials
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
 from detslurm.config.misreadings import (
@@ -95,6 +96,7 @@ class _Load:
         self._unexpanded: list[Noted] = []
         self._exponents: list[Noted] = []
         self._leftovers: list[Noted] = []
+        self._alike: list[Noted] = []
 
     def keep(self, step: Callable[[], T], otherwise: T) -> T:
         """The step's result; its problems are kept for the end."""
@@ -130,6 +132,7 @@ class _Load:
         self._words = list(boolean_words(merged))
         self._unexpanded = list(unexpanded_variables(merged))
         self._exponents = list(values_as_exponents(merged))
+        self._alike = list(alike_trials(merged))
         if names_trial_class(merged):  # there is no code that could call fit()
             self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
         self._leftovers = list(leftover_lengths(merged, layers))
@@ -166,6 +169,7 @@ class _Load:
             ),
             _named("minval and maxval of type log are exponents of base", self._exponents),
             _named("max_time with this counts, not the deprecated max_length", self._leftovers),
+            _named("all trials of the search have the same hyperparameters", self._alike),
         )
         return tuple(filter(None, texts))
 

@@ -170,7 +170,7 @@ TOP = [
     _head("huge integer", f"max_restarts: {10**30}\n", ":6:15:", "too big"),
     _head("not a number", "records_per_epoch: .nan\n", ":6:20:", "finite"),
     _head("infinite data", "data: {x: .inf}\n", ":6:11:", "finite"),
-    _head("workspace alone", "workspace: mine\n", ":6:12: workspace", "both, or neither"),
+    _head("workspace alone", "workspace: mine\n", ":6:12: workspace", "add project"),
     _head(
         "labels are numbers", "labels: [a, 1]\n", ":6:13: labels[1]", "text is expected", "quotes"
     ),

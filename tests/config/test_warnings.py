@@ -146,6 +146,7 @@ entrypoint: a
 searcher:
   {name: adaptive_asha, metric: m, max_trials: 2, max_length: {batches: 8},
    time_metric: batches, max_time: 8}
+hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}
 """
     (warning,) = warnings_of(text, tmp_path)
     assert warning == (
