@@ -60,8 +60,8 @@ def _meant(spec: Mapping[str, Any]) -> str | None:
             return f"{{type: categorical, vals: {json.dumps(spec[key])}}}"
     for low, high in _BOUNDS:
         if {low, high} <= spec.keys() <= _BESIDE | {low, high}:
-            bounds = _number(spec[low]), _number(spec[high])
-            return None if None in bounds else _between(spec, *bounds)
+            least, most = _number(spec[low]), _number(spec[high])
+            return None if least is None or most is None else _between(spec, least, most)
     return None
 
 
