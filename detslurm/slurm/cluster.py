@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -10,12 +9,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env
 from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import ClusterLimits, JobInfo
 from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
 from detslurm.slurm.request import JobRequest
+from detslurm.slurm.submit_environment import submit_environment
 
 if TYPE_CHECKING:
     from detslurm.slurm.allowance import Allowance
@@ -31,32 +30,6 @@ QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is stil
 # delivered, and scancel tries again for minutes. What a notification misses, runners
 # see on their own.
 NOTIFY_PATIENCE = 2.0
-
-# Input variables of sbatch overrule the script's own lines: those of options that we always set.
-_OVERRULING = frozenset(
-    {
-        "SBATCH_ARRAY_INX",
-        "SBATCH_CLUSTERS",
-        "SBATCH_CPUS_PER_TASK",
-        "SBATCH_DEPENDENCY",
-        "SBATCH_ERROR",
-        "SBATCH_GPUS",
-        "SBATCH_GPUS_PER_NODE",
-        "SBATCH_GPUS_PER_TASK",
-        "SBATCH_GRES",
-        "SBATCH_JOB_NAME",
-        "SBATCH_NODES",
-        "SBATCH_NO_REQUEUE",
-        "SBATCH_NTASKS",
-        "SBATCH_NTASKS_PER_NODE",
-        "SBATCH_OPEN_MODE",
-        "SBATCH_OUTPUT",
-        "SBATCH_REQUEUE",
-        "SBATCH_SIGNAL",
-        "SBATCH_TEST_ONLY",
-        "SBATCH_WAIT",
-    }
-)
 
 
 class SlurmCluster:
@@ -83,7 +56,7 @@ class SlurmCluster:
         except SlurmError as refusal:
             lacks_nodes = "node configuration is not available" in refusal.message.lower()
             if not (lacks_nodes and (nodes := self._nodes_out_of_service(request))):
-                raise
+                raise _explained(refusal, request) from None
             # sbatch itself decides by all nodes, and queues the job.
             return f"nodes are out of service, and the jobs may wait for them: {nodes} (`sinfo -R`)"
         finally:
@@ -130,7 +103,10 @@ class SlurmCluster:
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one sbatch and return its job id."""
         path = _write_script(request.folder, self.script(request), request.mark)
-        return sbatch.submit(path, submit_environment(request))
+        try:
+            return sbatch.submit(path, submit_environment(request))
+        except SlurmError as refusal:
+            raise _explained(refusal, request) from None
 
     def submitted(self, request: JobRequest) -> str | None:
         """The job of a request with a mark, if the queue has it."""
@@ -289,27 +265,12 @@ class SlurmCluster:
                     raise
 
 
-def submit_environment(request: JobRequest) -> dict[str, str]:
-    """What sbatch may see, and therefore the job: no other job's identity, no overruling."""
-    overruling = _OVERRULING | {
-        f"SBATCH_{variable}"
-        for variable, value in (
-            ("ACCOUNT", request.account),
-            ("QOS", request.qos),
-            ("TIMELIMIT", request.time_minutes),
-            ("CONSTRAINT", request.constraint),
-        )
-        if value is not None
-    }
-    # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
-    # the old job's index and restart count on to the new one.
-    inherited = _env.without_job(os.environ)
-    found = {name: value for name, value in inherited.items() if name not in overruling}
-    # The configuration has it by now, unless that names another one. What code in the job submits
-    # goes by it, too.
-    if found.get("SBATCH_PARTITION") != request.partition:
-        found.pop("SBATCH_PARTITION", None)
-    return found
+def _explained(refusal: SlurmError, request: JobRequest) -> SlurmError:
+    """The same with the refused value and its origin: Slurm's message has neither."""
+    from detslurm.slurm.chosen_option import refused_option
+
+    text = refused_option(refusal.message, request)
+    return SlurmError(refusal.message, f"{text} {refusal.advice}".strip()) if text else refusal
 
 
 def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:

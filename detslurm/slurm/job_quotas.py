@@ -3,12 +3,11 @@ allow."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.allowance import Allowance, Charge
+from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 from detslurm.slurm.qos import Association, Qos, QuotaTable, UserQuotas, ask_controller
 from detslurm.slurm.quota_limits import allowance
@@ -79,7 +78,8 @@ def own_associations(
     request: JobRequest, here: PartitionLimits | None, quotas: UserQuotas
 ) -> list[Association]:
     """The associations that this job may be one of."""
-    account = _named(request.account, "account", "A", request)
+    chosen = chosen_option(request, "account", "A")
+    account = chosen.value if chosen is not None else None
     partition = here.name if here is not None else request.partition
     return applicable(quotas.associations, account, partition)
 
@@ -97,15 +97,8 @@ def applicable(
 
 def qos_of(request: JobRequest, here: PartitionLimits | None, quotas: UserQuotas) -> str | None:
     """The name of the job's QOS: what it asks for, else its association's own, if that is known."""
-    asked = _named(request.qos, "qos", "q", request)
-    if asked:
-        return asked
+    asked = chosen_option(request, "qos", "q")
+    if asked is not None:
+        return asked.value
     defaults = {one.default_qos for one in own_associations(request, here, quotas)}
     return defaults.pop() or None if len(defaults) == 1 else None
-
-
-def _named(own: str | None, option: str, letter: str, request: JobRequest) -> str | None:
-    """What counts of an option: sbatch's variable where it is not removed (`submit_environment`),
-    then the script's last line, where the user's own options stand."""
-    variable = os.environ.get(f"SBATCH_{option.upper()}") if own is None else None
-    return variable or last_given(request.sbatch_args, option, letter) or own

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+from detslurm.slurm.shell_variables import shell_variables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,8 @@ class JobRequest(Layout):
     requeue: bool = True
     signal_lead: int = 120  # seconds before the limit at which the runner gets SIGUSR1
     sbatch_args: tuple[str, ...] = ()
+    # sbatch's input variables of the shell that asked for it, as NAME=value.
+    variables: tuple[str, ...] = field(default_factory=shell_variables)
     mark: str | None = None  # by which its job is found again; no other request has it
 
     # Shell that runs before the command.
@@ -88,7 +92,7 @@ class JobRequest(Layout):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> JobRequest:
         """The request that `to_dict` wrote; fields of a newer version are skipped."""
-        known = {field.name for field in fields(cls)}
+        known = {one.name for one in fields(cls)}
         plain: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in data.items()

@@ -1,7 +1,8 @@
 """A batch script that the user submitted by hand: kept while its job runs, submitted again later.
 
-Slurm does not remember the options of sbatch's command line. What the job asked for is in its
-record, and is repeated; options that leave no trace there (--signal) must be in the script.
+The job's record has what Slurm has made of the job: a site's plugin may have rewritten the account
+or the partition. So the script's own lines, sbatch's command line and its variables come first, and
+the record has the rest. Options that leave no trace there (--signal) must be in the script.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.queue import parse_number
-from detslurm.slurm.script_arguments import arguments
+from detslurm.slurm.script_arguments import (
+    arguments,
+    command_line_options,
+    options_of_variables,
+    script_options,
+    submit_line,
+)
+from detslurm.slurm.shell_variables import shell_variables
 
 SCRIPT = "batch.sh"
 """The user's own batch script, beside what its jobs leave in the experiment's `jobs`."""
@@ -40,6 +48,9 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
     words = arguments(job_id, record)
     return {
+        "command": record.get("Command", "").partition(" ")[0],
+        "line": record.get("SubmitLine", ""),
+        "variables": list(shell_variables()),
         "options": options_of(record),
         "arguments": words,
         "throttle": parse_number(record.get("ArrayTaskThrottle")) or None,
@@ -55,13 +66,29 @@ def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] 
     if elements:
         throttle = f"%{recipe['throttle']}" if recipe.get("throttle") else ""
         array = [f"--array={','.join(map(str, elements))}{throttle}"]
+    variables = dict(entry.partition("=")[::2] for entry in recipe["variables"])
     with _copied(path) as copy:
         return sbatch.submit(
             copy,
-            _env.without_job(os.environ, "SBATCH_", *_env.OF_A_RUN),
-            options=[*recipe["options"], *array, "--hold"],
+            _env.without_job(os.environ, "SBATCH_", *_env.OF_A_RUN) | variables,
+            options=[*_options(path, recipe, variables), *array, "--hold"],
             arguments=recipe["arguments"],
         )
+
+
+def _options(path: Path, recipe: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
+    """The options of the first submission's command line, and those that only the record has."""
+    line = recipe["line"] or submit_line(recipe["job"])
+    given = command_line_options(recipe["command"], line)
+    named = {
+        *given,
+        *options_of_variables(variables),
+        *script_options(path.read_text("utf-8", "replace")),
+    }
+    of_record = [
+        option for option in recipe["options"] if option[2:].partition("=")[0] not in named
+    ]
+    return [*of_record, *(f"--{name}={value}" for name, value in given.items())]
 
 
 @contextmanager

@@ -4,7 +4,6 @@ starts it. What is asked here costs calls only on sites that have such limits.""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 
 from detslurm._quantities import counted
@@ -13,6 +12,7 @@ from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 from detslurm.slurm.job_quotas import own_associations, qos_of
 from detslurm.slurm.qos import Association, Qos, UserQuotas
 from detslurm.slurm.request import JobRequest
+from detslurm.slurm.submit_environment import variables_of
 
 
 def time_problem(request: JobRequest, limits: ClusterLimits, quotas: UserQuotas) -> str | None:
@@ -57,9 +57,8 @@ def _refusal(
 
 def _limit_from_elsewhere(request: JobRequest) -> bool:
     """Whether the time comes from sbatch's variables or options."""
-    return (request.time_minutes is None and "SBATCH_TIMELIMIT" in os.environ) or last_given(
-        request.sbatch_args, "time", "t"
-    ) is not None
+    given = last_given(request.sbatch_args, "time", "t")
+    return given is not None or "SBATCH_TIMELIMIT" in variables_of(request)
 
 
 def _asked(request: JobRequest, here: PartitionLimits | None) -> float | None:

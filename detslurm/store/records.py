@@ -180,6 +180,9 @@ class AddingWorkers(Record, frozen=True, tag="adding_workers"):
 class Script(Record, frozen=True, tag="script"):
     """What was kept of a user's batch script; `unknown` is the reason why nothing was."""
 
+    command: str | None = None
+    line: str | None = None  # sbatch's; empty where only accounting has it
+    variables: list[str] | None = None
     options: list[str] | None = None
     arguments: list[str] | None = None
     throttle: int | None = None

@@ -494,3 +494,21 @@ def test_a_search_in_test_mode(desk: Desk) -> None:
     wrong = desk.run("submit", str(config), "-t", "--config", "data={}", check=False)
     assert wrong.returncode == 1 and "KeyError: 'reports'" in wrong.stdout
     assert "The test failed: experiment 3 is ERROR" in wrong.stdout
+
+
+def test_later_jobs_have_what_the_first_shell_exported(desk: Desk, site: Cluster) -> None:
+    """The account and the time limit of the submitting shell's SBATCH_* hold for the job that
+    another shell's `activate` queues; where Slurm refuses one, the message says whose it is."""
+    config = desk.project("")
+    exported = {"SBATCH_ACCOUNT": "lab", "SBATCH_TIMELIMIT": "7", "SBATCH_RESERVATION": ""}
+    first = desk.run("submit", str(config), "--paused", "--json", env=exported)
+    number = int(unwrap(first.stdout)["experiment_id"])
+    old = desk.job(number)
+    desk.user.run("scancel", old)
+    site.wait_state(old, "CANCELLED")
+    desk.run("experiment", "activate", str(number))
+    assert desk.job(number) != old
+    job = site.job(desk.job(number))
+    assert (job["Account"], job["TimeLimit"]) == ("lab", "00:07:00")
+    wrong = desk.run("submit", str(config), check=False, env={"SBATCH_RESERVATION": "nowhere"})
+    assert "The reservation nowhere comes from SBATCH_RESERVATION" in wrong.stderr

@@ -175,7 +175,7 @@ def test_one_job_goes_on_with_all_that_a_script_has_begun(
 ) -> None:
     """A node has died with a job of two trainings: where its user activates both, the script runs
     once, for two jobs of it would take each trial from the other."""
-    recipe: dict[str, object] = {"options": [], "arguments": [], "throttle": None}
+    recipe: dict[str, object] = {"options": [], "variables": [], "arguments": [], "throttle": None}
     monkeypatch.setattr(user_script, "keep", lambda *_: recipe)
     monkeypatch.setattr("detslurm.slurm.detect_cluster", lambda *_: scene.queue)
     submitted: list[str] = []

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,8 @@ from detslurm import _env
 from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
 from detslurm.slurm import command as calling
 from detslurm.slurm.detect import _daemons, sign_of_slurm
+from detslurm.slurm.shell_variables import shell_variables
+from detslurm.slurm.submit_environment import variables_of
 from tests.cluster.processes import alive, killing, started
 from tests.cluster.waiting import wait_for
 
@@ -203,24 +208,46 @@ def test_sbatch_sees_no_overruling_variables(
 ) -> None:
     """SBATCH_* would win over the script, and SLURM_* of an outer job would leak into the new."""
     log = fake("sbatch", f"env > {request_.folder}/env; echo 45")
-    for name in (
-        "SBATCH_PARTITION",
-        "SBATCH_ARRAY_INX",
-        "SBATCH_CLUSTERS",
-        "SLURM_ARRAY_TASK_ID",
-        "SBATCH_RESERVATION",
-    ):
+
+    def seen(**fields: Any) -> set[str]:
+        SlurmCluster().submit(replace(request_, variables=shell_variables(), **fields))
+        return set((request_.folder / "env").read_text().splitlines())
+
+    for name in ("SBATCH_PARTITION", "SBATCH_ARRAY_INX", "SBATCH_CLUSTERS", "SLURM_ARRAY_TASK_ID"):
         monkeypatch.setenv(name, "3")
-    SlurmCluster().submit(request_.with_changes(partition="main"))
-    seen = (request_.folder / "env").read_text()
-    assert "SBATCH_RESERVATION=3" in seen
+    monkeypatch.setenv("SBATCH_RESERVATION", "3")
+    found = {line for line in seen(partition="main") if line.startswith(("SBATCH_", "SLURM_A"))}
+    assert found == {"SBATCH_RESERVATION=3"}
     monkeypatch.setenv("SBATCH_PARTITION", "main")  # which the configuration has taken over
-    SlurmCluster().submit(request_.with_changes(partition="main"))
-    assert "SBATCH_PARTITION=main" in (request_.folder / "env").read_text()
-    SlurmCluster().submit(request_)
-    assert "SBATCH_PARTITION" not in (request_.folder / "env").read_text()
-    assert not any(n in seen for n in ("SBATCH_PARTITION", "SBATCH_ARRAY", "SBATCH_CL", "SLURM_A"))
+    assert "SBATCH_PARTITION=main" in seen(partition="main")
+    assert "SBATCH_PARTITION=main" not in seen()
     assert log.exists()
+
+
+def test_later_jobs_have_the_variables_of_the_first_submission(
+    fake: Fake, request_: JobRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the later shell exports, and though a fact has kept them; fields come before them.
+    A refusal names the value and its origin."""
+    fake("sbatch", "echo sbatch: error: Invalid account or account/partition; exit 1")
+    monkeypatch.setenv("SBATCH_ACCOUNT", "lab")
+    monkeypatch.setenv("SBATCH_QOS", "slow")
+    first = JobRequest(name="x", command=("true",), folder=request_.folder)
+    monkeypatch.setenv("SBATCH_ACCOUNT", "other")
+    monkeypatch.setenv("SBATCH_EXCLUSIVE", "1")
+    later = JobRequest.from_dict(json.loads(json.dumps(first.to_dict())))
+    assert variables_of(later) == {"SBATCH_ACCOUNT": "lab", "SBATCH_QOS": "slow"}
+    assert variables_of(later.with_changes(qos="fast")) == {"SBATCH_ACCOUNT": "lab"}
+    for asked, named in (
+        (later, "The account lab comes from SBATCH_ACCOUNT of the shell that submitted"),
+        (later.with_changes(account="mine"), "The account mine comes from slurm.account"),
+        (replace(first, variables=()), "The experiment names no account"),
+        (replace(first, variables=(), sbatch_args=("-A x",)), "x comes from slurm.sbatch_args"),
+    ):
+        with pytest.raises(SlurmError, match=named):
+            SlurmCluster().submit(asked)
+        with pytest.raises(SlurmError, match=named):
+            SlurmCluster().check(asked)
 
 
 def test_a_job_inherits_no_other_jobs_identity() -> None:

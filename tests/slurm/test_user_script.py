@@ -12,7 +12,13 @@ import pytest
 
 from detslurm.slurm import command
 from detslurm.slurm.job_record import options_of, parse_job_records
-from detslurm.slurm.script_arguments import arguments, behind
+from detslurm.slurm.script_arguments import (
+    arguments,
+    behind,
+    command_line_options,
+    options_of_variables,
+    script_options,
+)
 from detslurm.slurm.user_script import submit_again
 from tests.cluster.waiting import wait_for
 from tests.slurm.bench import Bench
@@ -109,7 +115,14 @@ def test_a_script_is_queued_once_though_the_answer_was_lost(
     (tools / "sbatch").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setattr(os, "link", refused)
-    recipe = {"options": ["--job-name=x"], "arguments": ["two words", "x"]}
+    recipe = {
+        "job": "1",
+        "command": "/a/batch.sh",
+        "line": "sbatch batch.sh",
+        "variables": [],
+        "options": ["--job-name=x"],
+        "arguments": ["two words", "x"],
+    }
     jobs = [submit_again(script, recipe), submit_again(script, {**recipe, "arguments": []})]
     queued = command.run(["squeue", "--noheader", "--me", "--format=%F"]).split()
     assert sorted(queued) == sorted(jobs)
@@ -167,3 +180,19 @@ def test_arguments_by_the_command_line_of_sbatch(monkeypatch: pytest.MonkeyPatch
     assert arguments("1200", {**record, "SubmitLine": line}) == ["1", "--x=2"]
     monkeypatch.setattr(command, "run", lambda argv, **_: line if argv[0] == "sacct" else "")
     assert arguments("1200", record) == ["1", "--x=2"]
+
+
+def test_what_the_user_asked_for_comes_before_the_record() -> None:
+    """The script's own lines end with its first command; words behind its name are its own."""
+    script = (
+        "#!/bin/bash\n#SBATCH -A lab --time=10 # --qos=x\n\n#SBATCH -C 'a&b'\ntrue\n#SBATCH -q y\n"
+    )
+    assert script_options(script) == {"account": "lab", "time": "10", "constraint": "a&b"}
+    assert script_options("#SBATCH --comment='open\n") == {}
+    line = "sbatch -p low --account=lab2 --comment=it's ./job.sh --qos=own"
+    assert command_line_options("/a/job.sh", line) == {"partition": "low", "account": "lab2"}
+    assert command_line_options("/a/job.sh", "sbatch --wrap=x -A y") == {}
+    assert options_of_variables({"SBATCH_TIMELIMIT": "1", "SBATCH_QOS": "x", "HOME": "/"}) == [
+        "qos",
+        "time",
+    ]

@@ -128,9 +128,7 @@ def test_a_default_time_limit_counts_like_one_that_was_asked_for(
 
 
 @pytest.mark.parametrize("given", ["SBATCH_TIMELIMIT", "--time=9", "-t9", "-Ht 9", "lua"])
-def test_what_others_decide_is_refused_by_nobody(
-    monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
+def test_what_others_decide_is_refused_by_nobody(given: str) -> None:
     """sbatch's own variables and options, and a plugin that may change any job."""
     request = JobRequest(name="x", command=("true",), folder=Path("/"))
     main = PartitionLimits(name="main", default=True, max_time=30, default_time=60)
@@ -141,7 +139,7 @@ def test_what_others_decide_is_refused_by_nobody(
     elif given.startswith("-"):
         request = request.with_changes(sbatch_args=(given,))
     else:
-        monkeypatch.setenv(given, "9")
+        request = request.with_changes(variables=(f"{given}=9",))
     assert time_problem(request, limits, UserQuotas("")) is None
     if given == "lua":
         assert time_problem(request.with_changes(partition="main"), limits, UserQuotas("")) is None
