@@ -1,4 +1,4 @@
-"""The fenced blocks of a page, and what its markers say of them."""
+"""The fenced blocks of a page, with the file or the test that stands above each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 _BLOCK = re.compile(
-    r"(?:<!-- (?P<marker>file|tested by): (?P<value>\S+) -->\n)?"
+    r"(?:<!-- tested by: (?P<test>\S+) -->\n|\*\*`(?P<file>[^`\n]+)`\*\*\n\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -45,13 +45,7 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of a page in order."""
     for match in _BLOCK.finditer(page.read_text()):
-        marker, value = match["marker"], match["value"]
-        yield Block(
-            match["language"],
-            match["text"],
-            file=value if marker == "file" else None,
-            test=value if marker == "tested by" else None,
-        )
+        yield Block(match["language"], match["text"], file=match["file"], test=match["test"])
 
 
 def commands(block: Block) -> Iterator[Command]:
