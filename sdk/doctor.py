@@ -123,11 +123,15 @@ def _rules(limits: ClusterLimits) -> Iterator[Finding]:
     size = limits.max_array_tasks or limits.max_array_size - 1
     yield Finding("slurm", "note", f"an array has up to {counted(size, 'trial')}")
     up = [partition for partition in limits.partitions.values() if partition.up]
-    if not up:
+    if not limits.partitions:
+        text = "the partitions are not shown to you (PrivateData): their limits are unknown"
+        yield Finding("slurm", "note", text, "Submissions work; Slurm itself checks the limits.")
+    elif not up:
         yield Finding("slurm", "broken", "no partition is up", "`sinfo -s` shows why.")
     names = ", ".join(p.name + (" (default)" if p.default else "") for p in up)
-    yield Finding("slurm", "ok", f"partitions: {names}")
-    if limits.default_partition is None:
+    if up:
+        yield Finding("slurm", "ok", f"partitions: {names}")
+    if limits.partitions and limits.default_partition is None:
         yield Finding(
             "slurm",
             "warning",

@@ -64,6 +64,10 @@ _ADVICE: tuple[tuple[str, str], ...] = (
         "`scontrol show partition` shows whom it admits; set resources.resource_pool.",
     ),
     (r"invalid job id", "The job has left the queue."),
+    (
+        r"slurm_load_.*access/permission denied",
+        "Slurm does not show that to you: the site keeps it for its administrators (PrivateData).",
+    ),
     (r"access/permission denied|invalid user", "The job belongs to another user."),
     (
         r"configuration source|slurm\.conf",
@@ -86,6 +90,11 @@ def is_submit_limit(message: str) -> bool:
     or one that sbatch does not name."""
     unnamed = "\n" not in message and "(job submit limit" in message
     return unnamed or "submitjob" in message.lower()
+
+
+def is_hidden(message: str) -> bool:
+    """True when the site shows to administrators alone what was asked for (PrivateData)."""
+    return bool(re.search(r"slurm_load_.*access/permission denied", message, re.IGNORECASE))
 
 
 def is_transient(message: str) -> bool:

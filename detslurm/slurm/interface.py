@@ -131,8 +131,10 @@ class ClusterLimits:
     enforces_qos: bool = False
     changes_jobs: bool = False  # by a plugin of the site, as they are submitted
     age_points: float = 0.0  # of Slurm's priority, for an hour of waiting; 0: none, or unknown
+    preempt_mode: str = "OFF"  # of partitions without their own
     gres_types: tuple[str, ...] = ()
     tres_gpus: bool = False
+    # Empty where the site does not show them to this user.
     partitions: Mapping[str, PartitionLimits] = field(default_factory=dict)
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from detslurm.slurm import command
+from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 from detslurm.slurm.queue import parse_duration, parse_number
@@ -26,7 +28,7 @@ class LimitsQuery:
     def answer(self) -> ClusterLimits:
         """Wait for the answers."""
         try:
-            return parse_limits(*(command.run(argv, begun=begun) for argv, begun in self._begun))
+            return parse_limits(*(_shown(argv, begun) for argv, begun in self._begun))
         finally:
             self.give_up()
 
@@ -35,6 +37,16 @@ class LimitsQuery:
         for _, process in self._begun:
             with process:
                 process.kill()
+
+
+def _shown(argv: Sequence[str], begun: command.Process) -> str:
+    """The answer; empty where the site shows it to administrators alone (PrivateData)."""
+    try:
+        return command.run(argv, begun=begun)
+    except SlurmError as refusal:
+        if not command.is_hidden(refusal.message):
+            raise
+        return ""
 
 
 def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
@@ -56,6 +68,7 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
         ),
         changes_jobs=values.get("JobSubmitPlugins", "") not in ("", "(null)"),
         age_points=_age_points(values),
+        preempt_mode=default_mode,
         gres_types=_names(values.get("GresTypes")),
         tres_gpus=any(t.startswith("gres/gpu") for t in tracked),
         partitions={

@@ -138,7 +138,7 @@ def _slot_type(config: ExperimentConfig, here: PartitionLimits | None) -> str:
     """The configured type, else GPUs where the partition has some (or nothing is known of it)."""
     if config.slurm.slot_type:
         return config.slurm.slot_type
-    return "cuda" if here is None or here.gpus_per_node else "cpu"
+    return "cpu" if here is not None and here.gpus_per_node == 0 else "cuda"
 
 
 def _layout(
@@ -204,7 +204,9 @@ def _notes(
     if limits is None or limits.cluster == "local":
         return ()
     notes = []
-    if partition and here is None:
+    if not limits.partitions:
+        notes.append("this site's partitions are not shown to you: their limits are unknown")
+    elif partition and here is None:
         known = ", ".join(limits.partitions)
         notes.append(f"partition {partition} is not known here (there are: {known})")
     if here is not None and not here.up:

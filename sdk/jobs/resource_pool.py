@@ -81,7 +81,7 @@ class ResourcePool:
 def check_pool(cluster: Cluster, name: str) -> None:
     """Raises NotFound where a cluster has no such partition."""
     known = cluster.limits().partitions
-    if name not in known:
+    if known and name not in known:  # without any, they are not shown to this user
         raise NotFound(f"there is no resource pool {name!r}; there are {', '.join(sorted(known))}")
 
 

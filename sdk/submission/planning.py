@@ -275,4 +275,5 @@ def _on_preempt(config: ExperimentConfig, limits: ClusterLimits, request: JobReq
     if wanted != "auto":
         return wanted
     partition = limits.partition(request.partition)
-    return "successor" if partition and "CANCEL" in partition.preempt_mode else "requeue"
+    mode = limits.preempt_mode if partition is None else partition.preempt_mode
+    return "successor" if "CANCEL" in mode else "requeue"
