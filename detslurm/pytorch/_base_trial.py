@@ -101,6 +101,6 @@ def takes(method: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     try:
         for follow in (True, False):  # a decorator may take less than what it shows
             inspect.signature(method, follow_wrapped=follow).bind(*args, **kwargs)
-    except TypeError:
+    except (TypeError, ValueError):  # some functions in C have no signature
         return False
     return True

@@ -42,7 +42,8 @@ class PyTorchCallback:
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Called after the batches whose metrics are reported together.
+        """Called after the batches whose metrics are reported together. In a `DeepSpeedTrial` they
+        end with each epoch, too.
 
         Args:
             avg_metrics: The metrics that are reported, averaged over batches and ranks.
@@ -77,7 +78,8 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called before a checkpoint is written.
+        """Called on the chief only, before a checkpoint is written. In a `DeepSpeedTrial` each rank
+        calls it, with its own part.
 
         Args:
             checkpoint: What will be written; what is added here is written, too.

@@ -48,6 +48,8 @@ class Driver(Protocol):
     Its constructor raises `InvalidExperimentException` where the trial lacks what training needs.
     """
 
+    windows_end_with_epochs: bool
+    """Whether metrics are reported after each epoch, whatever the periods are."""
     loader_checks_off: str
     """The call that allows data loaders of other kinds."""
 

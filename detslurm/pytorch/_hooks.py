@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from detslurm.pytorch._base_trial import by_name
 from detslurm.pytorch._callback import PyTorchCallback
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -38,7 +39,7 @@ class Hooks:
             raise AttributeError(name)
         default = getattr(PyTorchCallback, name)
         methods = [
-            _epoch_start(callback) if name == _EPOCH_START else getattr(callback, name)
+            _epoch_start(callback) if name == _EPOCH_START else hook(callback, name)
             for callback in self.callbacks.values()
             if getattr(type(callback), name) is not default or name in vars(callback)
         ]
@@ -49,6 +50,13 @@ class Hooks:
 
         setattr(self, name, call)  # resolved once: some are called for every batch
         return call
+
+
+def hook(callback: PyTorchCallback, name: str) -> Callable[..., None]:
+    """A callback's hook, called with arguments in the documented order: by their names, so that an
+    override may have them in another order, or take some as keywords."""
+    arguments = [*inspect.signature(getattr(PyTorchCallback, name)).parameters]
+    return by_name(getattr(callback, name), *arguments[1:])  # the first is `self`
 
 
 def _warn_of_unknown(kind: type[PyTorchCallback]) -> None:

@@ -17,7 +17,7 @@ from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._base_trial import BaseTrial, evaluates_batches
 from detslurm.pytorch._driver import Driver
-from detslurm.pytorch._hooks import Hooks
+from detslurm.pytorch._hooks import Hooks, hook
 from detslurm.pytorch._loaders import (
     ENDLESS,
     checked,
@@ -54,6 +54,7 @@ class TrainingLoop:
         self._window = MetricsWindow()
         self._saving = self._own_options = self._requested_by_a_rank = False
         self._target_batches = 0
+        self._schedule = replace(plan.schedule, each_epoch=driver.windows_end_with_epochs)
         self._batches: Generator[Any] | None = None
         self._log = TrainingLog(trial, driver.shard.size)
 
@@ -89,7 +90,8 @@ class TrainingLoop:
             self._state.trial_id = context.get_trial_id() if context._managed else 0
             context._steps_completed = self._state.batches_trained
             for callback in self._hooks.callbacks.values():  # one fails: those before it shut down
-                callback.on_trial_startup(self._state.batches_trained, plan.latest_checkpoint)
+                on_startup = hook(callback, "on_trial_startup")
+                on_startup(self._state.batches_trained, plan.latest_checkpoint)
                 cleanup.callback(callback.on_trial_shutdown)
             cleanup.callback(self._checkpoints.close)
             self._build_loaders()
@@ -257,7 +259,7 @@ class TrainingLoop:
         return self._stopper.agreed(state.batches_trained)
 
     def _due(self, target_batches: int) -> Due:
-        return self._plan.schedule.due(self._state.batches_trained, self._epoch_len, target_batches)
+        return self._schedule.due(self._state.batches_trained, self._epoch_len, target_batches)
 
     def _train_window(self, target: TrainingTarget) -> Due:
         """Train until something is due or the trial has to leave."""
@@ -278,8 +280,8 @@ class TrainingLoop:
                 return Due.NOTHING
 
     def _quiet_until(self, target: TrainingTarget) -> int:
-        done, schedule = self._state.batches_trained, self._plan.schedule
-        return schedule.quiet_until(done, self._epoch_len, target.batches)
+        done = self._state.batches_trained
+        return self._schedule.quiet_until(done, self._epoch_len, target.batches)
 
     def _train_batch(self) -> None:
         context, state = self._context, self._state

@@ -26,6 +26,7 @@ class ModelDriver:
     Raises `InvalidExperimentException` where the trial lacks what training needs.
     """
 
+    windows_end_with_epochs = False
     loader_checks_off = "context.experimental.disable_dataset_reproducibility_checks()"
     loader_batches = 1
     reports = True

@@ -20,11 +20,12 @@ class Due(enum.Flag):
 
 @dataclass(frozen=True)
 class Schedule:
-    """When to validate, to save, to report."""
+    """When to validate, to save, to report; with `each_epoch` to report after each epoch, too."""
 
     validation: TrainUnit = NEVER
     checkpoint: TrainUnit = NEVER
     reporting: TrainUnit = NEVER
+    each_epoch: bool = False
 
     def due(self, batches: int, epoch_len: int, target: int) -> Due:
         """What is due after this number of batches in training to `target` batches."""
@@ -34,13 +35,14 @@ class Schedule:
             due |= Due.VALIDATE
         if _reached(self.checkpoint, batches, epochs, rest):
             due |= Due.CHECKPOINT
-        if _reached(self.reporting, batches, epochs, rest):
+        if _reached(self.reporting, batches, epochs, rest) or (self.each_epoch and rest == 0):
             due |= Due.REPORT
         return due
 
     def quiet_until(self, batches: int, epoch_len: int, target: int) -> int:
         """The next number of batches, after this one, at which anything may be due."""
-        periods = (self.validation, self.checkpoint, self.reporting)
+        epoch = Epoch(1) if self.each_epoch else NEVER
+        periods = (self.validation, self.checkpoint, self.reporting, epoch)
         return min(target, *(_next(period, batches, epoch_len) for period in periods))
 
 

@@ -70,6 +70,7 @@ class Seen(pytorch.PyTorchCallback):
         self.training: list[dict[str, Any]] = []
         self.validation: list[dict[str, Any]] = []
         self.checkpoints: list[str] = []
+        self.begun = 0
 
     def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
         # More ranks do more in a batch: what counts batches differs.
@@ -78,6 +79,9 @@ class Seen(pytorch.PyTorchCallback):
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
         self.validation.append({k: np.asarray(v).tolist() for k, v in metrics.items()})
+
+    def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
+        self.begun += 1
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
         if self.full_disks:
@@ -110,6 +114,7 @@ def train(
         "validation": seen.validation,
         "synced": trial.synced,
         "checkpoints": seen.checkpoints,
+        "begun": seen.begun,
     }
 
 

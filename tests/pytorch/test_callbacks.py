@@ -236,6 +236,36 @@ def test_full_data_set_evaluation_has_no_batches(root: Path) -> None:
     assert calls == ["validation start", "validation end ['count']"]
 
 
+def test_arguments_come_by_their_names(root: Path) -> None:
+    """Whatever their order is; names of the callback's own get them in the documented order."""
+    seen: dict[str, Any] = {}
+
+    class Reversed(pytorch.PyTorchCallback):
+        def on_trial_startup(self, checkpoint_uuid: Any, first_batch_idx: Any) -> None:
+            seen["startup"] = (first_batch_idx, checkpoint_uuid)
+
+        def on_training_workload_end(self, batch_metrics: Any, avg_metrics: Any) -> None:
+            seen["workload"] = (type(avg_metrics), type(batch_metrics))
+
+        def on_checkpoint_upload_end(self, *, uuid: str) -> None:
+            seen["uuid"] = len(uuid)
+
+        def on_validation_end(self, found: dict[str, Any]) -> None:
+            seen["validation"] = list(found)
+
+    class Trial(Regression):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            return {"reversed": Reversed()}
+
+    fit(Trial, max_length=Batch(1))
+    assert seen == {
+        "startup": (0, None),
+        "workload": (dict, list),
+        "uuid": 36,
+        "validation": ["loss"],
+    }
+
+
 def test_older_and_wrong_callbacks(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     """on_training_epoch_start without the epoch is called, with a warning; what is no callback is
     refused."""

@@ -276,6 +276,8 @@ def test_a_full_disk_ends_no_rank(two: Results) -> None:
     for rank in two:
         assert len(rank["full_disk"]["checkpoints"]) == 1
         assert rank["full_disk"]["weights"] == rank["aggregated"]["weights"]
+    # The hook that may add to a checkpoint is the chief's.
+    assert [bool(rank["full_disk"]["begun"]) for rank in two] == [True, False]
 
 
 def test_one_rank_asks_to_stop_and_all_do(two: Results) -> None:

@@ -48,13 +48,17 @@ def test_each_period_is_looked_at_after_every_batch() -> None:
     assert due_at(schedule, Due.REPORT) == [7, 14]
     assert schedule.due(8, 4, 8) == Due.TRAIN | Due.VALIDATE | Due.CHECKPOINT
     assert schedule.due(5, 4, 8) is Due.NOTHING
+    assert due_at(Schedule(reporting=Batch(7), each_epoch=True), Due.REPORT, 12) == [4, 7, 8, 12]
 
 
 @pytest.mark.parametrize("validation", [NEVER, Epoch(2), Epoch([1, 4]), Epoch(0), Batch(5)])
 @pytest.mark.parametrize("reporting", [NEVER, Batch(3), Batch({4, 9}), Batch(0), Epoch(1)])
-def test_nothing_is_due_in_quiet_batches(validation: TrainUnit, reporting: TrainUnit) -> None:
+@pytest.mark.parametrize("each_epoch", [False, True])
+def test_nothing_is_due_in_quiet_batches(
+    validation: TrainUnit, reporting: TrainUnit, each_epoch: bool
+) -> None:
     """A loop that asks only where something may be due misses nothing."""
-    schedule = Schedule(validation, reporting=reporting)
+    schedule = Schedule(validation, reporting=reporting, each_epoch=each_epoch)
     for epoch_len in (1, 4, sys.maxsize):
         for done in range(20):
             until = schedule.quiet_until(done, epoch_len, 18)

@@ -87,7 +87,8 @@ class ModelCheckpoints(Checkpoints):
             return None
         random = [rng_state()] if alone else dist.gather(rng_state()) or [rng_state()]
         whole = collect(self._context, self._hooks.callbacks, random)
-        self._hooks.on_checkpoint_save_start(whole)
+        if dist.rank == 0:
+            self._hooks.on_checkpoint_save_start(whole)
         contents = self._contents(whole, state, alone=alone)
         # What needs all ranks is saved in the foreground: a thread makes no collective calls.
         together = dist.size > 1 and (contents.gathered is not None or bool(contents.sharded))

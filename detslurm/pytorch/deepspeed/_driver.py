@@ -31,6 +31,7 @@ class EngineDriver:
     Raises `InvalidExperimentException` where the trial lacks what training needs.
     """
 
+    windows_end_with_epochs = True
     loader_checks_off = "context.disable_dataset_reproducibility_checks()"
 
     def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:

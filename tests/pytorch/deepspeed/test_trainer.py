@@ -53,14 +53,26 @@ def fit(make: Make, ds_config: dict[str, Any] | None = None, **arguments: Any) -
 
 
 def test_epochs_and_batches_are_counted_through(trials: Any) -> None:
-    """12 micro-batches are 6 batches of an epoch; no period makes training longer."""
+    """12 micro-batches are 6 batches of an epoch; no period makes training longer. Each epoch ends
+    with a report."""
+    windows: list[int] = []
+
+    class Watching(pytorch.PyTorchCallback):
+        def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+            windows.append(len(batch_metrics))
+
+    class Watched(trials.Zero):  # type: ignore[misc]
+        def build_callbacks(self) -> dict[str, Any]:
+            return {"watching": Watching()}
+
     trial = fit(
-        trials.Zero,
+        Watched,
         max_length=pytorch.Batch(8),
         validation_period=pytorch.Batch(7),
         checkpoint_period=pytorch.Epoch(3),
     )
     assert trial.calls == [(n // 6, n) for n in range(8) for _ in range(2)]
+    assert windows == [6, 1, 1]
     assert trial.context.current_train_batch() == 7
     assert trial.engine.global_steps == 8
 
@@ -286,6 +298,9 @@ def test_reducers_callbacks_and_stop_requests(trials: Any) -> None:
         def on_training_epoch_start(self, epoch_idx: int) -> None:
             events.append(f"epoch {epoch_idx}")
 
+        def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+            events.append(f"workload of {len(batch_metrics)}")
+
         def on_validation_end(self, metrics: dict[str, Any]) -> None:
             events.append(f"largest {metrics['largest']}")
 
@@ -313,7 +328,7 @@ def test_reducers_callbacks_and_stop_requests(trials: Any) -> None:
             return dict(super().evaluate_batch(dataloader_iter, batch_idx))
 
     trial = fit(Watched)
-    assert events == ["epoch 0", "largest 4", "saved", "over"]
+    assert events == ["epoch 0", "workload of 2", "largest 4", "saved", "over"]
     assert trial.engine.global_steps == 2
 
 
