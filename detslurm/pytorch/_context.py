@@ -456,7 +456,7 @@ class PyTorchExperimentalContext(ExperimentalContext):
         self._parent._auto_to_device = False
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Allow any `torch.utils.data.DataLoader`.
+        """Allow any iterable of batches as a data loader.
 
         Its order, its shards and where it goes on after a restart are then up to the trial;
         `pytorch.samplers` may help.

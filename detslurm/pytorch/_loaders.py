@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils import data
 
 from detslurm.core import DistributedContext
 from detslurm.pytorch._data import DataLoader
@@ -19,7 +18,7 @@ ENDLESS = sys.maxsize
 _NOT_OURS = (
     "{method}() must return a detslurm.pytorch.DataLoader, not {kind}: it shards the data, shuffles"
     " reproducibly and resumes in the middle of an epoch. To take care of that yourself, call"
-    " {call} in the trial's __init__ and return any torch.utils.data.DataLoader."
+    " {call} in the trial's __init__ and return any iterable of batches."
 )
 
 
@@ -27,15 +26,31 @@ def checked(loader: Any, method: str, reproducible: bool, call: str) -> Any:
     """The loader. Raises `RuntimeError` for one that is of the wrong kind; `call` allows it."""
     if isinstance(loader, DataLoader):
         return loader
-    if reproducible or not isinstance(loader, data.DataLoader):
-        raise RuntimeError(_NOT_OURS.format(method=method, kind=type(loader).__name__, call=call))
+    kind = type(loader).__name__
+    if reproducible:
+        raise RuntimeError(_NOT_OURS.format(method=method, kind=kind, call=call))
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise RuntimeError(f"{method}() must return an iterable of batches, not {kind}")
     return loader
+
+
+def length_of(loader: Any) -> int:
+    """How many batches a validation loader has. Raises `TypeError` where it has no length."""
+    try:
+        return len(loader)
+    except TypeError as err:
+        raise TypeError(
+            "build_validation_data_loader() must return a loader that has a length: slots"
+            f" evaluate equally often ({err})"
+        ) from err
 
 
 def seed_of(loader: Any, dist: DistributedContext) -> int:
     """The seed of the order of batches: the chief's, for ranks must agree on their shards."""
     generator = getattr(loader, "generator", None)
-    own = torch.initial_seed() if generator is None else generator.initial_seed()
+    if not isinstance(generator, torch.Generator):  # loaders of other libraries may have any
+        generator = torch.default_generator
+    own = generator.initial_seed()
     return int(dist.broadcast(own))
 
 
@@ -75,10 +90,16 @@ def _length(loader: Any) -> int | None:
 
 
 def _over_and_over(loader: Any) -> Iterator[Any]:
+    given = False
     while True:
         empty = True
         for batch in loader:
-            empty = False
+            given, empty = True, False
             yield batch
+        if empty and given:
+            raise ValueError(
+                "the training data loader gives no batches a second time: return one that can be"
+                " gone through again, such as a list or an object with __iter__(), no generator"
+            )
         if empty:
             raise ValueError("the training data loader gave no batches")

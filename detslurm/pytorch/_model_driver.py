@@ -14,7 +14,7 @@ from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import is_sharded
 from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._hooks import Hooks
-from detslurm.pytorch._loaders import ENDLESS
+from detslurm.pytorch._loaders import ENDLESS, length_of
 from detslurm.pytorch._sanity_checks import explain
 from detslurm.pytorch._trial import PyTorchTrial, evaluate_batch_of
 from detslurm.pytorch.checkpointing._saving import ModelCheckpoints
@@ -126,7 +126,7 @@ class ModelEvaluator:
             return 0
 
         def count() -> int:
-            batches = len(self._batches)
+            batches = length_of(self._batches)
             return batches if self._at_most is None else min(batches, self._at_most)
 
         def most(counts: list[int]) -> int:

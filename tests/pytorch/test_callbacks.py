@@ -241,13 +241,17 @@ def test_arguments_come_by_their_names(root: Path) -> None:
     seen: dict[str, Any] = {}
 
     class Reversed(pytorch.PyTorchCallback):
-        def on_trial_startup(self, checkpoint_uuid: Any, first_batch_idx: Any) -> None:
+        def on_trial_startup(  # type: ignore[override]
+            self, checkpoint_uuid: Any, first_batch_idx: Any
+        ) -> None:
             seen["startup"] = (first_batch_idx, checkpoint_uuid)
 
-        def on_training_workload_end(self, batch_metrics: Any, avg_metrics: Any) -> None:
+        def on_training_workload_end(  # type: ignore[override]
+            self, batch_metrics: Any, avg_metrics: Any
+        ) -> None:
             seen["workload"] = (type(avg_metrics), type(batch_metrics))
 
-        def on_checkpoint_upload_end(self, *, uuid: str) -> None:
+        def on_checkpoint_upload_end(self, *, uuid: str) -> None:  # type: ignore[override]
             seen["uuid"] = len(uuid)
 
         def on_validation_end(self, found: dict[str, Any]) -> None:

@@ -84,12 +84,37 @@ class TestErrors:
 
         class NoLoader(Allowed):
             def build_validation_data_loader(self) -> Any:
-                return [1, 2]
+                return 12
+
+        class Listed(Allowed):
+            def build_training_data_loader(self) -> Any:
+                return list(super().build_training_data_loader())
+
+            def build_validation_data_loader(self) -> Any:
+                return Source(self.build_training_data_loader())
+
+        class Source:
+            """An iterable without a length, as DALI's are."""
+
+            generator = 5
+
+            def __init__(self, batches: list[Any]) -> None:
+                self.batches = batches
+
+            def __iter__(self) -> Any:
+                return iter(self.batches)
+
+        class Once(Allowed):
+            def build_training_data_loader(self) -> Any:
+                return iter(super().build_training_data_loader())
 
         with pytest.raises(RuntimeError, match="disable_dataset_reproducibility_checks"):
             fit(Foreign, max_length=Batch(1))
-        with pytest.raises(RuntimeError, match=r"build_validation_data_loader.* not list"):
+        with pytest.raises(RuntimeError, match=r"build_validation_data_loader.* not int"):
             fit(NoLoader, max_length=Batch(1))
+        with pytest.raises(ValueError, match="a second time"):
+            fit(Once, max_length=Batch(4))
+        assert len(fit(Listed, max_length=Epoch(2)).losses) == 6
         trial = fit(Allowed, max_length=Epoch(2))
         assert len(trial.losses) == 6
         assert trial.seen[:3] == trial.seen[3:]

@@ -166,7 +166,7 @@ class DeepSpeedTrialContext(TrialContext):
         self._accumulates = False
 
     def disable_dataset_reproducibility_checks(self) -> None:
-        """Allow any `torch.utils.data.DataLoader`.
+        """Allow any iterable of batches as a data loader.
 
         Its order, its shards and where it goes on after a restart are then up to the trial;
         `pytorch.samplers` may help.

@@ -17,7 +17,7 @@ from detslurm.pytorch._averages import array_of, averages, kept_output, partial
 from detslurm.pytorch._base_trial import by_name, evaluates_batches
 from detslurm.pytorch._driver import Shard
 from detslurm.pytorch._hooks import Hooks
-from detslurm.pytorch._loaders import ENDLESS
+from detslurm.pytorch._loaders import ENDLESS, length_of
 from detslurm.pytorch.deepspeed._checkpoints import EngineCheckpoints
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
@@ -155,13 +155,7 @@ class EngineEvaluator:
     def _own(self) -> int | None:
         if self._loader is None:
             return None
-        try:
-            return len(self._loader) // self._takes
-        except TypeError as err:
-            raise TypeError(
-                "build_validation_data_loader() must return a loader that has a length: slots"
-                f" evaluate equally often ({err})"
-            ) from err
+        return length_of(self._loader) // self._takes
 
     def outputs(self) -> list[Any]:
         """What `evaluate_batch()` returned, for what this rank has of the data."""

@@ -168,6 +168,24 @@ class TestMistakes:
 
         assert len(fit(make).losses) == 6
 
+    def test_a_loader_that_repeats(self, trials: Any) -> None:
+        """Any iterable will do once the checks are off; DeepSpeed's own has no length."""
+        from deepspeed.utils import RepeatingLoader
+
+        class Own(trials.Zero):  # type: ignore[misc]
+            def __init__(self, context: Any, ds_config: Any) -> None:
+                super().__init__(context, ds_config)
+                context.disable_dataset_reproducibility_checks()
+
+            def build_training_data_loader(self) -> Any:
+                data = super().build_training_data_loader().dataset
+                return RepeatingLoader(torch.utils.data.DataLoader(data, batch_size=4))
+
+            def build_validation_data_loader(self) -> Any:
+                return list(super().build_validation_data_loader().get_data_loader())
+
+        assert len(fit(Own, max_length=pytorch.Batch(8)).losses) == 16
+
     def test_too_little_data_for_one_batch(self, trials: Any) -> None:
         with pytest.raises(ValueError, match=r"12 micro-batches.*one batch takes\s13"):
             fit(trials.Zero, config(accumulate=13))
