@@ -6,7 +6,7 @@ Names that begin with `DET_` are Determined's, with its meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 
 # -- a run: what it is, set for its ranks by the node agent or by the process that joined the job --
 MASTER = "DET_MASTER"
@@ -39,6 +39,8 @@ DEBUG = "DET_DEBUG"
 EXPERIMENT_DIR = "DETSLURM_EXPERIMENT_DIR"
 JOB = "DETSLURM_JOB"
 """The job that the environment was made for; sbatch hands it on to jobs submitted from inside."""
+RUNNER = "DETSLURM_RUNNER"
+"""Set in a runner: the jobs that it submits are its own experiment's, which has all that it has."""
 
 # -- a run: its node and its peers --
 SLOT_IDS = "DET_SLOT_IDS"
@@ -49,7 +51,7 @@ MANUAL_INIT = "DET_MANUAL_INIT_DISTRIBUTED"
 GPU_UUIDS = "DETSLURM_GPU_UUIDS"
 RENDEZVOUS = "DETSLURM_RENDEZVOUS"
 RENDEZVOUS_PORT = "DETSLURM_RENDEZVOUS_PORT"
-"""A port of the first node that is this run's alone, where a run has several nodes."""
+"""A port of the first node that is this run's alone."""
 RUN_TOKEN = "DETSLURM_RUN_TOKEN"
 """With it the ranks of a run prove to each other that they belong to it; it is in no file."""
 PREEMPT_FLAG = "DETSLURM_PREEMPT_FLAG"
@@ -91,6 +93,7 @@ OF_A_RUN = (
     TEST_MODE,
     OWN_SCRIPT,
     JOB,
+    RUNNER,
 )
 """How the variables begin that would give a process another run's identity."""
 OF_A_JOB = ("SLURM_", "SLURMD_", "PMI", "OMPI_")
@@ -101,6 +104,34 @@ MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_")
 """How a site's or a user's settings of MPI begin; those of a rank are its launcher's."""
 OF_A_RANK = frozenset({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
 """What a launcher of MPI gives each of its ranks."""
+OF_A_LAUNCHER = ("PET_", "TORCHELASTIC_", "MV2_COMM_WORLD_", "PALS_", "SUBMITIT_")
+"""How the variables of other launchers begin; these are the others that make a process a rank:"""
+ROLES = frozenset(
+    {
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "CROSS_RANK"),
+        *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME", "ROLE_WORLD_SIZE"),
+        *("MASTER_ADDR", "MASTER_PORT", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "TF_CONFIG"),
+        *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+        *("HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE", "HOROVOD_HOSTNAME", "HOROVOD_CONTROLLER"),
+        *("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"),
+    }
+)
+DEVICES = frozenset(
+    {
+        *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+        *("GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
+    }
+)
+"""Which devices a process may use: a job has its own."""
+COMPILER_CACHES = frozenset({"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
+"""Compilers set them for themselves, in a directory of the job's."""
+OF_A_TASK = frozenset(
+    {
+        *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "SLURM_TASK_PID"),
+    }
+)
+"""What makes a process the rank of an srun step; in a run's step the tasks are node agents."""
 
 LONGEST_VALUE = 120 * 1024
 """Bytes of a value: Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN)."""
@@ -120,16 +151,44 @@ def task_and_allocation(
     return task, f"{task}.{start['run']}"
 
 
-def without_job(env: Mapping[str, str], *more: str) -> dict[str, str]:
-    """What a job that is submitted from another may inherit; nothing that begins with `more`."""
-    own = (*OF_A_JOB, *more)
+def inheritable(env: Mapping[str, str], *more: str) -> dict[str, str]:
+    """What a new job may inherit from the shell, or from the job, that submits it.
+
+    A user's own variables pass, as with sbatch. Of those that give a process a place (in a job, in
+    an MPI job, among the ranks of a launcher, on devices) only the allowed ones pass: where the
+    cluster is, and how a site has set up MPI. Nothing passes that begins with `more`.
+    """
+    own = (*OF_A_JOB, RUNNER, *more)
     settings = MPI_SETTINGS if OF_A_RANK.isdisjoint(env) else ()
     types = () if "SLURM_JOB_ID" in env else ("SLURM_MPI_TYPE",)  # of srun
-    return {
-        k: v
-        for k, v in env.items()
-        if k in LOCATING or k in types or k.startswith(settings) or not k.startswith(own)
-    }
+    is_own = "SLURM_JOB_ID" not in env or RUNNER in env
+    place = DEVICES if is_own else DEVICES | COMPILER_CACHES
+
+    def passes(name: str) -> bool:
+        if name in LOCATING or name in types or name.startswith(settings):
+            return True
+        return not (name.startswith(own) or name in place or is_of_a_launcher(name))
+
+    return {name: value for name, value in env.items() if passes(name)}
+
+
+def is_of_a_launcher(name: str) -> bool:
+    """Whether a variable makes its process one of the ranks that some launcher has started."""
+    return name in ROLES or name.startswith(OF_A_LAUNCHER)
+
+
+def for_code(env: Mapping[str, str], *, is_rank: bool) -> dict[str, str]:
+    """What the code of a run inherits from its node agent, whose step may have a TaskProlog.
+
+    Its run, its launcher and its tasks are set afterwards, by those that know them. `is_rank`: the
+    step has a task for each slot, so that the code may be a rank of it.
+    """
+    hidden: Collection[str] = () if is_rank else OF_A_TASK
+
+    def passes(name: str) -> bool:
+        return not (name.startswith(OF_A_RUN) or name in hidden or is_of_a_launcher(name))
+
+    return {name: value for name, value in env.items() if passes(name)}
 
 
 def is_inherited(env: Mapping[str, str]) -> bool:

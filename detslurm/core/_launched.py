@@ -150,6 +150,6 @@ def chosen_port_offset() -> int:
 
 def slurm_tasks(environ: Mapping[str, str]) -> int:
     """How many tasks the step around this process has; 1 outside of any."""
-    if "SLURM_PROCID" not in environ:
+    if {"SLURM_PROCID", "SLURM_STEP_NODELIST"}.isdisjoint(environ):
         return 1
     return int(environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS") or 1)

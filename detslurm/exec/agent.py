@@ -25,7 +25,7 @@ from detslurm._flag import PreemptFlag, ignore_signals
 from detslurm._node_files import remove, temporary_directory
 from detslurm._process import exit_status
 from detslurm._quantities import counted
-from detslurm.exec import agent_protocol
+from detslurm.exec import agent_protocol, ports
 from detslurm.exec.entrypoint import (
     HOOK_FAILED,
     container_prefix,
@@ -51,7 +51,6 @@ from detslurm.store.fs import write_all
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
-    from detslurm.exec.ports import Reservation
     from detslurm.exec.staging import StagedEnvironment
     from detslurm.exec.usage_sampler import UsageSampler
 
@@ -116,7 +115,7 @@ class Agent:
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
         self._output: LineSplitter | None = None
-        self._rendezvous_port: Reservation | None = None
+        self._rendezvous_port: ports.Reservation | None = None
 
     @staticmethod
     def _with_retries(act: Callable[[], T]) -> T:
@@ -221,17 +220,16 @@ class Agent:
             "slots": len(self._slot_ids),
             **({} if self._staged is None else {"environment": self._staged.path}),
         }
+        # Kept open until the agent ends: the code can bind this port, and no other job gets it.
+        if self._rank == 0:
+            self._rendezvous_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
+            here["port"] = self._rendezvous_port.port
         if self._allocation.node_count == 1:
             self._peers = {"container_addrs": [here["addr"]], "container_rank": 0}
             self._peers["container_slot_counts"] = [here["slots"]]
+            self._peers["port"] = here["port"]
             self._peers["token"] = agent_protocol.new_token()
             return
-        # Kept open until the agent ends: the launcher can bind this port, and no other job gets it.
-        if self._rank == 0:
-            from detslurm.exec import ports  # only here: most agents are alone
-
-            self._rendezvous_port = ports.reserve(f"{self._allocation.ref}.{self._start['run']}")
-            here["port"] = self._rendezvous_port.port
         self._report({"event": "arrived", "node": self._rank, **here})
         # A node may never arrive: the runner has the deadline, since it alone sees all nodes, and
         # ends the waiting agents by a command or by closing their standard input.
@@ -315,6 +313,9 @@ class Agent:
             peers=self._peers,
             flag=self._flag.name,
         )
+        # Torch's tutorials name a port of their own, which two runs on a node would share.
+        found.setdefault("MASTER_PORT", str(self._peers["port"]))
+        self._log_not_passed_on(found)
         if self._staged is not None:
             from detslurm.exec.staging import relocated
 
@@ -324,6 +325,16 @@ class Agent:
         from detslurm.exec.containers import inside  # only here: others pay nothing
 
         return inside(found, _library_of(workdir))
+
+    def _log_not_passed_on(self, environment: Mapping[str, str]) -> None:
+        """Name what the job's setup or the site has set for ranks that some launcher starts."""
+        job = filter(_env.is_of_a_launcher, os.environ)
+        names = sorted(name for name in job if environment.get(name) != os.environ[name])
+        if names and self._rank == 0:
+            self._log_message(
+                f"not passed on: {', '.join(names)}, which the job has from its setup or its site;"
+                " name in environment.environment_variables what the code is to have"
+            )
 
     def _base_environment(self) -> Mapping[str, str]:
         """That of the job, in which the code finds its Python."""

@@ -44,8 +44,8 @@ def run_environment(
     }
     if job := _env.job_of(base):
         ours[_env.JOB] = job
-    # A job submitted from inside another job must not inherit that one's identity.
-    others = {k: v for k, v in base.items() if not k.startswith(_env.OF_A_RUN)}
+    slots = peers["container_slot_counts"]
+    others = _env.for_code(base, is_rank=len(slots) > 1 and set(slots) == {1})
     return with_determined({**others, **variables, **ours})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import binascii
 import socket
 from itertools import product
 from typing import NamedTuple
@@ -27,8 +27,9 @@ class Reservation(NamedTuple):
 
 def candidates(name: str) -> list[int]:
     """The ports of a run in the order to try them: others' runs have others."""
-    digest = (hashlib.sha256(f"{name}.{n}".encode()).digest() for n in range(_ATTEMPTS))
-    return [_LOWEST + int.from_bytes(d[:4], "big") % (_HIGHEST - _LOWEST) for d in digest]
+    # Of a hash function all agents would load a library.
+    sums = (binascii.crc32(f"{name}.{n}".encode()) for n in range(_ATTEMPTS))
+    return [_LOWEST + value % (_HIGHEST - _LOWEST) for value in sums]
 
 
 def reserve(name: str) -> Reservation:

@@ -24,7 +24,6 @@ _RESERVED_STEPS = 0xFFFFFFF0
 # wants all that the job has on its node, whatever the job was asked with, hence none of these.
 _STEP_TRAPS = (
     "SLURM_CPUS_PER_TASK",
-    "SRUN_CPUS_PER_TASK",
     "SLURM_MEM_PER_CPU",
     "SLURM_MEM_PER_GPU",
     "SLURM_MEM_PER_NODE",
@@ -55,7 +54,9 @@ _STEP_TRAPS = (
     "SLURM_MULTI_PROG",
     "SLURM_TIMELIMIT",
     "SLURM_CPU_BIND",
+    "SLURM_HOSTFILE",
 )
+_STEP_TRAP = "SRUN_"  # all that begin with it are srun's options
 
 # The fences of Slurm's PMIx that carry no data go up a tree by default, and the other nodes do not
 # wait for its root then (seen with 22.05): a rank can be out of MPI_Init and send while one of the
@@ -151,7 +152,7 @@ class Allocation(NamedTuple):
         cpus = cpus_per_task(os.environ, per_node)
         return [
             "env",
-            *(word for name in _STEP_TRAPS if name in os.environ for word in ("-u", name)),
+            *(word for name in _step_traps() for word in ("-u", name)),
             *([] if _FENCE in os.environ else [f"{_FENCE}=ring"]),
             "srun",
             "--quiet",
@@ -168,6 +169,10 @@ class Allocation(NamedTuple):
             "--",
             *argv,
         ]
+
+
+def _step_traps() -> list[str]:
+    return [name for name in os.environ if name in _STEP_TRAPS or name.startswith(_STEP_TRAP)]
 
 
 def cpus_per_task(job: Mapping[str, str], tasks: int) -> dict[str, str]:

@@ -18,7 +18,7 @@ def start_of(options: Sequence[str]) -> StartTest:
     """Slurm's estimate for a job with these options of sbatch. Raises `SlurmError`."""
     argv = ["sbatch", "--test-only", *options, "--wrap=true"]
     # Nothing of a job's own, and no options that the user's shell would add to those given.
-    own = _env.without_job(command.environment(), "SBATCH_")
+    own = _env.inheritable(command.environment(), "SBATCH_")
     env = {**own, "SLURM_TIME_FORMAT": "%s"}
     done = command.call(argv, env=env, within=_PATIENCE)
     if done is None:

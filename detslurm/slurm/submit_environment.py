@@ -31,4 +31,4 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
     """What sbatch may see, and therefore the job: no other job's identity, no overruling."""
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
     # the old job's index and restart count on to the new one.
-    return {**_env.without_job(os.environ, PREFIX), **variables_of(request)}
+    return {**_env.inheritable(os.environ, PREFIX), **variables_of(request)}

@@ -70,7 +70,7 @@ def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] 
     with _copied(path) as copy:
         return sbatch.submit(
             copy,
-            _env.without_job(os.environ, "SBATCH_", *_env.OF_A_RUN) | variables,
+            _env.inheritable(os.environ, "SBATCH_", *_env.OF_A_RUN) | variables,
             options=[*_options(path, recipe, variables), *array, "--hold"],
             arguments=recipe["arguments"],
         )

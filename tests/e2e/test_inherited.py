@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from tests.cluster import Cluster
@@ -24,3 +27,54 @@ def test_a_failing_line_of_the_setup_is_the_end_and_shown(desk: Desk, site: Clus
         assert "slurm.setup, line 3, failed on n" in shown, command
         assert "activate`" not in shown and "e activate" not in shown, command
     assert desk.outcomes(number) == []
+
+
+SHELL = {
+    **dict.fromkeys(("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "NODE_RANK"), "8"),
+    "MASTER_PORT": "12355",
+    "PET_NNODES": "4",
+    "TORCHELASTIC_RUN_ID": "none",
+    "CUDA_VISIBLE_DEVICES": "5",
+    "GROUP_RANK": "3",
+    "OWN_SETTING": "kept",
+    "SLURM_JOB_ID": "1",
+    "TRITON_CACHE_DIR": "/tmp/1",
+    "TORCHINDUCTOR_CACHE_DIR": "/tmp/1",
+}
+PRINTS = """\
+    import json, os, socket
+
+    here = dict(os.environ)
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(("", int(here["MASTER_PORT"])))
+        server.listen()
+    print("ENVIRONMENT", json.dumps(here), flush=True)
+    """
+
+
+def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> None:
+    """Nor of the step of its agent. It has a port of its own, and what the configuration names."""
+    prolog = desk.write("prolog", "#!/bin/sh\necho export RANK=7\necho export OWN_PROLOG=kept\n")
+    prolog.chmod(0o755)
+    lines = [f"export SLURM_TASK_PROLOG={prolog}", "export SRUN_CONTAINER=/none WORLD_SIZE=7"]
+    lines.append("export SLURM_HOSTFILE=/none")
+    config = desk.project(PRINTS, "environment: {environment_variables: [NODE_RANK=2]}\n")
+    shell = Desk(replace(desk.user, env={**desk.user.env, **SHELL}))
+    number = shell.submit(config, f"slurm.setup={json.dumps(lines)}")
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    log = desk.log(number)
+    has = json.loads(log.partition("ENVIRONMENT ")[2].partition("\n")[0])
+    assert {has.get(name) for name in ("OWN_SETTING", "OWN_PROLOG")} == {"kept"}
+    assert has["NODE_RANK"] == "2"
+    assert has["MASTER_PORT"] != "12355"
+    mine = {"NODE_RANK", "MASTER_PORT", "OWN_SETTING", "SLURM_JOB_ID"}
+    step = {
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NTASKS_PER_NODE",
+    }
+    assert not (SHELL.keys() - mine | step | {"SRUN_CONTAINER", "SLURM_HOSTFILE"}) & has.keys()
+    assert "not passed on: RANK, WORLD_SIZE, which the job has from its setup or its site" in log

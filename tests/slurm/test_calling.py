@@ -254,17 +254,17 @@ def test_a_job_inherits_no_other_jobs_identity() -> None:
     """Nor that of a rank in it; where the cluster is belongs to none."""
     kept = {"SLURM_CONF": "/x", "HOME": "/h", "DETSLURM_ROOT": "/r", "SLURM": "/opt/slurm"}
     names = ("SLURM_JOB_ID", "SLURMD_NODENAME", "PMI_RANK", "PMIX_RANK", "OMPI_X", "DET_MASTER")
-    assert _env.without_job({**kept, **dict.fromkeys(names, "1")}, "DET_") == kept
+    assert _env.inheritable({**kept, **dict.fromkeys(names, "1")}, "DET_") == kept
 
 
 def test_a_job_inherits_how_the_site_has_set_up_mpi() -> None:
     """From a login node and from a batch script; what mpirun tells its ranks is theirs."""
     site = {"OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash"}
     login = {**site, "SLURM_MPI_TYPE": "pmix"}
-    assert _env.without_job(login) == login
-    assert _env.without_job({**login, "SLURM_JOB_ID": "7"}) == site
+    assert _env.inheritable(login) == login
+    assert _env.inheritable({**login, "SLURM_JOB_ID": "7"}) == site
     for rank in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
-        assert _env.without_job({**login, "SLURM_JOB_ID": "7", rank: "0"}) == {}
+        assert _env.inheritable({**login, "SLURM_JOB_ID": "7", rank: "0"}) == {}
 
 
 def test_without_slurm_the_local_cluster_is_found(
@@ -366,9 +366,11 @@ def test_a_step_has_all_of_its_node_and_its_tasks_the_jobs_cpus_per_task(
     """What sbatch's own options leave in the environment would be options of srun, too."""
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "8")
     monkeypatch.setenv("SLURM_TRES_BIND", "gres/gpu:per_task:4")
+    monkeypatch.setenv("SRUN_CONTAINER", "/none")
+    monkeypatch.setenv("SLURM_HOSTFILE", "/none")
     command = Allocation("slurm", "5", ("n1",)).step_command(["true"])
     removed = {command[i + 1] for i, word in enumerate(command) if word == "-u"}
-    assert removed >= {"SLURM_CPUS_PER_TASK", "SLURM_TRES_BIND"}
+    assert removed >= {"SLURM_CPUS_PER_TASK", "SLURM_TRES_BIND", "SRUN_CONTAINER", "SLURM_HOSTFILE"}
     assert "--export=ALL,SLURM_CPUS_PER_TASK=8" in command
     ranks = Allocation("slurm", "5", ("n1",)).step_command(["true"], per_node=3)
     assert "--export=ALL,SLURM_CPUS_PER_TASK=2" in ranks  # a node's ranks share what a trial has
@@ -439,3 +441,19 @@ def test_rules_that_were_asked_for_in_vain_are_asked_for_again(fake: Fake) -> No
     with cluster.expecting_limits():
         assert cluster.limits().cluster == "c"
     assert log.read_text() == calls
+
+
+def test_a_job_is_no_rank_of_the_launcher_that_its_shell_is_a_worker_of() -> None:
+    """Nor has it the login node's devices; a user's own variables pass."""
+    own = {"PATH": "/bin", "CONDA_PREFIX": "/c", "NCCL_DEBUG": "INFO", "TRITON_CACHE_DIR": "/t"}
+    names = ("RANK", "WORLD_SIZE", "MASTER_PORT", "PET_NNODES", "TORCHELASTIC_RUN_ID", "GROUP_RANK")
+    shell = {**own, **dict.fromkeys((*names, "CUDA_VISIBLE_DEVICES"), "1")}
+    assert _env.inheritable(shell) == own
+
+
+def test_compilers_of_a_job_share_no_cache_with_the_job_that_submits_it() -> None:
+    """But a runner's jobs are those of its experiment, and have what the first had."""
+    job = {"SLURM_JOB_ID": "7", "TRITON_CACHE_DIR": "/tmp/7", "TORCHINDUCTOR_CACHE_DIR": "/tmp/7"}
+    assert _env.inheritable(job) == {}
+    found = _env.inheritable({**job, _env.RUNNER: "1"})
+    assert set(found) == {"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"}

@@ -210,7 +210,7 @@ class LocalCluster:
                 job += 1
         (home / "batch.sh").write_text(self.script(request), errors="surrogateescape")
         # A job must not take itself for the one that submitted it.
-        environment = _env.without_job(os.environ, _env.LOCAL_PREFIX)
+        environment = _env.inheritable(os.environ, _env.LOCAL_PREFIX)
         saved = home / "environment.json"
         saved.touch(mode=0o600)
         saved.write_text(json.dumps(environment))
@@ -230,8 +230,9 @@ class LocalCluster:
         # -P: a user's json.py in the current directory is none of the scheduler's business.
         argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.paths.root)]
         # Nor is it part of the run that asks for it, whose processes all end with that.
-        clean = _env.without_job(os.environ, _env.LOCAL_PREFIX, "DET_")
-        kept = {k: v for k, v in os.environ.items() if k in (_env.LOCAL_CPUS, _env.LOCAL_GPUS)}
+        clean = _env.inheritable(os.environ, _env.LOCAL_PREFIX, "DET_")
+        own = {_env.LOCAL_CPUS, _env.LOCAL_GPUS, *_env.DEVICES}  # what it may give to jobs
+        kept = {k: v for k, v in os.environ.items() if k in own}
         done = subprocess.run(
             argv,
             env={**clean, **kept},
