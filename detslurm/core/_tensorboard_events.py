@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from detslurm._tensorboard_tags import tensorboard_tag
 from detslurm.store.curve import as_float
 
 logger = logging.getLogger("detslurm.core")
@@ -45,7 +46,7 @@ class EventFile:
             return
         while self._waiting:
             group, steps, values, time = self._waiting.popleft()
-            if points := list(scalars(values, group)):
+            if points := [(tensorboard_tag(group, name), v) for name, v in scalars(values)]:
                 self._writer.add(time, steps, points)
         self._writer.flush()
 
@@ -70,11 +71,10 @@ class EventFile:
             self._writer.close()
 
 
-def scalars(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float]]:
-    """The numbers among metrics, as TensorBoard's tags: group and names with slashes between."""
+def scalars(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers among metrics, nested ones by names with slashes between."""
     for name, value in values.items():
-        tag = f"{prefix}/{name}"
         if isinstance(value, Mapping):
-            yield from scalars(value, tag)
+            yield from scalars(value, f"{prefix}{name}/")
         elif isinstance(value, int | float):
-            yield tag, as_float(value)
+            yield f"{prefix}{name}", as_float(value)

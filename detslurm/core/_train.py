@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import logging
 import time
@@ -106,7 +107,7 @@ class TrainContext:
                 default.
 
         Raises:
-            TypeError: If `steps_completed` is not an integer.
+            TypeError: If `steps_completed` is not a whole number.
             ValueError: If one of the metrics was already reported at this step.
         """
         batches = [plain(batch) for batch in batch_metrics] if batch_metrics else None
@@ -127,7 +128,7 @@ class TrainContext:
         Raises:
             RuntimeError: If a value is None, if the searcher's metric is not a number, or if the
                 search needs its metric and this report lacks it.
-            TypeError: If `steps_completed` is not an integer.
+            TypeError: If `steps_completed` is not a whole number.
             ValueError: If one of the metrics was already reported at this step.
         """
         self._report("validation", steps_completed, metrics)
@@ -142,7 +143,7 @@ class TrainContext:
 
         Raises:
             RuntimeError: For the group "validation", as `report_validation_metrics`.
-            TypeError: If `steps_completed` is not an integer.
+            TypeError: If `steps_completed` is not a whole number.
             ValueError: If the group has a dot in its name, or one of the metrics was already
                 reported at this step.
         """
@@ -312,10 +313,12 @@ class TrainContext:
 
 
 def _as_int(steps: Any) -> int:
-    try:
+    """The steps as an integer, which 100.0 is, too."""
+    with contextlib.suppress(AttributeError):
         return int(steps.__index__())
-    except AttributeError:
-        raise TypeError(f"steps_completed must be an integer, not {steps!r}") from None
+    if isinstance(steps, float) and steps.is_integer():
+        return int(steps)
+    raise TypeError(f"steps_completed must be a whole number, not {steps!r}")
 
 
 def _number(name: str, value: Any) -> float | int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from detslurm._tensorboard_tags import tensorboard_tag
 from detslurm.sdk.export.content import (
     ExperimentContent,
     TrialContent,
@@ -62,7 +63,13 @@ def _events(trial: TrialContent, rows: Iterable[MetricRow]) -> Iterator[Any]:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     for row in rows:
-        points = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars(row)]
+        points = [
+            Summary.Value(
+                tag=tensorboard_tag(row.group, tag.removeprefix(f"{row.group}/")),
+                simple_value=value,
+            )
+            for tag, value in scalars(row)
+        ]
         if points:
             when = reported_at(trial, row)
             yield Event(wall_time=when, step=row.steps, summary=Summary(value=points))

@@ -58,6 +58,20 @@ class TestAuto:
             "mine/größer": [(3, -math.inf)],
         }
 
+    def test_the_tags_may_be_determineds(self, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One variable chooses; those of validations begin with `val`."""
+        pytest.importorskip("tensorboard")
+        monkeypatch.setenv("DETSLURM_TENSORBOARD_TAGS", "determined")
+        with core.init() as context:
+            context.train.report_training_metrics(1.0, {"loss": 1})  # type: ignore[arg-type]
+            context.train.report_validation_metrics(1, {"acc": {"top1": 1}, "val_x": 1, "loss": 1})
+            context.train.report_metrics("mine", 1, {"x": 1})
+            for steps in (1.5, math.nan, "1"):
+                with pytest.raises(TypeError, match="whole number"):
+                    context.train.report_training_metrics(steps, {"late": 1})  # type: ignore[arg-type]
+        names = ("loss", "val_acc/top1", "val_x", "val_loss", "mine_x")
+        assert set(scalars(job)) == {f"Determined/{name}" for name in names}
+
     def test_a_checkpoint_brings_the_files_to_the_storage(self, job: Job) -> None:
         """Own files of the code too, soon after it was saved and again at the end."""
         with core.init() as context:

@@ -1,0 +1,24 @@
+"""How TensorBoard names metrics: by group, or as Determined does."""
+
+from __future__ import annotations
+
+import os
+
+from detslurm import _env
+
+
+def tensorboard_tag(group: str, name: str) -> str:
+    """The tag of a metric: `training/loss`, or `Determined/loss` and `Determined/val_loss` where
+    the environment asks for Determined's tags.
+
+    Args:
+        group: The group of the report.
+        name: The metric's name; slashes stand between the parts of a nested one.
+    """
+    if os.environ.get(_env.TENSORBOARD_TAGS) != "determined":
+        return f"{group}/{name}"
+    if group == "training":
+        return f"Determined/{name}"
+    if group != "validation":
+        return f"Determined/{group}_{name}"
+    return f"Determined/{name if name.startswith('val') else f'val_{name}'}"
