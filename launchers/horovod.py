@@ -6,7 +6,8 @@ OPTIONS are those of horovodrun that tune Horovod itself, such as `--fusion-thre
 `--mpi-args` go to mpirun (or srun) and win over what detslurm sets. Horovod has to be built with
 the MPI that mpirun (or srun's --mpi) belongs to. Everything else is as with detslurm.launch.mpi:
 lines of output with the prefix `[rank=N] `, exit status, preemption. OMP_NUM_THREADS, where it is
-not set, becomes the node's share of CPUs for each process.
+not set, becomes the node's share of CPUs for each process. With `--autohorovod` a run of a single
+slot starts the script without Horovod.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from detslurm._flag import PreemptFlag
@@ -24,7 +26,9 @@ from detslurm.launch import mpi
 from detslurm.launch.arguments import LauncherArgs, PlacementError, UsageError
 from detslurm.launch.launcher import launch
 from detslurm.launch.nodes import Nodes, threads_each
+from detslurm.launch.supervision import supervise
 
+_AUTO = "--autohorovod"
 # By the names that horovodrun's parser gives them.
 _SLURMS = {
     "num_proc": "-np",
@@ -49,12 +53,27 @@ _SLURMS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run the processes; returns the exit status."""
-    return launch(argv, _run, usage=__doc__)
+def main(argv: Sequence[str], *, auto: bool = False, usage: str | None = __doc__) -> int:
+    """Run the processes; returns the exit status. `auto` is the option `--autohorovod`."""
+    argv, given = _without_auto(argv)
+    return launch(argv, partial(_run, auto=auto or given), usage=usage)
 
 
-def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
+def _without_auto(argv: Sequence[str]) -> tuple[Sequence[str], bool]:
+    """The arguments without `--autohorovod` among the options of the launcher."""
+    given = argv[:1] == [_AUTO]
+    rest = list(argv[given:])
+    if rest and rest[0].startswith("-") and "--" in rest:  # as the parser splits it
+        options = rest[: rest.index("--")]
+        given = given or _AUTO in options
+        rest = [*(word for word in options if word != _AUTO), *rest[len(options) :]]
+    return rest, given
+
+
+def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None, *, auto: bool = False) -> int:
+    if auto and nodes.slots == 1 and not nodes.is_multi_node:
+        alone = [sys.executable, "-m", "detslurm.launch.wrap_rank", "0", "--", *args.command]
+        return supervise(alone, dict(os.environ), flag=flag)
     if importlib.util.find_spec("horovod") is None:
         raise UsageError(
             "error: Horovod is not installed for this Python; it has to be built with the site's"

@@ -212,6 +212,8 @@ class _Check:
             self._no_launcher(module, sure=module == real)
             return
         needed = _NEEDS.get(real.removeprefix(_LAUNCH))
+        if words[:1] == ["--autohorovod"]:  # a single slot needs no Horovod
+            needed, words = None, words[1:]
         if needed and self._is_own and not self._prepared and not modules.exists(needed):
             self._lacks(f"has no {needed!r}, which {module} needs")
         elif needed == "horovod" and self._is_own and modules.lacks_mpi(needed):

@@ -98,8 +98,8 @@ SEVERAL_NODES = (
         ("entrypoint=python3 trian.py", "did you mean 'train.py'"),
         ("entrypoint=no-such-command --now", "no command 'no-such-command'"),
         (
-            "entrypoint=python3 -m determined.launch.autohorovod train.py",
-            "detslurm has deepspeed, horovod",
+            "entrypoint=python3 -m determined.launch.ray train.py",
+            "detslurm has autohorovod, deepspeed, horovod",
         ),
         ("entrypoint=python3 -m nosuch", "can't run a module 'nosuch'"),
         ("resources.resource_pool=nowhere", "nowhere"),

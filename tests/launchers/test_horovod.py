@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,6 +43,27 @@ def test_options_that_are_slurms_business(horovod: None, options: list[str], wor
     """And those that make no sense: each is named."""
     with pytest.raises(UsageError, match=words):
         launcher.tuned(options)
+
+
+@pytest.mark.parametrize("first", [["autohorovod"], ["horovod", "--autohorovod"]])
+def test_a_single_slot_needs_no_horovod(
+    first: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--autohorovod` the script runs as it is; its own options stay."""
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys; print(sys.argv[1:], 'USE_HOROVOD' in os.environ)")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    launcher_module, *options = first
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", f"detslurm.launch.{launcher_module}", *options),
+            *(sys.executable, str(script), "--autohorovod", "--", "x"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "[rank=0] ['--autohorovod', '--', 'x'] False\n"
 
 
 def test_without_horovod(

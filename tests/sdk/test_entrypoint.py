@@ -110,7 +110,7 @@ WRONG = {
     "python3 -m pkg": "the code has no module 'pkg'",
     "python3 -m nosuch": "can't run a module 'nosuch'",
     "python3 -m detslurm.nosuch": "can't run a module 'detslurm.nosuch'",
-    "python3 -m determined.launch.autohorovod train.py": "detslurm has deepspeed, horovod, mpi, t",
+    "python3 -m determined.launch.ray train.py": "detslurm has autohorovod, deepspeed, h",
     "python3 -m detslurm.launch.deepspeed_options": "there is no launcher",
     "python3 -m detslurm.launch.deepspeed --module -- pkg.nosuch": "the code has no module",
     "python3 -m detslurm.launch.arguments train.py": "there is no launcher",
@@ -233,8 +233,8 @@ def test_a_file_of_the_code_by_an_absolute_path_is_not_the_copy(files: dict[str,
 def test_what_stands_in_for_determined_has_no_more_launchers(files: dict[str, Path]) -> None:
     """Not in a process either that has loaded a checkpoint's code, or in a job."""
     with standing_in():
-        (problem,) = check("python3 -m determined.launch.autohorovod train.py", files).problems
-    assert "detslurm has deepspeed, horovod" in problem
+        (problem,) = check("python3 -m determined.launch.ray train.py", files).problems
+    assert "detslurm has autohorovod, deepspeed, horovod" in problem
 
 
 @pytest.mark.parametrize("package", ["deepspeed", "horovod"])
