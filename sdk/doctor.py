@@ -41,6 +41,7 @@ def store_findings(root: Path) -> Iterator[Finding]:
         )
     if not missing:
         yield from _root_findings(root)
+        yield from _lost_records(root)
     kind = f"{report.fs_type} at {report.mount_point}" if report.mount_point else report.fs_type
     free = [f"{report.free_bytes / 1e9:.1f} GB"] if report.free_bytes is not None else []
     free += [f"{report.free_inodes} inodes"] if report.free_inodes is not None else []
@@ -69,6 +70,22 @@ def _root_findings(root: Path) -> Iterator[Finding]:
         yield Finding("store", "broken", *problem.split(": ", 1))
     elif is_shared(state.st_mode):
         yield Finding("store", "note", f"shared with the group {group(state.st_gid)}")
+
+
+def _lost_records(root: Path) -> Iterator[Finding]:
+    """Whether the store has all its numbered records: a purge or a restore may lose some."""
+    from detslurm.store import Store, StoreError
+    from detslurm.store.rebuilding import ADVICE, lost_records
+
+    try:
+        lost = lost_records(Store(root))
+    except StoreError as error:
+        yield Finding("store", "warning", f"its records can't be listed: {error}")
+        return
+    if lost:
+        some = ", ".join(map(str, lost[:5])) + (" ..." if len(lost) > 5 else "")
+        text = f"{counted(len(lost), 'record')} missing, although later ones are there: {some}"
+        yield Finding("store", "broken", text, ADVICE)
 
 
 def _store_advice(warning: str) -> str:

@@ -27,7 +27,7 @@ def adopt(
     A trial that was lost more than `most` times may be what its runners die of.
     """
     experiment = intents.experiment
-    runs = experiment.trial(intents.facts.trial_ids[index]).runs()
+    runs = experiment.trial(intents.facts.trial_id(index)).runs()
     facts = list(experiment.facts())
     folded = ExperimentFacts().fold(facts)
     origin = folded.origin.get(index, index)

@@ -193,9 +193,9 @@ class SearchTrialQueue:
     def _trial_id(self, index: int) -> int:
         intents = self._intents
         while index >= len(intents.facts.trial_ids):
-            add_trials(intents.experiment, intents.facts.count)
+            add_trials(intents.experiment, intents.facts)
             intents.refresh()
-        return intents.facts.trial_ids[index]
+        return intents.facts.trial_id(index)
 
     def retake(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: their reports must not count.

@@ -107,13 +107,13 @@ class StaticTrialQueue:
         index, self._found = self._found, None  # as `has_work` has just seen it
         if index is None:
             return None
-        return Task(index, self._intents.facts.trial_ids[index], self._samples.plan(index))
+        return Task(index, self._intents.facts.trial_id(index), self._samples.plan(index))
 
     def _next(self) -> int | None:
         for index in self._indices():
             if index in self._gone:
                 continue
-            reason = self._refusal(self._intents.facts.trial_ids[index])
+            reason = self._refusal(self._intents.facts.trial_id(index))
             if reason is None:
                 return index
             print_message(reason)
@@ -220,7 +220,7 @@ class StaticTrialQueue:
 
         if adopt(self._intents, index, self._ref, self._cluster, most=self._max_restarts):
             self._intents.refresh()
-            trial_id = self._intents.facts.trial_ids[index]
+            trial_id = self._intents.facts.trial_id(index)
             print_message(f"the runner of trial {trial_id} died: going on with it here")
 
     def _looks_for_orphans(self, last: int) -> bool:
@@ -243,6 +243,7 @@ class StaticTrialQueue:
         while index not in intents.facts.replaced:
             if not may_replace(len(intents.facts.replaced), most):
                 return
+            intents.facts.refuse_gap("no trial is replaced")
             first = first or self._experiment.store.reserve_trials(self._experiment.id, 1)
             fact = Trials(first_trial=first, trials=1, replaces=index)
             self._experiment.append_next(fact, intents.facts.count)

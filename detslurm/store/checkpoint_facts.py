@@ -104,14 +104,14 @@ def mark_deleted(directory: ExperimentDir, uuids: Iterable[str]) -> Deletion:
     if facts.problems:
         return Deletion((), dict.fromkeys(wanted, _unreadable(facts)), facts)
     free = facts.checkpoints.unprotected(wanted) - facts.checkpoints.deleted
-    if free:
-        chosen = tuple(uuid for uuid in wanted if uuid in free)
+    named = registered(directory, free) if free else {}
+    if chosen := tuple(uuid for uuid in wanted if uuid in free and uuid not in named):
         directory.append(CheckpointDeleted(uuids=chosen), facts.count)
         facts.fold(directory.facts(facts.count))
         if facts.problems:  # what came in between may protect them
             return Deletion((), dict.fromkeys(wanted, _unreadable(facts)), facts)
     found = facts.checkpoints
-    kept = {uuid: fact.kept_by for uuid in wanted if (fact := found.protection(uuid))}
+    kept = {uuid: fact.kept_by for uuid in wanted if (fact := found.protection(uuid))} | named
     return Deletion(tuple(uuid for uuid in wanted if uuid in found.deleted), kept, facts)
 
 
@@ -127,6 +127,8 @@ def mark_files_removed(
         return _unreadable(facts)
     if found := facts.checkpoints.protection(uuid):
         return found.kept_by
+    if named := registered(directory, [uuid]):
+        return named[uuid]
     fact = CheckpointFilesRemoved(uuid=uuid, resources=dict(resources))
     directory.append(fact, facts.count)
     checkpoints = facts.fold(directory.facts(facts.count)).checkpoints
@@ -134,6 +136,22 @@ def mark_files_removed(
         return None
     kept = checkpoints.protection(uuid)
     return kept.kept_by if kept else "another process"
+
+
+def registered(directory: ExperimentDir, uuids: Iterable[str] | None = None) -> dict[str, str]:
+    """Which of these checkpoints (by default all) are versions of models, by the registry.
+
+    A fact of the experiment protects each of them as well. That fact may be lost: where it was the
+    last one, no later fact tells.
+    """
+    owner = fs.owner_of(directory.path, follow=False)  # others may register what they like
+    found = {
+        version.uuid: f"version {version.number} of model {model.name}"
+        for model in directory.store.models.state().models.values()
+        for version in model.versions.values()
+        if (version.experiment, model.owner) == (directory.id, owner)
+    }
+    return found if uuids is None else {u: found[u] for u in uuids if u in found}
 
 
 def _unreadable(facts: ExperimentFacts) -> str:

@@ -23,6 +23,17 @@ class CorruptRecord(StoreError):
     """A record does not carry the checksum that its bytes have."""
 
 
+class RecordMissing(StoreError):
+    """A numbered record was lost: later ones are there."""
+
+    def __init__(self, path: object, consequence: str) -> None:
+        super().__init__(
+            f"{path} is missing, although later records are there: {consequence}. Restore the file"
+            " from a backup, or let `detslurm gc` rebuild it where other records allow that. If it"
+            " is lost for good, create an empty file in its place"
+        )
+
+
 class NoHardLinks(StoreError):
     """The file system has no hard links, so nothing can be claimed safely on it."""
 

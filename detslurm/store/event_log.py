@@ -20,7 +20,7 @@ from zlib import crc32
 import msgspec
 
 from detslurm.store import fs
-from detslurm.store.errors import StoreError, not_seen_yet
+from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import SCHEMA, FactLog, read_record
 from detslurm.store.frame import decode_json, encode_json, frame
 from detslurm.store.waiting_room import CommitRequest, Visit, WaitingRoom
@@ -87,6 +87,7 @@ class EventLog(Generic[S]):
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
         self._open: CommitRequest | None = None  # what was not known to be committed in the end
         self._saved = 0
+        self._whole = False  # whether a listing has shown no fact beyond the end
         self._load_cache()
 
     def catch_up(self) -> S:
@@ -123,6 +124,8 @@ class EventLog(Generic[S]):
         if self._open is None or self._open.events != plain:
             self._open = CommitRequest.new(self.position, plain)
         own = self._open
+        if not self._whole and self._next_is_lost():  # its number is free, and not to be given
+            self._read_on()
         if self._crowded or not self._link(own):
             self._commit_among_others(own)
         self._open = None
@@ -218,13 +221,36 @@ class EventLog(Generic[S]):
     # -- packs: many facts in one file, for those that are far behind ----------------------------
 
     def _next(self, *, sure: bool = True) -> list[dict[str, Any]]:
-        """The facts after this position: a pack of them, or the next one; none at the end."""
+        """The facts after this position: a pack of them, or the next one; none at the end.
+
+        Raises `RecordMissing` where the next one was lost.
+        """
         if self.position % PACK_OF == 0:
-            pack = read_record(self._pack_name(self.position + PACK_OF)) or {}
+            pack = read_record(_pack_name(self._log, self.position + PACK_OF)) or {}
             if facts := pack.get("facts"):
                 return list(facts)
         fact = self._log.read(self.position + 1, expected=sure)
+        if fact is None and not self._whole:
+            if self._next_is_lost():
+                return self._packed(self.position + 1)
+            if not self._whole:  # it has come meanwhile
+                fact = self._log.read(self.position + 1, expected=True)
         return [] if fact is None else [fact]
+
+    def _next_is_lost(self) -> bool:
+        """Whether later facts are listed than the next one, and that one is missing.
+
+        One listing that shows the end is enough: facts are lost long after they were written.
+        """
+        self._whole = self._log.last_listed() <= self.position
+        return not (self._whole or fs.exists(self._log.name(self.position + 1), expected=True))
+
+    def _packed(self, number: int) -> list[dict[str, Any]]:
+        """The facts from a lost one on that its pack has."""
+        facts = packed(self._log, number)
+        if not facts:
+            raise RecordMissing(self._log.name(number), "what the search decided is unknown")
+        return facts
 
     def _pack(self, number: int, own: dict[str, Any]) -> None:
         """Write the pack that ends with a fact of our own, before anything else: others wait."""
@@ -232,10 +258,7 @@ class EventLog(Generic[S]):
         wanted = range(number - PACK_OF + 1, number + 1)
         facts = [known.get(n) or self._log.read(n, expected=True) for n in wanted]
         if None not in facts:
-            self._replace(self._pack_name(number), frame({"v": SCHEMA, "facts": facts}))
-
-    def _pack_name(self, number: int) -> str:
-        return self._log.path_text(number).removesuffix(".json") + ".pack"
+            self._replace(_pack_name(self._log, number), frame({"v": SCHEMA, "facts": facts}))
 
     def _replace(self, path: fs.AnyPath, data: bytes) -> None:
         with suppress(StoreError):  # others work a little more
@@ -293,6 +316,16 @@ class EventLog(Generic[S]):
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
         self._replace(self._cache, b"%08x" % crc32(body) + body)
+
+
+def packed(log: FactLog, number: int) -> list[dict[str, Any]]:
+    """The facts from this number on that its pack has, if there is that pack."""
+    pack = read_record(_pack_name(log, -(-number // PACK_OF) * PACK_OF), expected=True) or {}
+    return [fact for fact in pack.get("facts") or () if fact["n"] >= number]
+
+
+def _pack_name(log: FactLog, number: int) -> str:
+    return log.path_text(number).removesuffix(".json") + ".pack"
 
 
 def snapshot_interval(number: int) -> int:

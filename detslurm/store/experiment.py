@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from detslurm import _access
 from detslurm._access import user_name
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, NotFound, StoreFault, StoreFull, is_refusal
+from detslurm.store.errors import (
+    CorruptRecord,
+    NotFound,
+    RecordMissing,
+    StoreError,
+    StoreFault,
+    StoreFull,
+    is_refusal,
+)
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
@@ -149,7 +157,7 @@ class ExperimentDir:
     def append_next(self, record: Record | Mapping[str, Any], after: int) -> bool:
         """Commit a fact only if `after` is the last one; False where more has happened."""
         stamped = _stamped(record)
-        return self._committed(stamped, lambda: self.log.put(after + 1, stamped))
+        return self._committed(stamped, lambda: self.log.put_next(after + 1, stamped))
 
     def _committed(self, stamped: Mapping[str, Any], commit: Callable[[], T]) -> T:
         """What `commit` returns; on a full disk what frees space takes the place of a cache."""
@@ -175,11 +183,25 @@ class ExperimentDir:
         """The `created` fact, empty where it can't be read; or NotFound."""
         fact = self.log.read(1, expected=True)
         if fact is None:
-            raise NotFound(f"there is no experiment {self.id} in {self.store.path}")
+            raise self.never_created()
         from detslurm.store.records import Created, typed
 
         found = typed(fact)
         return found if isinstance(found, Created) else Created()
+
+    def never_created(self) -> StoreError:
+        """The error for an experiment without its `created` fact: it was lost, or never written."""
+        if self.was_created():
+            return RecordMissing(self.log.name(1), f"nothing is known of experiment {self.id}")
+        return NotFound(f"there is no experiment {self.id} in {self.store.path}")
+
+    def was_created(self) -> bool:
+        """Whether there are facts: a submission that died, or is still busy, has none yet."""
+        last = self.log.last_listed()
+        if last == 2 and not fs.exists(self.log.name(1)):
+            ahead = self.log.read(2) or {}  # the job to come of a custom search, but no jobs
+            return ahead.get("type") != "submitted" or bool(ahead.get("jobs"))
+        return last > 0
 
     def mark_in(self, storage: Path | None) -> str | None:
         """A mark of this experiment, where a storage outside of the store may serve experiments of

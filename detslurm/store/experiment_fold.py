@@ -10,7 +10,7 @@ import msgspec
 
 from detslurm._states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
-from detslurm.store.errors import Problem
+from detslurm.store.errors import Problem, RecordMissing
 from detslurm.store.metric_rank import first_best
 from detslurm.store.records import (
     AddingWorkers,
@@ -45,6 +45,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
     by their numbers, the announcements to submit some of them that no submission has followed.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
+    `lost_fact` is the path of the first fact whose file was lost, empty where none was.
     """
 
     created: Created = Created()
@@ -67,6 +68,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     verdict: str | None = None
     checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
     problems: tuple[Problem, ...] = ()
+    lost_fact: str = ""
 
     def fold(self, facts: Iterable[Mapping[str, Any]]) -> Self:
         """Take in the next facts, which come in the order of their numbers; returns itself."""
@@ -113,6 +115,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 del self.trial_ids[fact.created :]
             case Corrupt():
                 self.problems += (Problem(fact.path, 0, fact.problem),)
+                self.lost_fact = self.lost_fact or fact.path * fact.missing
             case _ if isinstance(fact, CheckpointFact):
                 self.checkpoints.apply(fact)
 
@@ -160,6 +163,20 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             self.lost.clear()  # its trials go to whatever workers there are from now on
         self.desired = self.desired.after(fact)
         self.checkpoints.closed |= self.desired.deleted
+
+    def trial_id(self, index: int) -> int:
+        """The id of the trial with this index, counted from 0.
+
+        Raises `RecordMissing` where a lost fact may have given ids before it.
+        """
+        if index >= self.created.trials:
+            self.refuse_gap(f"it may tell which trial has index {index}")
+        return self.trial_ids[index]
+
+    def refuse_gap(self, consequence: str) -> None:
+        """Raise `RecordMissing` with this consequence where a fact was lost."""
+        if self.lost_fact:
+            raise RecordMissing(self.lost_fact, consequence)
 
     @property
     def searching(self) -> bool:

@@ -1,10 +1,15 @@
-"""Contended facts: immutable files numbered 1, 2, 3 ... in one directory."""
+"""Contended facts: immutable files numbered 1, 2, 3 ... in one directory.
+
+Facts are committed in the order of their numbers. So a number without a file, although a later one
+has a file, is a fact that was lost: a gap, and not the end.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +25,12 @@ _LONG: Final = 64
 _MOST: Final = 4096
 _RUN: Final = 16  # facts that one thread reads in a row
 _THREADS: Final = 16
+# A directory with more facts is listed only where as many were read, or a listing is asked for.
+_LISTED: Final = 1024
 _WHY: Final = os.strerror(errno.EACCES)
+_NAME: Final = re.compile(r"\d{6,}\.json")
+MISSING: Final = "it is missing, although later records are there"
+"""The problem of a fact that was lost; it reads as a corrupt one, with `missing` set."""
 
 
 class FactLog:
@@ -45,20 +55,63 @@ class FactLog:
             record["n"] = number
         return record
 
-    def facts(self, after: int = 0, *, skip_refused: bool = False) -> Iterator[dict[str, Any]]:
+    def facts(
+        self, after: int = 0, *, skip_refused: bool = False, thorough: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """All facts past number `after`, in order, up to the last one that the file server has:
         what follows from them may be for good.
 
+        A fact that was lost comes as a corrupt one that is `missing`. In a long log of which few
+        are read, several lost in a row are found only by a `thorough` reading, which lists all.
         With `skip_refused` a fact that this user may not read comes as one of type `REFUSED`.
         """
         number = after + 1
-        while (fact := self._fact(number, expected=True, skip_refused=skip_refused)) is not None:
+        while True:
+            listed = thorough or number <= _LISTED or number - after > _LONG
+            fact, later = self._at(number, listed=listed, skip_refused=skip_refused)
+            if fact is None:
+                if not later:
+                    return
+                yield from map(self.lost, range(number, later))
+                number = later
+                continue
             yield fact
             number += 1
             if number - after > _LONG:
                 for fact in self._ahead(number, min(number - after, _MOST), skip_refused):
                     yield fact
                     number += 1
+
+    def _at(
+        self, number: int, *, listed: bool, skip_refused: bool
+    ) -> tuple[dict[str, Any] | None, int]:
+        """Fact `number`; where there is none the next number that has a fact, 0 at the end."""
+        fact = self._fact(number, expected=not listed, skip_refused=skip_refused)
+        if fact is not None:
+            return fact, 0
+        if not listed:
+            return None, number + 1 if fs.exists(self.name(number + 1)) else 0
+        # Listed before it is looked up again: what is listed came after fact `number`.
+        later = [n for n in _numbers(fs.names_anew(self.path_text(number))) if n > number]
+        fact = self._fact(number, expected=False, skip_refused=skip_refused)
+        return fact, min(later, default=0)
+
+    def lost(self, number: int) -> dict[str, Any]:
+        """What stands for a fact that was lost."""
+        path = self.path_text(number)
+        return {"type": "corrupt", "n": number, "path": path, "problem": MISSING, "missing": True}
+
+    def gaps(self) -> list[int]:
+        """The numbers of all facts that were lost."""
+        present = set(_numbers(fs.names_in(self.path)))
+        absent = sorted({*range(1, max(present, default=0))} - present)
+        return [n for n in absent if not fs.exists(self.name(n), expected=True)]
+
+    def last_listed(self) -> int:
+        """The largest number of a listing, which may be old; 0 where there is none."""
+        # Without a function call for each name: a search has thousands.
+        names = sorted(sorted(filter(_NAME.fullmatch, fs.names_in(self.path))), key=len)
+        return _number(names[-1]) if names else 0
 
     def _fact(self, number: int, *, expected: bool, skip_refused: bool) -> dict[str, Any] | None:
         try:
@@ -89,15 +142,35 @@ class FactLog:
         """Make `record` fact `number`; False where that number is taken."""
         return put_record(self.name(number), record)
 
+    def put_next(self, number: int, record: Mapping[str, Any]) -> bool:
+        """As `put`; False also where a later number is taken: a gap is never filled."""
+        return self.first_free(number - 1) == number and self.put(number, record)
+
     def append(self, record: Mapping[str, Any], after: int = 0) -> int:
-        """Commit `record` under the first free number past `after`, and return that number."""
-        number = after + 1
-        # What exists is skipped by reading: cheaper than losing a race for each number.
-        while fs.exists(self.name(number)):
-            number += 1
+        """Commit `record` after the last fact and past `after`; return its number."""
+        number = self.first_free(after)
         while not self.put(number, record):
             number += 1
         return number
+
+    def first_free(self, after: int) -> int:
+        """The first number past `after` and past all facts, as far as this node knows."""
+        number = (after if after > _LISTED else max(after, self.last_listed())) + 1
+        # What exists is skipped by reading: cheaper than losing a race for each number.
+        while fs.exists(self.name(number)) or (after > _LISTED and self._is_gap(number)):
+            number += 1
+        return number
+
+    def _is_gap(self, number: int) -> bool:
+        return fs.exists(self.name(number + 1))
+
+
+def _numbers(names: Iterable[str]) -> list[int]:
+    return [_number(name) for name in names if _NAME.fullmatch(name)]
+
+
+def _number(name: str) -> int:
+    return int(name.removesuffix(".json"))
 
 
 def put_record(path: Path, record: Mapping[str, Any]) -> bool:

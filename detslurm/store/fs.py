@@ -266,10 +266,21 @@ def forget_missing(name: str) -> None:
         os.link(_OTHER_FILE_SYSTEM, name)
 
 
+def names_anew(name: str) -> list[str]:
+    """List the folder of `name`, and let the next lookup of `name` ask the file server."""
+    names = names_in(os.path.dirname(name))
+    if not names:
+        forget_missing(name)
+        return names
+    with suppress(OSError):
+        os.link(_OTHER_FILE_SYSTEM, name)
+    return names
+
+
 def refresh(folder: AnyPath) -> list[str]:
     """Let this node see `folder` as the file server has it now: names, missing names and sizes.
 
-    Returns the names, for callers that need a first guess anyway.
+    Returns the names, for callers that need a first guess anyway; none where it can't be listed.
 
     All kinds of clients forget what they knew when they list it. What the list says is no proof
     even so; it is for small folders, where `forget_missing` would be needed for each name.
@@ -421,12 +432,7 @@ def close_quietly(handle: int) -> None:
 
 def names_in(path: AnyPath) -> list[str]:
     """A listing, which may be a minute old: a first guess, never a proof."""
-    try:
-        return os.listdir(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise explained(error, os.fspath(path)) from error
+    return _by_name(path, os.listdir) or []
 
 
 def publish_directory(stage: AnyPath, final: AnyPath) -> bool:

@@ -176,10 +176,10 @@ def is_final(row: ExperimentRow) -> bool:
     return row.finished and UNKNOWN not in row.trial_states
 
 
-def ledger_state(path: Path, ledger: Ledger) -> LedgerState:
+def ledger_state(path: Path, ledger: Ledger, *, thorough: bool = False) -> LedgerState:
     """The ledger folded to its end, from the index and the tail, with the last of its blocks; saves
-    the index when stale."""
-    return _caught_up(path, ledger).ledger
+    the index when stale. `thorough` as for `FactLog.facts`."""
+    return _caught_up(path, ledger, thorough=thorough).ledger
 
 
 def owner(path: Path, ledger: Ledger, trial_id: int) -> Block | None:
@@ -187,10 +187,10 @@ def owner(path: Path, ledger: Ledger, trial_id: int) -> Block | None:
     return _caught_up(path, ledger).owner(_folder(path), ledger, trial_id)
 
 
-def _caught_up(path: Path, ledger: Ledger) -> TrialIds:
+def _caught_up(path: Path, ledger: Ledger, *, thorough: bool = False) -> TrialIds:
     ids = _ids(lines_in(path))
     known = ids.ledger.position
-    ledger.catch_up(ids.ledger)
+    ledger.catch_up(ids.ledger, thorough=thorough)
     if ids.ledger.position - known >= STALE_AFTER:
         Catalog(path, ledger).save()
     return ids

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from detslurm import _access
-from detslurm.store.errors import StoreError, not_seen_yet
+from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import REFUSED, FactLog
 
 LARGEST: Final = 1_000_000
@@ -34,6 +34,12 @@ def owner_of(blocks: Sequence[Block], trial_id: int) -> Block | None:
     return block if trial_id < block.first + block.count else None
 
 
+def touched_by(fact: Mapping[str, Any]) -> Collection[int]:
+    """The experiments that a `touched` fact names: one, or `ids` where one was rebuilt."""
+    named = fact.get("ids", [fact.get("id")])
+    return [n for n in named if isinstance(n, int)] if isinstance(named, list) else ()
+
+
 class LedgerState(msgspec.Struct):
     """The fold of the ledger up to fact `position`; whoever keeps it may take `blocks` away."""
 
@@ -42,8 +48,9 @@ class LedgerState(msgspec.Struct):
     blocks: list[Block] = msgspec.field(default_factory=list)
     # Facts since the last block that can't be read: each may have given up to LARGEST ids.
     unknown: int = 0
-    # Of all facts, how many this user may not read now, though they may be sound.
+    # Of all facts, how many this user can't read now, though they may come to be readable.
     refused: int = 0
+    missing: str = ""  # the path of the first fact that was lost
     problems: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -55,8 +62,8 @@ class LedgerState(msgspec.Struct):
         """Ids of the experiments to which these blocks belong, ascending."""
         return sorted({block.experiment for block in self.blocks})
 
-    def advance(self, fact: Mapping[str, Any]) -> int | None:
-        """Fold in the next fact; returns the experiment that it concerns."""
+    def advance(self, fact: Mapping[str, Any]) -> Collection[int]:
+        """Fold in the next fact; returns the experiments that it concerns."""
         self.position = fact["n"]
         kind = fact.get("type")
         if kind in ("experiment", "trials"):
@@ -64,12 +71,14 @@ class LedgerState(msgspec.Struct):
             self.blocks.append(block)
             self.next_trial = max(self.next_trial, block.first + block.count)
             self.unknown = 0
-            return block.experiment
+            return (block.experiment,)
         if kind in ("corrupt", REFUSED):
             self.unknown += 1
-            self.refused += kind == REFUSED
+            self.refused += kind == REFUSED or bool(fact.get("missing"))
+            if fact.get("missing"):
+                self.missing = self.missing or str(fact["path"])
             self.problems.append(f"{fact.get('path')}: {fact.get('problem')}")
-        return fact.get("id") if kind == "touched" else None
+        return touched_by(fact) if kind == "touched" else ()
 
 
 class Ledger:
@@ -78,13 +87,14 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.log = FactLog(path)
 
-    def catch_up(self, state: LedgerState) -> set[int]:
-        """Fold the ledger's tail into `state`; returns the experiments that the tail concerns."""
+    def catch_up(self, state: LedgerState, *, thorough: bool = False) -> set[int]:
+        """Fold the ledger's tail into `state`; returns the experiments that the tail concerns.
+
+        `thorough` as for `FactLog.facts`.
+        """
         concerned: set[int] = set()
-        for fact in self.log.facts(state.position, skip_refused=True):
-            experiment = state.advance(fact if _is_whole(fact) else self._corrupt(fact))
-            if experiment is not None:
-                concerned.add(experiment)
+        for fact in self.log.facts(state.position, skip_refused=True, thorough=thorough):
+            concerned.update(state.advance(fact if _is_whole(fact) else self._corrupt(fact)))
         return concerned
 
     def _corrupt(self, fact: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,11 +102,17 @@ class Ledger:
         return {"type": "corrupt", "n": fact["n"], "path": path, "problem": "it lacks a number"}
 
     def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
-        """Give `count` consecutive trial ids to an experiment; returns the first one."""
+        """Give `count` consecutive trial ids to an experiment; returns the first one.
+
+        `state` is from a thorough reading. Raises `RecordMissing` where a fact of the ledger was
+        lost, for it may have given the next ids to another experiment.
+        """
         if count > LARGEST:
             raise StoreError(f"{count} trials are more than an experiment may have ({LARGEST})")
         _access.clear_cache()  # the store may have been shared since: all have to read this
         while True:
+            if state.missing:
+                raise RecordMissing(state.missing, "no trial ids are given")
             first = state.next_free
             fact = {
                 "type": "trials",

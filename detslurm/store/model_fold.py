@@ -75,8 +75,9 @@ class RegistryState(msgspec.Struct, kw_only=True):
 
     position: int = 0
     models: dict[int, ModelRow] = msgspec.field(default_factory=dict)
-    # Of all facts, how many this user may not read now, though they may be sound.
+    # Of all facts, how many this user can't read now, though they may come to be readable.
     refused: int = 0
+    missing: str = ""  # the path of the first fact that was lost
     problems: list[str] = msgspec.field(default_factory=list)
 
     def model(self, which: int | str) -> ModelRow:
@@ -101,7 +102,9 @@ class RegistryState(msgspec.Struct, kw_only=True):
     def accept(self, plain: Mapping[str, Any], author: int | None) -> str | None:
         """Fold in the next fact, which the user `author` wrote; returns why it has no effect."""
         self.position = plain["n"]
-        self.refused += plain.get("type") == REFUSED
+        self.refused += plain.get("type") == REFUSED or bool(plain.get("missing"))
+        if plain.get("missing"):
+            self.missing = self.missing or str(plain["path"])
         fact = typed_model_fact(plain)
         if fact is None:
             return None  # a newer version wrote it

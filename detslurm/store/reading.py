@@ -13,7 +13,7 @@ import msgspec
 from detslurm._states import UNKNOWN
 from detslurm.store import fs, log_lines
 from detslurm.store.curve import MetricRow, clean_rows, last_valid_steps
-from detslurm.store.errors import CorruptRecord, NotFound, Problem, StoreFault
+from detslurm.store.errors import CorruptRecord, Problem, StoreFault
 from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import unframe_all
@@ -223,8 +223,8 @@ def rows_by_line(
 def fold_facts(experiment: ExperimentDir) -> ExperimentFacts:
     """The experiment's own facts folded, its trials unread; NotFound where it does not exist."""
     facts = ExperimentFacts().fold(experiment.facts())
-    if not facts.count:
-        raise NotFound(f"there is no experiment {experiment.id} in {experiment.store.path}")
+    if not facts.count or facts.lost_fact == experiment.log.path_text(1):
+        raise experiment.never_created()
     return facts
 
 

@@ -285,10 +285,11 @@ class CheckpointVerified(Record, frozen=True, tag="checkpoint_verified"):
 
 
 class Corrupt(Record, frozen=True, tag="corrupt"):
-    """A fact that can't be read, and why."""
+    """A fact that can't be read, and why; `missing` where its file was lost."""
 
     path: str = ""
     problem: str = ""
+    missing: bool = False
 
 
 Fact = (

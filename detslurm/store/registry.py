@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm.store import fs, rebuildable
-from detslurm.store.errors import StoreError, not_seen_yet
+from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import FactLog
 from detslurm.store.model_fold import RegistryState
 from detslurm.store.records import Record, plain_of
@@ -42,11 +42,13 @@ class ModelRegistry:
         """Add the fact that `decide` makes of the state before it; returns the state after it.
 
         `decide` is called again after each race that was lost. What it raises is raised, and so is
-        a `StoreError` if its fact would have no effect.
+        a `StoreError` if its fact would have no effect, or a fact before it was lost.
         """
         state = self._load()
         known = state.position
-        self._catch_up(state)
+        self._catch_up(state, thorough=True)
+        if state.missing:
+            raise RecordMissing(state.missing, "the model registry is not changed")
         while not self._put(state, decide(state)):
             before = state.position
             self._catch_up(state)
@@ -64,8 +66,8 @@ class ModelRegistry:
             raise StoreError(problem)  # the file server gave the fact to another user
         return won
 
-    def _catch_up(self, state: RegistryState) -> None:
-        for fact in self.log.facts(state.position, skip_refused=True):
+    def _catch_up(self, state: RegistryState, *, thorough: bool = False) -> None:
+        for fact in self.log.facts(state.position, skip_refused=True, thorough=thorough):
             self._accept(state, fact)
 
     def _accept(self, state: RegistryState, fact: dict[str, Any]) -> str | None:

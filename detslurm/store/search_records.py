@@ -14,13 +14,15 @@ from detslurm.store.records import SearchEnded, Trials
 BLOCK: Final = 16
 
 
-def add_trials(experiment: ExperimentDir, after: int) -> bool:
-    """Give the experiment another block of trial ids, unless more has happened than fact `after`.
+def add_trials(experiment: ExperimentDir, facts: ExperimentFacts) -> bool:
+    """Give the experiment another block of trial ids, unless more has happened than in `facts`.
 
-    The order of the facts is what gives a trial its id: whoever loses looks at them again.
+    The order of the facts is what gives a trial its id: whoever loses looks at them again. Raises
+    `RecordMissing` where a fact was lost.
     """
+    facts.refuse_gap(f"experiment {experiment.id} gets no trial ids")
     first = experiment.store.reserve_trials(experiment.id, BLOCK)
-    return experiment.append_next(Trials(first_trial=first, trials=BLOCK), after)
+    return experiment.append_next(Trials(first_trial=first, trials=BLOCK), facts.count)
 
 
 def with_checkpoints(
@@ -43,7 +45,7 @@ def end_search(
     """Record how the search closed its trials, in order of creation; False where that is done."""
     facts = ExperimentFacts().fold(experiment.facts())
     while facts.closed is None and len(facts.trial_ids) < len(outcomes):
-        add_trials(experiment, facts.count)
+        add_trials(experiment, facts)
         facts.fold(experiment.facts(after=facts.count))
     if facts.closed is not None:
         return False

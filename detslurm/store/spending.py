@@ -6,7 +6,7 @@ many there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from detslurm.store import fs
@@ -28,8 +28,11 @@ class Spending:
         Raises:
             StoreError: If they can't be read.
         """
-        if fs.exists(self._log.name(self._count + 1), expected=True):
-            last = last_number(self._count + 1, lambda n: fs.exists(self._log.name(n)))
+        last = max(self._count, self._log.last_listed())
+        # A look costs a listing: a fact that was lost ends nothing, for the next has the total.
+        while fs.exists(self._log.name(last + 1), expected=last == self._count):
+            last += 1
+        if last > self._count:
             self._take(last)
         return self._total
 
@@ -86,15 +89,3 @@ class Spending:
                 self._total = max(self._total, float(fact["total"]))
                 break
         self._count = number
-
-
-def last_number(known: int, exists: Callable[[int], bool]) -> int:
-    """The last of the numbers 1, 2, 3 ... that exist, by few looks; `known` exists."""
-    step = 1
-    while exists(known + step):
-        known, step = known + step, 2 * step
-    while step > 1:
-        step //= 2
-        if exists(known + step):
-            known += step
-    return known

@@ -113,13 +113,30 @@ class Store:
 
     def reserve_trials(self, experiment_id: int, count: int) -> int:
         """Give an experiment `count` consecutive trial ids; returns the first."""
-        return self.ledger.reserve(self.ledger_state(), experiment_id, count)
+        state = self.ledger_state(thorough=True)
+        if not state.unknown:
+            self._refuse_lost_tail(state, experiment_id - 1)
+        return self.ledger.reserve(state, experiment_id, count)
 
-    def ledger_state(self) -> LedgerState:
-        """The ledger folded as far as it is written now, with the last of its blocks."""
+    def _refuse_lost_tail(self, state: LedgerState, experiment_id: int) -> None:
+        """Raise `StoreError` where the ledger lacks the ids of the newest experiment: a restored
+        store may lack the last fact, and no later one tells."""
+        first = (ExperimentDir(self, experiment_id).log.read(1) or {}).get("first_trial")
+        if isinstance(first, int) and first >= state.next_trial:
+            raise StoreError(
+                f"the last facts in {self.ledger.log.path} are missing: they gave trial {first} to"
+                f" experiment {experiment_id}. No trial ids are given. `detslurm gc` rebuilds the"
+                " facts from the experiments"
+            )
+
+    def ledger_state(self, *, thorough: bool = False) -> LedgerState:
+        """The ledger folded as far as it is written now, with the last of its blocks.
+
+        `thorough` as for `FactLog.facts`.
+        """
         from detslurm.store.index import ledger_state
 
-        return ledger_state(self._index, self.ledger)
+        return ledger_state(self._index, self.ledger, thorough=thorough)
 
     def catalog(self) -> Catalog:
         """What is finished, as rows, and what is not, as ids: the start of every listing."""

@@ -10,7 +10,9 @@ from typing import Any, Final, NamedTuple
 from detslurm._states import LOST, TERMINAL
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
-from detslurm.store.facts import put_record, read_record
+from detslurm.store.facts import MISSING, put_record, read_record
+
+_RUN: Final = re.compile(r"run-(\d+)\.(?:start\.json|end\.json|jsonl)")
 
 HISTORY: Final = 0
 """The number, before all runs, of what a trial has from the one that it continues."""
@@ -142,14 +144,24 @@ class TrialDir:
 
     def runs(self) -> list[Run]:
         """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
-        claimed. What their logs hold is not older."""
+        claimed. What their logs hold is not older. A claim that was lost reads as corrupt."""
         # Before anything is read: an end record may be there by now.
-        ranks = reporting_ranks(fs.refresh(self.path))
+        names = fs.refresh(self.path)
+        ranks, last = reporting_ranks(names), _last_run(names)
         found: list[Run] = []
-        while (start := self.start(len(found) + 1)) is not None:
+        while (start := self._claimed(len(found) + 1, last)) is not None:
             number = len(found) + 1
             found.append(Run(number, start, self.end(number), ranks.get(number, ())))
         return found
+
+    def _claimed(self, run: int, last: int) -> dict[str, Any] | None:
+        """The claim of a run, a corrupt one where it was lost: there are files of run `last`."""
+        start = self.start(run)
+        if start is None and run <= last:
+            start = self.start(run, fresh=True)
+            path = str(self.start_path(run))
+            return start or {"type": "corrupt", "path": path, "problem": MISSING}
+        return start
 
     def log_sizes(self, runs: Sequence[Run]) -> dict[str, int]:
         """How many bytes the logs of these runs have now: a later run's `counted_bytes`. The log of
@@ -208,10 +220,16 @@ class TrialDir:
 
     def superseded(self, run: int) -> bool:
         """Whether a later run (or its fence) has made this one a zombie."""
-        fs.refresh(self.path)
+        last = _last_run(fs.refresh(self.path))
         end = self.end(run)
         lost = end is not None and end.get("outcome") == LOST
-        return lost or self.start(run + 1) is not None
+        return lost or last > run or self.start(run + 1) is not None
+
+
+def _last_run(names: Iterable[str]) -> int:
+    """The largest number of a run of which a file is listed."""
+    found = map(_RUN.match, names)
+    return max((int(match[1]) for match in found if match), default=0)
 
 
 def reporting_ranks(names: Iterable[str]) -> dict[int, tuple[int, ...]]:

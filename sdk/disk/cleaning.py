@@ -39,7 +39,9 @@ from detslurm.store import (
     fold_facts,
     fs,
 )
+from detslurm.store.errors import Problem
 from detslurm.store.gc_policy import FIELD
+from detslurm.store.rebuilding import ADVICE, lacks_experiments, rebuild_events, rebuild_ledger
 
 # What a deletion removes last, and what may come later of those that began before it: a runner that
 # compacts, somebody who reads the experiment.
@@ -80,8 +82,7 @@ class Cleaning:
 
     def run(self, ids: Sequence[int] | None, *, with_unrecorded: bool) -> Collected:
         """Collect; of all experiments where no ids are given."""
-        before = SettledExperiments(self._store)
-        self._complete = not before.ledger.problems
+        before = self._ledger_read()
         chosen = before.ledger.experiments() if ids is None else ids
         known = {} if ids is not None else {n: row for n in chosen if (row := before.get(n))}
         self._list_storages(chosen, known)
@@ -118,6 +119,26 @@ class Cleaning:
             leftovers=tuple(self._leftovers),
             unrecorded=0 if with_unrecorded else len(strange),
         )
+
+    def _ledger_read(self) -> SettledExperiments:
+        """The ledger, after what was lost of it has been rebuilt, and what needs no reading."""
+        found = SettledExperiments(self._store)
+        lost = found.ledger.missing or self._store.ledger.log.gaps()
+        if not self._dry_run and (
+            lost or lacks_experiments(self._store, found.ledger.experiments())
+        ):
+            try:
+                for text in rebuild_ledger(self._store):
+                    self._warn(text)
+            except StoreError as error:
+                self._warn(f"the ledger is not rebuilt: {error}")
+            found = SettledExperiments(self._store)
+        for problem in found.ledger.problems:
+            self._warn(
+                f"the ledger can't be read ({problem}): what no record names stays. {ADVICE}"
+            )
+        self._complete = not found.ledger.problems
+        return found
 
     def _list_storages(self, ids: Iterable[int], known: Mapping[int, SettledExperiment]) -> None:
         """Before any record is read: what is there has been recorded by then."""
@@ -156,6 +177,9 @@ class Cleaning:
         facts tell it."""
         facts = fold_facts(directory)
         own = directory.foreign_owner() is None
+        if own and facts.created.search and not self._dry_run:
+            for text in rebuild_events(directory):
+                self._warn(text)
         if facts.created.environment is not None:
             self._staged.add(facts.created.environment.in_store(self._store.path).archive)
         if facts.desired.deleted:
@@ -171,7 +195,7 @@ class Cleaning:
             facts = self._collect(directory, facts)
         known = known_checkpoints(directory, facts)
         self._known.update(known.used, known.over)
-        self._complete &= known.complete and not facts.problems
+        self._name_problems(directory.id, (*facts.problems, *known.problems))
         if storages is not None and own:
             self._in_storages(storages, known, directory.id)
         if own:
@@ -185,6 +209,16 @@ class Cleaning:
         base = str(storage.base) if isinstance(storage, SharedFS) else None
         row = settled(directory, facts, known, base)
         return None if row is None else (row, facts.count)
+
+    def _name_problems(self, number: int, problems: Sequence[Problem]) -> None:
+        if not problems:
+            return
+        self._complete = False
+        more = f" and {len(problems) - 1} more" if problems[1:] else ""
+        self._warn(
+            f"experiment {number}: {problems[0].path}: {problems[0].reason}{more}: checkpoints that"
+            f" it may name stay. {ADVICE}"
+        )
 
     def _collect(self, directory: ExperimentDir, facts: ExperimentFacts) -> ExperimentFacts:
         """Collect by the policy; returns the facts as they are afterwards."""
@@ -253,12 +287,10 @@ class Cleaning:
 
 
 def _never_was(directory: ExperimentDir) -> bool:
-    """Whether its submission died, or is still busy, before the first fact: no job of it began."""
-    facts = {name for name in fs.names_in(directory.log.path) if name.endswith(".json")}
-    if facts == {directory.log.name(2).name}:
-        ahead = directory.log.read(2) or {}  # the job to come of a custom search, but no jobs
-        return ahead.get("type") == "submitted" and not ahead.get("jobs")
-    return not facts
+    """Whether its submission died, or is still busy: no job of it began."""
+    trials = directory.path / "trials"
+    began = any(fs.names_in(trials / bucket) for bucket in fs.names_in(trials))
+    return not (began or directory.was_created())
 
 
 def _storages_of(directory: ExperimentDir) -> Storages | None:

@@ -15,7 +15,7 @@ from detslurm.sdk.submission.sources import release_sources
 from detslurm.storage import Storage, Storages
 from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
-from detslurm.store.checkpoint_facts import mark_deleted
+from detslurm.store.checkpoint_facts import mark_deleted, registered
 from detslurm.store.fs import remove_tree
 from detslurm.store.reading import started_checkpoints
 from detslurm.store.records import CheckpointDeleted, Intent
@@ -93,10 +93,10 @@ def refuse_kept(directory: ExperimentDir) -> ExperimentFacts:
             f"a fact of experiment {directory.id} can't be read, and may say that a checkpoint is"
             f" needed: {facts.problems[0].path}: nothing is deleted"
         )
-    kept = facts.checkpoints.kept.values()
+    kept = registered(directory)
+    kept |= {uuid: fact.kept_by for fact in facts.checkpoints.kept.values() for uuid in fact.uuids}
     if kept:
-        holders = ", ".join(dict.fromkeys(fact.kept_by for fact in kept))
-        uuids = ", ".join(dict.fromkeys(uuid for fact in kept for uuid in fact.uuids))
+        holders, uuids = ", ".join(dict.fromkeys(kept.values())), ", ".join(kept)
         raise LifecycleError(
             f"checkpoint {uuids} of experiment {directory.id} is needed for {holders}: delete that"
             f" first, or delete only the other checkpoints:"

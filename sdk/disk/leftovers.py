@@ -17,7 +17,7 @@ import msgspec
 
 from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_trial, fs
 from detslurm.store.collection import resumed_from
-from detslurm.store.errors import TORN
+from detslurm.store.errors import TORN, Problem
 from detslurm.store.reading import started_ids, started_in_run
 
 Kind = Literal[
@@ -57,14 +57,14 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
 class Known:
     """The checkpoints that an experiment's records name: those in use, and those that are over.
 
-    `elsewhere` says which of them are in another storage than the configured one. It is not
-    `complete` where a record can't be read, which may name others.
+    `elsewhere` says which of them are in another storage than the configured one. `problems` are
+    records that can't be read, which may name others.
     """
 
     used: set[str] = field(default_factory=set)
     over: dict[str, Kind] = field(default_factory=dict)
     elsewhere: dict[str, dict[str, Any]] = field(default_factory=dict)
-    complete: bool = True
+    problems: list[Problem] = field(default_factory=list)
 
     def over_by_storage(self) -> Iterator[tuple[dict[str, Any] | None, dict[str, Kind]]]:
         """Those that are over, by where they are; None is the configured storage."""
@@ -90,7 +90,7 @@ def _add_trial(found: Known, directory: ExperimentDir, facts: ExperimentFacts, n
     view = fold_trial(trial, context)
     saved = {checkpoint.uuid: checkpoint.state for checkpoint in view.checkpoints}
     found.elsewhere |= {c.uuid: c.storage for c in view.checkpoints if c.storage is not None}
-    found.complete &= not any(problem.reason != TORN for problem in view.problems)
+    found.problems += (problem for problem in view.problems if problem.reason != TORN)
     claimed = resumed_from(runs, context)  # a collector leaves the files to a run that was as fast
     for uuid, state in saved.items():
         if state == "DELETED" and uuid not in claimed:

@@ -53,7 +53,7 @@ class SettledExperiments:
         self._path = store.own("settled.json")
         self._counts: dict[int, int] = {}  # how many facts there were when a row was added
         self._content = self._load()
-        for experiment in store.ledger.catch_up(self._content.ledger):
+        for experiment in store.ledger.catch_up(self._content.ledger, thorough=True):
             self._content.rows.pop(experiment, None)
         self._news = False
 
@@ -115,7 +115,7 @@ def settled(
 
     What somebody protects may be let go without a change of the experiment.
     """
-    if facts.checkpoints.kept or known.elsewhere or not known.complete or facts.problems:
+    if facts.checkpoints.kept or known.elsewhere or known.problems or facts.problems:
         return None
     row = fold_experiment(directory, facts)
     if not row.finished or UNKNOWN in row.trial_states:

@@ -185,5 +185,6 @@ def _load(store: Store) -> _Cache:
     state = LedgerState(position=cache.position)
     for experiment in store.ledger.catch_up(state):
         cache.rows.pop(experiment, None)
-    cache.position = state.position
+    if not state.refused:  # else what can't be read now would be left out for good
+        cache.position = state.position
     return cache

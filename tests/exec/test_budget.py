@@ -14,7 +14,7 @@ from detslurm.exec.intents import Intents
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.store import ExperimentDir
 from detslurm.store.records import Intent, Set
-from detslurm.store.spending import Spending, last_number
+from detslurm.store.spending import Spending
 from tests.sdk.scenes import Scene
 
 HOUR = 3600.0
@@ -215,19 +215,6 @@ def test_without_the_queues_word_no_job_is_held(
     assert len(pauses(scene.store.experiment(1))) == 1 and scene.queue.calls == []
 
 
-def test_the_last_number_is_found_by_few_looks() -> None:
-    """However many facts there are."""
-    for last in (1, 2, 3, 7, 8, 100, 4097):
-        looks: list[int] = []
-
-        def exists(number: int, last: int = last, looks: list[int] = looks) -> bool:
-            looks.append(number)
-            return number <= last
-
-        assert last_number(1, exists) == last
-        assert len(looks) <= 26
-
-
 def test_a_record_that_cant_be_read_takes_no_budget_back(scene: Scene) -> None:
     """The totals before it stand, also for a process that begins after it."""
     experiment = scene.experiment()
@@ -237,6 +224,19 @@ def test_a_record_that_cant_be_read_takes_no_budget_back(scene: Scene) -> None:
     (experiment.path / "spending" / "000003.json").write_text("torn")
     assert Spending(experiment).total() == 10
     assert Spending(experiment).add(1.0) == 11
+
+
+def test_a_lost_record_takes_no_budget_back(scene: Scene) -> None:
+    """The next record has the total, and the lost number is not given again."""
+    experiment = scene.experiment()
+    spending = Spending(experiment)
+    for _ in range(4):
+        spending.add(5.0)
+    lost = experiment.path / "spending" / "000002.json"
+    lost.unlink()
+    assert Spending(experiment).total() == 20
+    assert Spending(experiment).add(1.0) == 21
+    assert not lost.exists()
 
 
 def test_processes_add_to_one_sum(scene: Scene) -> None:
