@@ -41,7 +41,7 @@ class _Gap(NamedTuple):
 def lost_records(store: Store) -> list[Path]:
     """The files of all numbered facts that were lost, by listings of the whole store."""
     logs = [store.ledger.log, store.models.log]
-    for number in _experiments(store):
+    for number in experiment_ids(store):
         one = ExperimentDir(store, number)
         logs += [one.log, FactLog(one.search), FactLog(one.path / "spending")]
     with ThreadPoolExecutor(_THREADS) as pool:
@@ -55,7 +55,8 @@ def _lost_in(log: FactLog) -> list[Path]:
         return []  # another user's
 
 
-def _experiments(store: Store) -> list[int]:
+def experiment_ids(store: Store) -> list[int]:
+    """The ids that experiments have claimed, by a listing: also of those that never came to be."""
     return sorted(int(name) for name in fs.names_in(store.path / "experiments") if name.isdigit())
 
 
@@ -72,7 +73,7 @@ def rebuild_events(directory: ExperimentDir) -> Iterator[str]:
 def lacks_experiments(store: Store, known: Iterable[int]) -> bool:
     """Whether the ledger, which names the `known` experiments, lacks others that exist: its last
     facts were lost, and no later ones tell."""
-    others = set(_experiments(store)).difference(known)
+    others = set(experiment_ids(store)).difference(known)
     return any(ExperimentDir(store, number).log.read(1) for number in others)
 
 
@@ -85,7 +86,7 @@ def rebuild_ledger(store: Store) -> Iterator[str]:
     log = store.ledger.log
     facts = list(log.facts(thorough=True, skip_refused=True))
     given = sorted(map(_block_of, filter(_gives_ids, facts)), key=_first)
-    ids, lost, whole = _experiments(store), list[Block](), True
+    ids, lost, whole = experiment_ids(store), list[Block](), True
     for number in ids:
         blocks, readable = _blocks(ExperimentDir(store, number))
         whole &= readable

@@ -19,7 +19,9 @@ from detslurm.sdk.disk.leftovers import (
     folders_of,
     folders_of_store,
     in_storage,
+    interrupted_submission,
     known_checkpoints,
+    never_began,
     temporary_files,
     temporary_names,
     unrecorded,
@@ -41,7 +43,13 @@ from detslurm.store import (
 )
 from detslurm.store.errors import Problem
 from detslurm.store.gc_policy import FIELD
-from detslurm.store.rebuilding import ADVICE, lacks_experiments, rebuild_events, rebuild_ledger
+from detslurm.store.rebuilding import (
+    ADVICE,
+    experiment_ids,
+    lacks_experiments,
+    rebuild_events,
+    rebuild_ledger,
+)
 
 # What a deletion removes last, and what may come later of those that began before it: a runner that
 # compacts, somebody who reads the experiment.
@@ -86,6 +94,7 @@ class Cleaning:
         chosen = before.ledger.experiments() if ids is None else ids
         known = {} if ids is not None else {n: row for n in chosen if (row := before.get(n))}
         self._list_storages(chosen, known)
+        absent: set[int] = set()
         for number in chosen:
             row = known.get(number)
             if row is not None and not self._has_left(row):
@@ -100,15 +109,15 @@ class Cleaning:
             except (StoreError, LifecycleError, OSError, ValueError, ImportError) as error:
                 if ids is not None:
                     raise
-                if isinstance(error, NotFound) and _never_was(ExperimentDir(self._store, number)):
+                if isinstance(error, NotFound) and never_began(self._directory(number)):
+                    absent.add(number)
                     continue
                 self._complete = False
                 self._warn(f"experiment {number} is left alone: {error}")
         before.save()
         strange: list[Leftover] = []
         if ids is None:
-            for folder in folders_of_store(self._store):
-                self._leave(temporary_files(folder, temporary_names(folder)))
+            self._leave_what_belongs_to_none(absent | {*experiment_ids(self._store)} - {*chosen})
             if self._complete:
                 self._leave(unused_environments(self._store.own("environments"), self._staged))
             strange = self._strange()
@@ -119,6 +128,18 @@ class Cleaning:
             leftovers=tuple(self._leftovers),
             unrecorded=0 if with_unrecorded else len(strange),
         )
+
+    def _leave_what_belongs_to_none(self, absent: Iterable[int]) -> None:
+        """Temporary files outside of experiments, and the `absent` ones that never came to be."""
+        for folder in folders_of_store(self._store):
+            self._leave(temporary_files(folder, temporary_names(folder)))
+        for base, names in self._names.items():
+            self._leave(temporary_files(base, [n for n in names if n.endswith(".tmp")]))
+        for number in sorted(absent):
+            self._leave(interrupted_submission(self._directory(number)))
+
+    def _directory(self, number: int) -> ExperimentDir:
+        return ExperimentDir(self._store, number)
 
     def _ledger_read(self) -> SettledExperiments:
         """The ledger, after what was lost of it has been rebuilt, and what needs no reading."""
@@ -275,6 +296,11 @@ class Cleaning:
                 path.unlink(missing_ok=True)
             elif one.kind == "temporary file":
                 fs.remove_tree(path)
+            elif one.kind == "interrupted submission":
+                for name in fs.names_in(path):
+                    fs.remove_tree(path / name)
+                    fs.discard(str(path / name))
+                return True
             else:
                 SharedFS(path.parent).discard(path.name.removesuffix(".partial"))
         except OSError as error:
@@ -284,13 +310,6 @@ class Cleaning:
             self._warn(f"{path} can't be removed completely")
             return False
         return True
-
-
-def _never_was(directory: ExperimentDir) -> bool:
-    """Whether its submission died, or is still busy: no job of it began."""
-    trials = directory.path / "trials"
-    began = any(fs.names_in(trials / bucket) for bucket in fs.names_in(trials))
-    return not (began or directory.was_created())
 
 
 def _storages_of(directory: ExperimentDir) -> Storages | None:

@@ -18,6 +18,7 @@ import msgspec
 from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_trial, fs
 from detslurm.store.collection import resumed_from
 from detslurm.store.errors import TORN, Problem
+from detslurm.store.job_claims import claims_folder
 from detslurm.store.reading import started_ids, started_in_run
 
 Kind = Literal[
@@ -25,6 +26,7 @@ Kind = Literal[
     "unfinished upload",  # of a run that is over, and never became a checkpoint
     "temporary file",
     "interrupted deletion",
+    "interrupted submission",
     "unrecorded checkpoint",  # nothing in this store knows it
     "unused environment",  # packed for experiments that are over
 ]
@@ -155,6 +157,31 @@ def temporary_files(
             )
 
 
+def never_began(directory: ExperimentDir) -> bool:
+    """Whether its submission died, or is still busy: no job of it began."""
+    trials = directory.path / "trials"
+    began = any(fs.names_in(trials / bucket) for bucket in fs.names_in(trials))
+    return not (began or directory.was_created())
+
+
+def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
+    """What a submission left that died before its experiment was there: no job of it began.
+
+    The directory itself stays: its number is not given again.
+    """
+    content = [directory.path / name for name in fs.names_in(directory.path)]
+    if not (content and never_began(directory)) or fs.names_in(directory.jobs):
+        return
+    now = fs.time_there(directory.path)
+    if all(_is_old(path, now) for path in content):
+        yield Leftover(
+            kind="interrupted submission",
+            path=str(directory.path),
+            experiment=directory.id,
+            size=sum(map(tree_size, content)),
+        )
+
+
 def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftover]:
     """Archives of environments that no unfinished experiment stages, and none did for a day."""
     archives = [folder / name for name in fs.names_in(folder) if name.endswith(".tar")]
@@ -173,7 +200,7 @@ def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
 def folders_of_store(store: Store) -> list[Path]:
     """Those that belong to no experiment."""
     own = [store.own("index.json").with_suffix(".parts"), store.own("environments")]
-    return [store.path, store.ledger.log.path, *own]
+    return [store.path, store.ledger.log.path, store.models.log.path, claims_folder(store), *own]
 
 
 def _is_old(path: Path, now: float | None) -> bool:

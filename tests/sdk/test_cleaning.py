@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import time
 import uuid
@@ -17,6 +18,7 @@ from detslurm.sdk.disk.settled import SettledExperiment, SettledExperiments
 from detslurm.storage import SharedFS
 from detslurm.store import ExperimentDir, ExperimentFacts, RunLog, fold_facts, fs
 from detslurm.store.checkpoint_facts import keep, mark_deleted
+from detslurm.store.probing import probe
 from detslurm.store.records import CheckpointDeleted, Intent, Lost, Submitted
 from tests.sdk.scenes import Scene
 from tests.store import collecting
@@ -400,3 +402,32 @@ def test_what_others_change_while_garbage_is_collected_is_read_again(scene: Scen
     assert found.get(first.id) == SettledExperiment() and found.get(second.id) is None
     first.append(CheckpointDeleted(uuids=("b",)))
     assert SettledExperiments(scene.store).get(first.id) is None
+
+
+def test_what_killed_submissions_and_doctors_leave(scene: Scene) -> None:
+    """Wherever they died: a day later all is gone but the numbers, which are not given again."""
+    before = {*scene.store.path.iterdir()}
+    deadly = itertools.count(1)
+    while killed_at(lambda: scene.experiment(job=None), next(deadly), "after"):
+        pass
+    for call in (5, 40):
+        assert killed_at(lambda: probe(scene.root), call, "after")
+    assert any(one.name.startswith(".probe") for one in scene.root.iterdir())
+    found = {int(path.name): {*path.rglob("*")} for path in scene.root.glob("experiments/*")}
+    scene.client.gc()
+    assert len(found) > 10
+    assert all(path.exists() for young in found.values() for path in young)
+    then = time.time() - 2 * 86400
+    for folder, _, files in os.walk(scene.root, topdown=False):
+        for path in (*(f"{folder}/{name}" for name in files), folder):
+            os.utime(path, (then, then))
+    shown = scene.client.gc(dry_run=True).leftovers
+    assert {"interrupted submission", "temporary file"} == {one.kind for one in shown}
+    assert {one.path for one in scene.client.gc().leftovers} == {one.path for one in shown}
+    for number in found:
+        made = ExperimentDir(scene.store, number)
+        assert not [*made.path.iterdir()] or (made.created().trials and made.config())
+    assert {*scene.store.path.iterdir()} - before <= {scene.root / "settled.json"}
+    assert not [*scene.root.rglob("*.tmp")]
+    assert not scene.client.gc().leftovers
+    assert scene.experiment().id == max(found) + 1
