@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+from detslurm.sdk.experiments.stranded import cancel_stranded
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.jobs.status import JobStatus, status_of
 
@@ -27,6 +28,7 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
     known, trials = one.job_refs, sorted({*one.unfinished, *lost_trials(one)} - deferred)
     wanted = [known[trial] for trial in trials if trial in known]
     queue = one.without_foreign_jobs(queues.query(wanted, since=one.view.created))
+    queue = cancel_stranded(one, queue, queues)
     statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
     done = queues.release([s.job_ref for s in statuses.values() if s.job_ref and s.alive])
     _resubmit(one, [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)], queues)

@@ -12,6 +12,7 @@ from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.jobs.status import JobRef, JobStatus, QueueSnapshot, status_of
 from detslurm.store import ExperimentDir, StoreError, fold_facts, fs
 from detslurm.store.records import Intent, Lost, typed
+from detslurm.store.views import TrialRow
 
 # Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
@@ -222,7 +223,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
     """Record that trials were lost with their jobs; why those were that the user can bring back."""
     if not dead:
         return ()
-    hint = f"; `detslurm e activate {one.directory.id}` queues it again"
+    hint = _hint(one)
     # Its end record or a successor may have been written since we read the trial.
     one.facts = fold_facts(one.directory)
     one.changed()
@@ -234,9 +235,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
         if now.get(trial) != status.job_ref:
             one.read_trial(trial)
             continue
-        ran = one.trials[trial].state == "RUNNING"
-        how = "; how its run ended is not recorded" if ran else ", before its run began"
-        reason = f"{status.message}{how}"
+        reason = f"{status.message}{_how(one.trials[trial])}"
         if status in waiting and status.job_ref in failed:
             reason += f": {failed[status.job_ref]}{_MEND}"
         elif not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
@@ -249,6 +248,24 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
             lost.setdefault(reason, []).append(trial)
     _record_lost(one.directory, lost)
     return [reason for reason in lost if reason.endswith((hint, _MEND))]
+
+
+def _how(row: TrialRow) -> str:
+    """How far a trial was whose job has ended."""
+    if row.state == "RUNNING":
+        return "; how its run ended is not recorded"
+    return f", before run {row.run_count + 1} began" if row.run_count else ", before its run began"
+
+
+def _hint(one: ExperimentSnapshot) -> str:
+    """What the user can do for a trial whose job is gone."""
+    number = one.directory.id
+    if one.facts.created.managed:
+        return f"; `detslurm e activate {number}` queues it again"
+    return (
+        f"; `detslurm e activate {number}` submits its script again. Not so if the script has"
+        " submitted itself: that job trains already, as another experiment"
+    )
 
 
 def _failed_setups(

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from detslurm._quantities import counted
 from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
+from detslurm.sdk.experiments.stranded import cancel_stranded
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, State
@@ -103,6 +104,7 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     queue = one.without_foreign_jobs(queues.query((), queue_only=asked))
     if queue.unreachable:
         return False  # a worker that may be alive must not be replaced
+    queue = cancel_stranded(one, queue, queues)
     jobs = {ref: queue.jobs[ref] for ref in asked if ref in queue.jobs}
     workers = Workers.of({ref.ref: job for ref, job in jobs.items()})
     # A queue that answered without knowing a job counts: the user asked.

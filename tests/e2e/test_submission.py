@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -512,3 +513,15 @@ def test_later_jobs_have_what_the_first_shell_exported(desk: Desk, site: Cluster
     assert (job["Account"], job["TimeLimit"]) == ("lab", "00:07:00")
     wrong = desk.run("submit", str(config), check=False, env={"SBATCH_RESERVATION": "nowhere"})
     assert "The reservation nowhere comes from SBATCH_RESERVATION" in wrong.stderr
+
+
+def test_a_held_job_of_a_moved_store_gets_a_successor(desk: Desk, site: Cluster) -> None:
+    """It names the old path, where it can't start: `activate` says so, and queues another one."""
+    number = desk.submit(desk.project(""), "--paused")
+    old, before = desk.store.path, desk.job(number)
+    root = str(old.rename(old.with_name("moved")))
+    moved = Desk(replace(desk.user, env={**desk.user.env, "DETSLURM_ROOT": root}))
+    said = moved.run("experiment", "activate", str(number)).stderr
+    assert f"job {before} names {old}, where this store was before it was moved" in said
+    moved.wait_for_state(number, "COMPLETED")
+    site.wait_state(before, "CANCELLED")

@@ -330,6 +330,27 @@ def tasks(desk: Desk, number: int) -> list[list[int]]:
     ]
 
 
+def test_a_script_that_submits_itself_is_another_experiment(desk: Desk, site: Cluster) -> None:
+    """What is said of the first one's trial is neither that it never ran nor that it is to be
+    activated: the script's next job trains already."""
+    desk.write("train.py", TRAIN)
+    desk.write("hold-itself-2", "")
+    lines = (
+        "trap : USR1\nsrun python3 train.py 4 &\nwait; wait\n[ -e next ] || sbatch $0\ntouch next\n"
+    )
+    job = batch(desk, lines, "--no-requeue", "--job-name=itself")
+    wait_for_experiment(desk, 2)
+    desk.user.run("scancel", "--signal=USR1", job)
+    wait_for(lambda: desk.outcomes(1) == ["preempted"], PATIENCE, "the first to leave")
+    site.wait_state(job, "COMPLETED", timeout=PATIENCE)
+    desk.write("hold-itself-2", "").unlink()
+    wait_for_experiment(desk, 4, 2)
+    desk.wait_for_state(2, "COMPLETED")
+    said = desk.run("experiment", "describe", "1").stdout
+    assert "before run 2 began; `detslurm e activate 1` submits its script again" in said
+    assert "Not so if the script has submitted itself" in said
+
+
 def test_activate_says_what_it_can_not_do(desk: Desk, site: Cluster) -> None:
     """Code that was started by hand under srun leaves no script that could be submitted again."""
     desk.write("train.py", TRAIN)

@@ -202,7 +202,8 @@ def test_a_job_that_was_cancelled_while_it_waited(scene: Scene, earlier: str | N
     hint = "`detslurm e activate 1` queues it again"
     trial = scene.client.trial(1)
     assert trial.state == "ERROR"
-    assert trial.row.end_reason == f"job 7 ended: CANCELLED, before its run began; {hint}"
+    run = "run 2" if earlier else "its run"
+    assert trial.row.end_reason == f"job 7 ended: CANCELLED, before {run} began; {hint}"
 
 
 def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:
