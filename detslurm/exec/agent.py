@@ -27,6 +27,7 @@ from detslurm._process import exit_status
 from detslurm._quantities import counted
 from detslurm.exec import agent_protocol, ports
 from detslurm.exec.entrypoint import (
+    HOOK_EXIT,
     HOOK_FAILED,
     container_prefix,
     entrypoint_argv,
@@ -561,7 +562,7 @@ def _processes(count: int) -> str:
 
 def _hook_failure(workdir: Path) -> str | None:
     try:
-        return f"startup-hook.sh exited with {int((workdir / HOOK_FAILED).read_text())}"
+        return f"{HOOK_EXIT}{int((workdir / HOOK_FAILED).read_text())}"
     except (OSError, ValueError):
         return None  # it did not fail
 

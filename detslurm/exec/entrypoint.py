@@ -16,6 +16,9 @@ _OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
 
+HOOK_EXIT = "startup-hook.sh exited with "
+"""So begins the reason of a run that such a failure has ended."""
+
 # The hook is sourced, so that what it exports reaches the entrypoint; a failing command in it ends
 # the run instead of letting training start half prepared.
 _WITH_HOOK = f"""

@@ -417,13 +417,18 @@ class Execution:
     def _failure(
         self, before: TrialView, after: TrialView, result: AttemptResult
     ) -> Failure | None:
-        """The error of the code that ended this run at once, with no step gained."""
-        gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
-        if gained or not result.was_short or result.cause is not None or not result.exit_code:
+        """The hook's failure, or the error of the code that ended this run at once and gained no
+        step."""
+        if result.cause is not None or not result.exit_code:
             return None
-        from detslurm.exec.failure import EXITS, failure_in  # only here: runners start without it
+        from detslurm.exec.failure import EXITS, failure_in, failure_of_hook  # only after failures
 
-        return failure_in(self._trial.log_path(self._run)) if result.exit_code in EXITS else None
+        if found := failure_of_hook(result.why):
+            return found
+        gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
+        if gained or not result.was_short or result.exit_code not in EXITS:
+            return None
+        return failure_in(self._trial.log_path(self._run))
 
     def _earlier_failure(self) -> Failure | None:
         """That of the run before, if it made this run a restart."""

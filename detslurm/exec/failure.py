@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from detslurm.exec.entrypoint import HOOK_EXIT
+
 _OF_THE_CODE = (
     ArithmeticError,
     AssertionError,
@@ -86,6 +88,11 @@ def failure_in(log: Path) -> Failure | None:
             return failure_of(file.read().decode("utf-8", "replace").splitlines())
     except OSError:
         return None
+
+
+def failure_of_hook(why: str | None) -> Failure | None:
+    """A failed startup-hook.sh, the same in each run: the code has not begun."""
+    return Failure(why, "startup-hook") if why and why.startswith(HOOK_EXIT) else None
 
 
 def failure_of(lines: Sequence[str]) -> Failure | None:

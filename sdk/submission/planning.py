@@ -11,6 +11,7 @@ from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.submission import startup_hook
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from detslurm.sdk.submission.beginning import Descent
     from detslurm.sdk.submission.environment import EnvironmentFiles
 
-_STARTUP_HOOK = "startup-hook.sh"
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
 call detslurm.searcher.LocalSearchRunner there (docs/custom-search.md)"""
@@ -111,6 +111,7 @@ def make_plan(
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
         *problems,
         *_runner_problems(plain["searcher"]["name"], method_runner),
+        *startup_hook.problems(files),
         *sampler_problems(plain),
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
@@ -131,6 +132,7 @@ def make_plan(
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
+        *startup_hook.notes(files, in_container=bool(config.slurm.container_prefix)),
         *staging,
         *_search_notes(plain, submit_from_jobs),
         *context.notes,
@@ -264,7 +266,7 @@ def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
         or slurm.modules
         or slurm.container_prefix
         or isinstance(slurm.stage_environment, str)
-        or _STARTUP_HOOK in files
+        or startup_hook.NAME in files
         or any(name == "PATH" or name.startswith("PYTHON") for name in names)
     )
 

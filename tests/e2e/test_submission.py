@@ -222,15 +222,24 @@ limit, user's size and/or time limits)" >&2
 
 
 def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
-    """Training never starts half prepared, and the reason says so."""
+    """Training never starts half prepared, and the reason says so. The second failure is the last;
+    what fails for sure is refused, and what harms the user's environment is named."""
     config = desk.project(PRINTS)
-    desk.write("project/startup-hook.sh", "echo preparing\nfalse\necho not reached\n")
-    number = desk.submit(config, "max_restarts=0")
+    hook = desk.write("project/startup-hook.sh", "")
+    hook.write_bytes(b"export A=1\r\n")
+    refused = desk.run("submit", str(config), check=False)
+    assert "startup-hook.sh has line ends of Windows" in refused.stderr
+    hook.write_text("true || pip install -e .\necho preparing\nfalse\necho not reached\n")
+    said = desk.run("submit", str(config)).stderr
+    assert "makes your environment point into the run's working directory" in said
+    number = 1
     desk.wait_for_state(number, "ERROR")
+    assert desk.outcomes(number) == ["restart", "error"]
     assert "preparing" in desk.log(number)
     assert "not reached" not in desk.log(number)
     assert "version one" not in desk.log(number)
-    assert (desk.trial(number).end_reason or "").startswith("startup-hook.sh exited with 1 ")
+    why = "the code failed twice in a row with the same error: startup-hook.sh exited with 1;"
+    assert (desk.trial(number).end_reason or "").startswith(why)
 
 
 def test_a_submission_that_slurm_refuses_leaves_nothing(desk: Desk) -> None:
