@@ -14,6 +14,7 @@ PACKAGES = {
     "launch": "launch",
     "pytorch": "pytorch",
     "searcher": "searcher",
+    "tensorboard": "experimental.tensorboard",
     "transformers": "transformers",
 }
 

@@ -123,10 +123,10 @@ class Context:
         if self.info is not None:
             _mind_signals()
         self.preempt.start()
-        if self.info is not None and (self.info.trial._config.get("profiling") or {}).get(
-            "enabled"
-        ):
-            self._profile()
+        config = {} if self.info is None else self.info.trial._config
+        profiling = config.get("profiling") or {}
+        if profiling.get("enabled") and not profiling.get("begin_on_batch"):
+            self._profile()  # later ones the Trainer counts
 
     def close(self) -> None:
         """End the run, as leaving the `with` block does; after that nothing can be reported."""

@@ -38,7 +38,9 @@ class EventRecords:
 
     def __init__(self, folder: Path) -> None:
         host, now = socket.gethostname(), time.time()
-        name = f"events.out.tfevents.{int(now):010d}.{host}.{os.getpid()}.{next(_numbers)}"
+        # The suffix keeps it apart from a file of torch's writer, begun in the same second.
+        own = f"{os.getpid()}.{next(_numbers)}.detslurm"
+        name = f"events.out.tfevents.{int(now):010d}.{host}.{own}"
         folder.mkdir(parents=True, exist_ok=True)
         self._file = (folder / name).open("wb")
         self._write(_double(1, now) + _bytes(3, _VERSION))

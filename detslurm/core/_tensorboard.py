@@ -8,6 +8,8 @@ import logging
 import shutil
 import tempfile
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -40,6 +42,9 @@ class TensorboardMode(enum.Enum):
     MANUAL = "MANUAL"
 
 
+_newest: deque[weakref.ref[TensorboardFiles]] = deque(maxlen=1)
+
+
 class TensorboardFiles:
     """This process's TensorBoard directory, and its copy in the checkpoint storage."""
 
@@ -49,9 +54,16 @@ class TensorboardFiles:
         self._rank = rank
         self._path: Path | None = None
         self._stored: dict[Path, tuple[int, int]] = {}
+        self.before_upload: list[Callable[[], None]] = []
         # The code's threads and the one that uploads: one directory is made, and no two uploads
         # store the same file at once.
         self._lock = threading.Lock()
+        _newest.append(weakref.ref(self))
+
+    @staticmethod
+    def newest() -> TensorboardFiles | None:
+        """The directory of the newest context of this process that is still there."""
+        return _newest[-1]() if _newest else None
 
     @property
     def path(self) -> Path:
@@ -78,6 +90,8 @@ class TensorboardFiles:
         """Store what is new or has changed since the last time."""
         if self._path is None:
             return
+        for flush in self.before_upload:
+            flush()
         with self._lock:
             for file in sorted(self._path.rglob("*")):
                 if file.is_file():

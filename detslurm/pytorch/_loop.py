@@ -26,6 +26,7 @@ from detslurm.pytorch._loaders import (
     validation_batches,
 )
 from detslurm.pytorch._plan import Measures, TrainingPlan, TrainingTarget, training_targets
+from detslurm.pytorch._profiling import BatchProfiler, ProfiledBatches
 from detslurm.pytorch._reducer import Phase
 from detslurm.pytorch._schedule import Due
 from detslurm.pytorch._state import TrialState
@@ -43,9 +44,15 @@ class TrainingLoop:
     """Trains one trial by a plan, from its checkpoint if there is one."""
 
     def __init__(
-        self, trial: BaseTrial, context: TrialContext, plan: TrainingPlan, driver: Driver
+        self,
+        trial: BaseTrial,
+        context: TrialContext,
+        plan: TrainingPlan,
+        driver: Driver,
+        profiled: ProfiledBatches | None = None,
     ) -> None:
         assert context._core is not None
+        self._profiler = None if profiled is None else BatchProfiler(context._core, profiled)
         self._trial, self._context, self._plan, self._driver = trial, context, plan, driver
         self._core: Context = context._core
         self._dist = context.distributed
@@ -69,6 +76,8 @@ class TrainingLoop:
             self._set_up(cleanup)
             if self._context.profiler is not None:
                 cleanup.enter_context(self._context.profiler)
+            if self._profiler is not None:
+                self._profiler.before(self._state.batches_trained)
             try:
                 self._train()
             except InvalidHP:
@@ -297,6 +306,8 @@ class TrainingLoop:
         if context.profiler is not None:
             context.profiler.step()
         state.batches_trained = batch_idx + 1
+        if self._profiler is not None:
+            self._profiler.before(batch_idx + 1)
         if in_epoch == self._epoch_len - 1:
             state.epochs_trained = epoch_idx + 1
             self._hooks.on_training_epoch_end(epoch_idx)

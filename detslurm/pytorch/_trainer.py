@@ -18,6 +18,7 @@ from detslurm.pytorch._driver import Driver
 from detslurm.pytorch._loop import TrainingLoop
 from detslurm.pytorch._model_driver import ModelDriver
 from detslurm.pytorch._plan import Policy, TrainingPlan, configured_length
+from detslurm.pytorch._profiling import ProfiledBatches
 from detslurm.pytorch._schedule import Schedule
 from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch._units import NEVER, Batch, Epoch, TrainUnit, length, period
@@ -49,7 +50,7 @@ class Trainer:
             )
         self._trial = trial
         self._context = context
-        self._profile = False
+        self._profiled: ProfiledBatches | None = None
 
     def configure_profiler(
         self,
@@ -61,16 +62,21 @@ class Trainer:
         """Deprecated: use `fit(profiling_enabled=True)`.
 
         Args:
-            sync_timings: Has no effect; True by default.
+            sync_timings: Has no effect, because no timings are taken; True by default.
             enabled: Whether to record system metrics of the node; off by default.
-            begin_on_batch: Has no effect; 0 by default.
-            end_after_batch: Has no effect; None by default.
+            begin_on_batch: The first batch to record them in, counted from 0; 0 by default.
+            end_after_batch: The last batch to record them in; by default the last of all.
+
+        Raises:
+            ValueError: If the last batch is before the first.
         """
         logger.warning(
-            "configure_profiler() is deprecated: use fit(profiling_enabled=True). The node is"
-            " measured during all of the training; context.set_profiler() measures single batches"
+            "configure_profiler() is deprecated: use fit(profiling_enabled=True), or profiling of"
+            " the configuration, which names batches, too"
         )
-        self._profile = enabled
+        if end_after_batch is not None and end_after_batch < begin_on_batch:
+            raise ValueError("begin_on_batch must not be greater than end_after_batch")
+        self._profiled = ProfiledBatches(begin_on_batch, end_after_batch) if enabled else None
 
     def fit(
         self,
@@ -177,9 +183,11 @@ class Trainer:
             self._warn_of_unused(schedule, info, latest_checkpoint)
             plan = self._managed_plan(plan)
         plan = replace(plan, policy=self._possible_policy(plan.policy))
-        self._run(plan, profile=profiling_enabled)
+        if profiling_enabled:
+            self._profiled = ProfiledBatches()
+        self._run(plan)
 
-    def _run(self, plan: TrainingPlan, *, profile: bool = False) -> None:
+    def _run(self, plan: TrainingPlan) -> None:
         """Train by a complete plan, which `fit()` makes of its arguments."""
         driver = self._driver(self._trial, self._context)
         self._refuse_second_fit()
@@ -187,10 +195,10 @@ class Trainer:
             searcher = (self._context._exp_conf or {}).get("searcher") or {}
             alone = searcher.get("name") in (None, "single", "random", "grid")
             logger.info("%s", describe(plan, searches=plan.follows_search and not alone))
-        if profile or self._profile:
-            assert self._context._core is not None
-            self._context._core._profile()
-        TrainingLoop(self._trial, self._context, plan, driver).run()
+        profiled = self._profiled
+        if profiled is None and self._context._managed:
+            profiled = ProfiledBatches.configured(self._context._exp_conf or {})
+        TrainingLoop(self._trial, self._context, plan, driver, profiled).run()
 
     def _refuse_second_fit(self) -> None:
         if self._context._fitted:

@@ -39,6 +39,9 @@ with warnings.catch_warnings(record=True) as told:
 assert ExperimentReference is Experiment and TrialReference is Trial
 assert {w.category for w in told} == {FutureWarning} and "called Trial now" in str(told[-1].message)
 import determined.experimental.core_v2
+from determined import tensorboard
+from determined.tensorboard.metric_writers.pytorch import TorchWriter
+assert tensorboard.metric_writers.pytorch.TorchWriter is TorchWriter
 import detslurm.sdk
 assert client.Client is Client is detslurm.sdk.Client
 info = det.TrialInfo(1, 2, 3, {"a": 1}, {"b": 2}, 4, 5, False, "eth0")

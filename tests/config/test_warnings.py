@@ -39,8 +39,6 @@ def test_all_ignored_keys_are_in_one_warning(tmp_path: Path) -> None:
         "retention_policy",
         "optimizations.mixed_precision",
         "records_per_epoch",
-        "profiling.begin_on_batch",
-        "profiling.end_after_batch",
     ):
         assert f"{key} (" in ignored
     assert "hush" not in ignored

@@ -14,6 +14,7 @@ from torch import nn
 
 from detslurm import errors, pytorch
 from detslurm.core import DistributedContext
+from detslurm.experimental.tensorboard.metric_writers.pytorch import TorchWriter
 from detslurm.pytorch import Batch, LRScheduler
 from detslurm.pytorch._rng import seed_all
 from detslurm.store import Store, fold_trial
@@ -386,6 +387,51 @@ class TestInit:
             trainer.fit(max_length=Batch(1), profiling_enabled=enabled)
             assert any(t.name == "profiler" for t in threading.enumerate()) is measures
         assert ("use fit(profiling_enabled=True)" in caplog.text) is bool(configured)
+
+    def test_determineds_writer_of_tensorboard_files(self, managed: Managed) -> None:
+        """What it has buffered is stored with the trial at the end; without one it does no harm."""
+        TorchWriter().close()
+
+        class Writing(Regression):
+            def __init__(self, context: Any) -> None:
+                super().__init__(context)
+                self.logger = TorchWriter()
+
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                self.logger.add_scalar("by hand", 1.0, batch_idx)
+                self.logger.writer.add_text("text by hand", "x")
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        with managed.run(), pytorch.init() as context:
+            trial = Writing(context)
+            pytorch.Trainer(trial, context).fit(max_length=Batch(2))
+            assert trial.logger.writer.log_dir == str(context.get_tensorboard_path())
+        files = managed.experiment.store.path.rglob("events.out.tfevents*")
+        assert any(b"text by hand" in file.read_bytes() for file in files)
+
+    def test_profiling_of_some_batches(self, managed: Managed) -> None:
+        """The profiler is on during these alone, whether the code or the configuration names them,
+        and after a restart between them, too."""
+        seen: dict[int, bool] = {}
+
+        class Watched(Regression):
+            def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+                seen[batch_idx] = any(t.name == "profiler" for t in threading.enumerate())
+                return super().train_batch(batch, epoch_idx, batch_idx)
+
+        managed.config["searcher"].pop("max_length", None)
+        managed.config["profiling"] = {"enabled": True, "begin_on_batch": 2, "end_after_batch": 3}
+        with managed.run(), pytorch.init() as context:
+            pytorch.Trainer(Watched(context), context).fit(max_length=Batch(6))
+        assert [batch for batch, profiled in seen.items() if profiled] == [2, 3]
+        seen.clear()
+        with pytorch.init() as context:
+            trainer = pytorch.Trainer(Watched(context), context)
+            with pytest.raises(ValueError, match="begin_on_batch"):
+                trainer.configure_profiler(enabled=True, begin_on_batch=2, end_after_batch=1)
+            trainer.configure_profiler(enabled=True, begin_on_batch=1, end_after_batch=1)
+            trainer.fit(max_length=Batch(3))
+        assert seen == {0: False, 1: True, 2: False}
 
     def test_gpus_that_torch_does_not_see(
         self, root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -26,11 +26,11 @@ class Optimizations(Section, frozen=True, kw_only=True):
 
 
 class Profiling(Section, frozen=True, kw_only=True):
-    """Whether the profiler runs; it measures all of a run, not some batches."""
+    """Whether the profiler runs, and in which batches of a Trainer."""
 
     enabled: bool = False
-    begin_on_batch: Annotated[NonNegative, IGNORED] = 0
-    end_after_batch: Annotated[NonNegative | None, IGNORED] = None
+    begin_on_batch: NonNegative = 0
+    end_after_batch: NonNegative | None = None
     sync_timings: Annotated[bool, IGNORED] = True
 
 

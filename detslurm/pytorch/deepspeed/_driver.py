@@ -66,7 +66,7 @@ class EngineDriver:
         if not known:
             return ENDLESS
         if min(known) < self.loader_batches and max(known) > 0:
-            raise ValueError(
+            raise InvalidExperimentException(
                 f"an epoch has {min(known)} micro-batches on a slot, and one batch takes"
                 f" {self.loader_batches} (gradient_accumulation_steps): there is too little data"
             )
@@ -145,7 +145,7 @@ class EngineEvaluator:
     def _together(self, counts: list[int | None]) -> int:
         known = [count for count in counts if count is not None]
         if not known or min(known) == 0:
-            raise ValueError(
+            raise InvalidExperimentException(
                 f"validation needs {self._takes} micro-batches on each slot that reads data, and"
                 " there is one with less; make the batches smaller"
             )

@@ -187,7 +187,9 @@ class TestMistakes:
         assert len(fit(Own, max_length=pytorch.Batch(8)).losses) == 16
 
     def test_too_little_data_for_one_batch(self, trials: Any) -> None:
-        with pytest.raises(ValueError, match=r"12 micro-batches.*one batch takes\s13"):
+        with pytest.raises(
+            InvalidExperimentException, match=r"12 micro-batches.*one batch takes\s13"
+        ):
             fit(trials.Zero, config(accumulate=13))
 
     def test_validation_data_without_a_length(self, trials: Any) -> None:

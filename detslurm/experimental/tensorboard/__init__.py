@@ -1,0 +1,1 @@
+"""What code written for Determined imports of its TensorBoard package."""
