@@ -39,7 +39,8 @@ BELOW: dict[str, set[str]] = {
     "lightning": {"frameworks"},
     "keras": {"frameworks"},
     "launch": {"core", "exec"},  # in a user's own batch script a launcher is its node's agent
-    "sdk": {"store", "storage", "slurm", "searcher"},  # submitting samples the trials
+    # Submitting samples the trials, and checks what code imports of determined.
+    "sdk": {"store", "storage", "slurm", "searcher", "compat"},
     "look": {"sdk"},
     "cli": {"sdk", "look"},
     "experimental": {"core", "sdk"},  # Determined's name for parts of both

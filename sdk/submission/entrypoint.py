@@ -185,7 +185,19 @@ class _Check:
         error = modules.syntax_error(source, name) if name.endswith(".py") else None
         if error is not None:
             self._report(error, certain=self._is_own)
+        elif name.endswith(".py") and not modules.has_determined():
+            self._imports(source, name)
         return error is None
+
+    def _imports(self, source: Path, name: str) -> None:
+        """Whether the code asks Determined's packages for what is not here."""
+        from detslurm.sdk.submission.determined_imports import missing_imports
+
+        for missing in missing_imports(source):
+            self._report(
+                f"{name}, line {missing.line}: detslurm has no {missing.name}: {missing.instead}",
+                certain=self._is_own and missing.certain,
+            )
 
     def _installed(self, module: str, rest: Sequence[str]) -> None:
         real = module

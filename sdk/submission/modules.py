@@ -108,6 +108,21 @@ def syntax_error(source: Path, name: str) -> str | None:
     return None
 
 
+def names_in(module: str) -> set[str] | None:
+    """The names that the source of a module of ours mentions as its own; None if it has none.
+
+    Names that it loads lazily stand in its source as text.
+    """
+    import ast
+
+    spec = _spec(module)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        return None
+    nodes = list(ast.walk(ast.parse(Path(spec.origin).read_bytes())))
+    texts = {n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+    return texts.union(*map(_bound, nodes))
+
+
 def classes_without(source: Path, name: str) -> list[str] | None:
     """The classes that a file has if it certainly binds no `name`; None if it may."""
     import ast
