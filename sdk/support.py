@@ -23,7 +23,8 @@ from detslurm.sdk.hiding import hidden, secrets_in
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.slurm import SlurmError
-from detslurm.store import StoreError, TrialView, trial_metrics
+from detslurm.store import CorruptRecord, ExperimentDir, StoreError, TrialView, trial_metrics
+from detslurm.store.experiment_files import open_shown
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
@@ -165,20 +166,21 @@ def _findings(trial: Trial) -> list[dict[str, Any]]:
 def _logs(trial: Trial) -> Iterator[tuple[str, bytes]]:
     from detslurm.sdk.trials.logs import run_logs
 
+    experiment = trial.experiment._snapshot.directory
     for number, path in run_logs(trial.directory)[-_LAST_RUNS:]:
-        yield from _end_of(path, f"logs/run-{number}.log")
-    jobs = trial.experiment._snapshot.directory.jobs
+        yield from _end_of(experiment, path, f"logs/run-{number}.log")
     for ref in _job_refs(trial)[-_LAST_RUNS:]:
         for name in dict.fromkeys((ref.ref, ref.job_id)):
-            yield from _end_of(jobs / f"slurm-{name}.out", f"logs/slurm-{name}.out")
+            path = experiment.jobs / f"slurm-{name}.out"
+            yield from _end_of(experiment, path, f"logs/slurm-{name}.out")
 
 
-def _end_of(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+def _end_of(experiment: ExperimentDir, path: Path, name: str) -> Iterator[tuple[str, bytes]]:
     try:
-        with path.open("rb") as file:
+        with open_shown(path, experiment.path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
             yield name, file.read(_LOG_BYTES)
-    except OSError:
+    except (OSError, CorruptRecord):
         return  # the job has printed nothing, or somebody has tidied up
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.sdk.hiding import hidden
+from detslurm.store import CorruptRecord
+from detslurm.store.experiment_files import open_shown
 
 LARGEST: Final = 64 << 10
 """The bytes of the largest file that is listed."""
@@ -27,7 +28,7 @@ def code_listing(folder: Path, secrets: Sequence[bytes] = ()) -> dict[str, str]:
     listed: dict[str, str] = {}
     left = ALL
     for path in _files(folder):
-        text = _text(path, min(left, LARGEST), secrets)
+        text = _text(path, folder.parent, min(left, LARGEST), secrets)
         if text is not None and len(text.encode()) <= left:
             left -= len(text.encode())
             listed[str(path.relative_to(folder))] = text
@@ -46,21 +47,19 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__pycache__"
 
 
-def _text(path: Path, most: int, secrets: Sequence[bytes]) -> str | None:
+def _text(path: Path, experiment: Path, most: int, secrets: Sequence[bytes]) -> str | None:
     try:
-        data = _content(path, most)
+        data = _content(path, experiment, most)
         text = None if data is None else hidden(data, secrets).decode()
         if text is not None:
             text = masked_code(text, program=path.suffix in PROGRAMS)
-    except (OSError, UnicodeDecodeError):
+    except (OSError, CorruptRecord, UnicodeDecodeError):
         return None
     return None if text is None or "\0" in text else text
 
 
-def _content(path: Path, most: int) -> bytes | None:
+def _content(path: Path, experiment: Path, most: int) -> bytes | None:
     """What a regular file of at most `most` bytes has; None for others: whoever owns the directory
     may put a pipe or a link there."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        small = stat.S_ISREG(status.st_mode) and status.st_size <= most
-        return file.read(most) if small else None
+    with open_shown(path, experiment) as file:
+        return file.read(most) if os.fstat(file.fileno()).st_size <= most else None

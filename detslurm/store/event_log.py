@@ -227,8 +227,8 @@ class EventLog(Generic[S]):
         """
         if self.position % PACK_OF == 0:
             pack = read_record(_pack_name(self._log, self.position + PACK_OF)) or {}
-            if facts := pack.get("facts"):
-                return list(facts)
+            if facts := _following(pack.get("facts"), self.position):
+                return facts
         fact = self._log.read(self.position + 1, expected=sure)
         if fact is None and not self._whole:
             if self._next_is_lost():
@@ -269,7 +269,7 @@ class EventLog(Generic[S]):
         self._tail.append(fact)
         marks: list[str] = []
         for place, (mark, found) in enumerate(_requests_of(fact)):
-            if mark in self._marks or not isinstance(found, list):
+            if not isinstance(found, list) or (isinstance(mark, str) and mark in self._marks):
                 continue  # a copy: the reply to its first link got lost, or it was still listed
             events = [event for event in found if isinstance(event, dict)]
             if place and not self._fold.may_come_late(self.state, events):
@@ -339,13 +339,21 @@ def snapshot_interval(number: int) -> int:
     return SNAPSHOT_EVERY << max(times.bit_length() - 1, 0)
 
 
+def _following(facts: Any, position: int) -> list[dict[str, Any]]:
+    """The facts of a pack, if they are those after a position."""
+    found = [f for f in facts if isinstance(f, dict)] if isinstance(facts, list) else []
+    wanted = range(position + 1, position + 1 + PACK_OF)
+    return found if [fact.get("n") for fact in found] == list(wanted) else []
+
+
 def _requests_of(fact: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     """The marks and events of a fact: its writer's, then what others had left in time."""
     yield fact.get("id"), fact.get("events")
     others = fact.get("others")
-    for mark, position, events in others if isinstance(others, list) else ():
-        if fact["n"] <= position + _MEMORY:
-            yield mark, events
+    for other in others if isinstance(others, list) else ():
+        match other:
+            case [mark, int(position), events] if fact["n"] <= position + _MEMORY:
+                yield mark, events
 
 
 def _random() -> float:

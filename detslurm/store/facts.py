@@ -180,13 +180,16 @@ def put_record(path: Path, record: Mapping[str, Any]) -> bool:
 
 def read_record(path: fs.AnyPath, *, expected: bool = False) -> dict[str, Any] | None:
     """The one record in a file; a corrupt one reads as type "corrupt" with its "problem"."""
-    data = fs.read_file(path, expected=expected)
-    if data is None:
-        return None
     try:
+        data = fs.read_file(path, expected=expected)
+        if data is None:
+            return None
         record = unframe(data[:-1] if data.endswith(b"\n") else data)
-        if record.get("v", SCHEMA) > SCHEMA:
-            raise CorruptRecord(f"written by a newer detslurm (schema {record['v']})")
+        version = record.get("v", SCHEMA)
+        if not isinstance(version, int) or not isinstance(record.get("type", ""), str):
+            raise CorruptRecord("its schema or its type is of another kind")
+        if version > SCHEMA:
+            raise CorruptRecord(f"written by a newer detslurm (schema {version})")
     except CorruptRecord as error:
         return {"type": "corrupt", "problem": str(error), "path": os.fspath(path)}
     return record

@@ -8,12 +8,13 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from detslurm import _access
-from detslurm.store.errors import LINKLESS, NoHardLinks, StoreError, explained
+from detslurm.store.errors import LINKLESS, CorruptRecord, NoHardLinks, StoreError, explained
 
 # A file that lies on no disk: to link it into a store can only fail.
 _OTHER_FILE_SYSTEM: Final = "/proc/version"
@@ -23,6 +24,13 @@ REOPENS: Final = 10
 
 # As much as a processor's cache holds: memory that is used again costs a fifth of new memory.
 PIECE: Final = 1 << 18
+
+# In a shared store others choose what a file is, and how long: a sparse one costs them nothing.
+LARGEST_FILE: Final = 1 << 30
+"""The bytes of the largest file that is read whole."""
+
+LARGEST_LOG: Final = 8 << 30
+"""The bytes of the longest log that is read."""
 
 AnyPath = str | os.PathLike[str]
 T = TypeVar("T")
@@ -180,7 +188,8 @@ def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
     """The content of `path`, opened by its exact name; None where there is none.
 
     With `expected` the caller knows that the name exists, or wants the freshest answer: a "no"
-    that this node remembers is not believed before the file server was asked again.
+    that this node remembers is not believed before the file server was asked again. Raises
+    `CorruptRecord` for a link, a pipe, a device, and what is too large.
     """
     name = os.fspath(path)
     data = _by_name(name, _read_once)
@@ -193,12 +202,14 @@ def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
 def read_pieces(path: AnyPath, *, start: int = 0) -> Iterator[bytes]:
     """What was appended to `path` from byte `start` on, piece by piece; none where there is none.
 
-    For logs alone: of a file that is replaced meanwhile the pieces would be of both.
+    For logs alone: of a file that is replaced meanwhile the pieces would be of both. Raises
+    `CorruptRecord` as `read_file` does.
     """
     name = os.fspath(path)
     for attempt in range(REOPENS):
         try:
-            with _opened(name, start) as handle:
+            with _opened(name, LARGEST_LOG) as handle:
+                os.lseek(handle, start, os.SEEK_SET)
                 while piece := os.read(handle, PIECE):
                     yield piece
                     start += len(piece)
@@ -229,7 +240,7 @@ def _before_reopening(name: str, error: OSError, attempt: int) -> None:
 
 
 def _read_once(name: str) -> bytes:
-    with _opened(name) as handle:
+    with _opened(name, LARGEST_FILE) as handle:
         chunks = [os.read(handle, os.fstat(handle).st_size + 1)]
         while chunks[-1]:
             chunks.append(os.read(handle, 1 << 20))
@@ -237,15 +248,37 @@ def _read_once(name: str) -> bytes:
 
 
 @contextmanager
-def _opened(name: str, start: int = 0) -> Iterator[int]:
-    # Without O_NONBLOCK a pipe of that name would keep its reader waiting for somebody to write.
-    handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _opened(name: str, most: int | None = None) -> Iterator[int]:
+    """A regular file of at most `most` bytes."""
+    handle = open_regular(name)
     try:
-        if start:
-            os.lseek(handle, start, os.SEEK_SET)
+        if most is not None and os.fstat(handle).st_size > most:
+            raise CorruptRecord(f"{name} is larger than anything that detslurm writes there")
         yield handle
     finally:
         close_quietly(handle)
+
+
+def open_regular(name: str) -> int:
+    """A handle to read a regular file by; a link, a pipe or a device raises `CorruptRecord`.
+
+    A link may lead to the reader's own private files, a device has no end, and a pipe keeps its
+    reader waiting: in a shared store their maker is another user.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+    try:
+        handle = os.open(name, flags)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise CorruptRecord(f"{name} is a link or no regular file: it is not read") from None
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise CorruptRecord(f"{name} is no regular file: it is not read")
+    except BaseException:
+        close_quietly(handle)
+        raise
+    return handle
 
 
 def forget_missing(name: str) -> None:

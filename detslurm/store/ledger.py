@@ -5,16 +5,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from detslurm import _access
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import REFUSED, FactLog
-
-LARGEST: Final = 1_000_000
-"""How many trial ids one fact may give: what is left free for each fact that can't be read."""
+from detslurm.store.records import LARGEST
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -99,7 +97,12 @@ class Ledger:
 
     def _corrupt(self, fact: Mapping[str, Any]) -> dict[str, Any]:
         path = self.log.name(fact["n"])
-        return {"type": "corrupt", "n": fact["n"], "path": path, "problem": "it lacks a number"}
+        return {
+            "type": "corrupt",
+            "n": fact["n"],
+            "path": path,
+            "problem": "its numbers cannot be right",
+        }
 
     def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
         """Give `count` consecutive trial ids to an experiment; returns the first one.
@@ -135,6 +138,12 @@ class Ledger:
 
 
 def _is_whole(fact: Mapping[str, Any]) -> bool:
-    gives_ids = fact.get("type") in ("experiment", "trials")
-    numbers = ("first_trial", "trials", "id")
-    return not gives_ids or all(isinstance(fact.get(name), int) for name in numbers)
+    if fact.get("type") == "touched":
+        return isinstance(fact.get("id"), int)
+    if fact.get("type") not in ("experiment", "trials"):
+        return True
+    first, count, experiment = (fact.get(name) for name in ("first_trial", "trials", "id"))
+    if not (isinstance(first, int) and isinstance(count, int) and isinstance(experiment, int)):
+        return False
+    # No fact gives more than LARGEST: a larger id would leave none to those that follow.
+    return first > 0 and 0 <= count <= LARGEST and first + count <= fact["n"] * LARGEST + 1

@@ -13,9 +13,8 @@ import msgspec
 from detslurm.store.curve import TRAINING, VALIDATION, MetricRow
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import checked, decode_record, has_mark, restored
-from detslurm.store.trial_fold import well_formed
+from detslurm.store.run_records import MOST_STEPS, well_formed
 
-MOST_STEPS: Final = (1 << 63) - 1  # as an array of steps holds them
 _BLOCK: Final = b"["
 _Rows = Callable[[bytes], list[MetricRow]]
 _OTHER: Final = {"training": b'"validation"', "validation": b'"training"'}

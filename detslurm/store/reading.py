@@ -18,13 +18,13 @@ from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
+from detslurm.store.run_records import well_formed
 from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import (
     FoldContext,
     RunFacts,
     first_steps,
     trial_view,
-    well_formed,
 )
 from detslurm.store.views import CheckpointView, ExperimentView, TrialRow, TrialView
 

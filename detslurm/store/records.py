@@ -8,9 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
+from msgspec import Meta
+
+LARGEST: Final = 1_000_000
+"""How many trial ids one fact may give: what is left free for each fact that can't be read."""
+
+# Another user of a shared store may write any number, and readers make ranges and dates of them.
+Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # up to the year 9999
+Id = Annotated[int, Meta(ge=0, le=1 << 53)]
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Hours = Annotated[float, Meta(ge=0, le=1e12)]
+Each = Annotated[int, Meta(ge=1, le=LARGEST)]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,10 +42,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str = "slurm"
     job_id: str = ""
-    first_index: int = 0
-    count: int = 1
+    first_index: Count = 0
+    count: Count = 1
     array: bool = False
-    each: int = 1
+    each: Each = 1
     standby: bool = False
     adopted: bool = False
     dependency: str | None = None
@@ -57,7 +68,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_
     """What every fact has: its number in the log, and when it was written by whom."""
 
     n: int = 0
-    time: float | None = None
+    time: Time | None = None
     by: str | None = None
 
 
@@ -78,8 +89,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
     archive: str
     prefix: str
-    size: int
-    files: int
+    size: Id
+    files: Id
     detslurm: str | None = None
 
     def in_store(self, root: Path) -> Environment:
@@ -91,7 +102,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 class Created(Record, frozen=True, tag="created"):
     """The experiment exists; always number 1. Names and texts may be anything that was given."""
 
-    id: int = 0
+    id: Id = 0
     name: Any = None
     description: Any = None
     labels: Any = None
@@ -100,11 +111,11 @@ class Created(Record, frozen=True, tag="created"):
     project: Any = None
     owner: str | None = None
     managed: bool = True  # False: a process made it that nobody submitted through detslurm
-    first_trial: int = 0
-    trials: int = 0
+    first_trial: Id = 0
+    trials: Count = 0
     metric: str | None = None
     smaller_is_better: bool = True
-    slots: int | None = None
+    slots: Count | None = None
     pool: str | None = None
     cluster: str | None = None
     max_restarts: int = 0
@@ -113,12 +124,12 @@ class Created(Record, frozen=True, tag="created"):
     signal_lead: int = 120
     search: bool = False  # results decide, as they come in, which trials there will be
     submit_from_jobs: bool = True
-    workers: int = 1  # how many a search may have at once, `max_slots` aside
-    max_slots: int | None = None
-    budget: float | None = None  # in slot-hours
+    workers: Count = 1  # how many a search may have at once, `max_slots` aside
+    max_slots: Id | None = None
+    budget: Hours | None = None  # in slot-hours
     runner: str | None = None  # which process runs the method of a custom search
-    code_bytes: int | None = None  # of the frozen code
-    parent: int | None = None  # the experiment that it comes from
+    code_bytes: Id | None = None  # of the frozen code
+    parent: Id | None = None  # the experiment that it comes from
     origin: str | None = None  # how: "continue", "fork" or "rerun"
     imported: str | None = None  # what it was, where a bundle was made of it
     import_id: str | None = None  # tells it from its original and other copies of one bundle
@@ -130,9 +141,9 @@ class Created(Record, frozen=True, tag="created"):
 class Trials(Record, frozen=True, tag="trials"):
     """More trial ids; with `replaces` the index of a trial with invalid hyperparameters."""
 
-    first_trial: int
-    trials: int
-    replaces: int | None = None
+    first_trial: Id
+    trials: Count
+    replaces: Count | None = None
 
 
 class Submitted(Record, frozen=True, tag="submitted"):
@@ -149,9 +160,9 @@ class Deferred(Record, frozen=True, tag="deferred"):
     `limit` is what left no room, `charge` what the cluster needs to know to be asked again.
     """
 
-    first_index: int
-    count: int
-    each: int = 1
+    first_index: Count
+    count: Count
+    each: Each = 1
     limit: str = ""
     charge: dict[str, Any] | None = None
 
@@ -159,8 +170,8 @@ class Deferred(Record, frozen=True, tag="deferred"):
 class Sending(Record, frozen=True, tag="sending"):
     """Somebody is about to submit deferred trials: nobody else should."""
 
-    first_index: int
-    count: int
+    first_index: Count
+    count: Count
     job: str = ""  # that does it; empty for a user's command
     process: str = ""  # of the command, by its identity
 
@@ -173,7 +184,7 @@ class Sending(Record, frozen=True, tag="sending"):
 class AddingWorkers(Record, frozen=True, tag="adding_workers"):
     """A worker of a search is about to submit more of them: no other one should."""
 
-    count: int = 1
+    count: Count = 1
     job: str = ""
 
 
@@ -194,7 +205,7 @@ class Intent(Record, frozen=True, tag="intent"):
     """What the user wants: pause, activate, cancel, kill, kill_trial, archive, delete ..."""
 
     intent: str
-    trial: int | None = None
+    trial: Id | None = None
     reason: str | None = None  # of a pause that nobody asked for
 
 
@@ -230,7 +241,7 @@ class Idle(Record, frozen=True, tag="idle"):
 class SearchEnded(Record, frozen=True, tag="search_ended"):
     """The search is over: how many trials it created, and how each was closed (by trial id)."""
 
-    created: int = 0
+    created: Count = 0
     closed: dict[int, str | None] = msgspec.field(default_factory=dict)
     verdict: str | None = None
 
@@ -267,7 +278,7 @@ class CheckpointFilesRemoved(Record, frozen=True, tag="checkpoint_files_removed"
     """Some files of a checkpoint were removed, or replaced: `resources` are there."""
 
     uuid: str
-    resources: dict[str, int]
+    resources: dict[str, Id]
 
 
 class CheckpointMetadata(Record, frozen=True, kw_only=True, tag="checkpoint_metadata"):
@@ -317,13 +328,32 @@ Fact = (
 _KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Fact)}
 
 
+class _Request(msgspec.Struct):
+    folder: str | None = None
+    dependency: str | None = None
+
+
+_SETTINGS: dict[str, Any] = {
+    "resource_pool": str | None,
+    "max_slots": Id | None,
+    "budget": Hours | None,
+    "gc_policy": dict[str, Id | None] | None,
+}
+"""The values of settings that readers compute with; of all others they make text."""
+
+
 def typed(plain: Mapping[str, Any]) -> Fact | None:
     """A fact with its type; None for a kind that this version does not know."""
-    kind = _KINDS.get(plain.get("type"))
+    name = plain.get("type")
+    kind = _KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         return None
     try:
         found: Fact = msgspec.convert(plain, kind, str_keys=True)
+        if isinstance(found, Submitted):
+            msgspec.convert(found.request, _Request | None)
+        elif isinstance(found, Set) and found.field in _SETTINGS:
+            msgspec.convert(found.value, _SETTINGS[found.field])
     except msgspec.ValidationError as error:
         n = plain.get("n", 0)
         return Corrupt(n=n, path=f"facts/{n:06d}.json", problem=str(error))

@@ -19,6 +19,8 @@ SYNC_BYTES: Final = 4 << 20
 # Records that wait for the same flush share one line up to this size: enough to make its checksum
 # cheap, and little to lose where a crash tears it.
 BLOCK_BYTES: Final = 16 << 10
+LARGEST_LINE: Final = 32 << 20
+"""The bytes of the longest line that is read; a hole in a file has none at all."""
 
 
 class RunLog:
@@ -200,7 +202,7 @@ def lines_of(
 ) -> Iterator[tuple[int, bytes]]:
     """Each whole line that is not empty with its offset; a torn tail goes to `problems`."""
     rest, place, beyond = b"", start, False
-    for piece in fs.read_pieces(name, start=start):
+    for piece in _pieces(name, start, problems):
         begin, data = 0, rest + piece
         if limit is not None and place + len(data) > limit:
             data, beyond = data[: max(limit - place, 0)], True
@@ -213,5 +215,15 @@ def lines_of(
         rest, place = data[begin:], place + begin
         if beyond:
             return  # bytes beyond the limit are a zombie's, and no fault of the log
+        if len(rest) > LARGEST_LINE:
+            problems.append(Problem(name, place, f"a line of more than {LARGEST_LINE} bytes"))
+            return
     if rest:
         problems.append(Problem(name, place, TORN))
+
+
+def _pieces(name: str, start: int, problems: list[Problem]) -> Iterator[bytes]:
+    try:
+        yield from fs.read_pieces(name, start=start)
+    except CorruptRecord as error:
+        problems.append(Problem(name, start, str(error)))

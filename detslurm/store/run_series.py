@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 from detslurm.store.columns import plain_columns
 from detslurm.store.curve import FirstSteps, MetricRow, as_float, flat, is_number, last_valid_steps
 from detslurm.store.errors import CorruptRecord
-from detslurm.store.log_lines import MOST_STEPS, line_rows
+from detslurm.store.log_lines import line_rows
 from detslurm.store.run_log import lines_of
+from detslurm.store.run_records import MOST_STEPS
 from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import first_steps
 

@@ -145,13 +145,19 @@ class TrialDir:
     def runs(self) -> list[Run]:
         """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
         claimed. What their logs hold is not older. A claim that was lost reads as corrupt."""
+        # Only here: a node's agent starts without msgspec.
+        from detslurm.store.run_records import RunEnd, RunStart, typed_record
+
         # Before anything is read: an end record may be there by now.
         names = fs.refresh(self.path)
         ranks, last = reporting_ranks(names), _last_run(names)
         found: list[Run] = []
         while (start := self._claimed(len(found) + 1, last)) is not None:
             number = len(found) + 1
-            found.append(Run(number, start, self.end(number), ranks.get(number, ())))
+            end = self.end(number)
+            start = typed_record(start, RunStart, self.start_path(number))
+            end = None if end is None else typed_record(end, RunEnd, self.end_path(number))
+            found.append(Run(number, start, end, ranks.get(number, ())))
         return found
 
     def _claimed(self, run: int, last: int) -> dict[str, Any] | None:

@@ -43,21 +43,6 @@ from detslurm.store.views import (
 )
 
 
-def well_formed(record: dict[str, Any]) -> bool:
-    """Whether a record has what folds rely on; kinds that they do not know always pass."""
-    kind, steps = record.get("t"), record.get("steps")
-    counted = isinstance(steps, int) and not isinstance(steps, bool)
-    if kind == "metrics":
-        metrics = record.get("metrics")
-        return counted and isinstance(record.get("group"), str) and isinstance(metrics, dict)
-    if kind in ("checkpoint", "checkpoint_started", "checkpoint_deleted"):
-        placed = isinstance(record.get("storage"), dict | None)
-        return isinstance(record.get("uuid"), str) and placed and (counted or kind != "checkpoint")
-    if kind == "storage":
-        return isinstance(record.get("storage"), dict)
-    return True
-
-
 class RunFacts(msgspec.Struct, kw_only=True):
     """One run as read: claim, end record, and its records up to where later runs cut it off.
 

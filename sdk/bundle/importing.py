@@ -41,7 +41,7 @@ from detslurm.store import (
 from detslurm.store.errors import CorruptRecord, explained
 from detslurm.store.facts import FactLog, put_record
 from detslurm.store.frame import block, decode_json, encode_json, frame, unframe, unframe_all
-from detslurm.store.ledger import LARGEST as MOST_TRIALS
+from detslurm.store.records import LARGEST as MOST_TRIALS
 from detslurm.store.records import (
     CheckpointDeleted,
     CheckpointFilesRemoved,

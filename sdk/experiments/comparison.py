@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.storage.files import raise_unless_gone
+from detslurm.store import CorruptRecord
 from detslurm.store.curve import flat
+from detslurm.store.experiment_files import open_shown
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -212,20 +214,25 @@ def _files(folder: Path) -> dict[str, str]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = Path(place, name)
-            found[path.relative_to(folder).as_posix()] = _checksum(path)
+            found[path.relative_to(folder).as_posix()] = _checksum(path, folder.parent)
     return found
 
 
-def _checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+def _checksum(path: Path, experiment: Path) -> str:
+    """That of the content; of a link, that of where it leads: only its maker follows it."""
+    try:
+        with open_shown(path, experiment) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    except CorruptRecord:
+        target = os.fsencode(path.readlink()) if path.is_symlink() else b""
+        return hashlib.sha256(target).hexdigest()[:12]
 
 
 def _diff(ids: Sequence[int], folders: Sequence[Path], name: str) -> str:
-    first = _lines(folders[0] / name)
+    first = _lines(folders[0], name)
     parts: list[str] = []
     for number, folder in zip(ids[1:], folders[1:], strict=True):
-        other = _lines(folder / name)
+        other = _lines(folder, name)
         if first is None or other is None or first == other:
             continue
         names = (f"{ids[0]}/{name}", f"{number}/{name}")
@@ -233,14 +240,16 @@ def _diff(ids: Sequence[int], folders: Sequence[Path], name: str) -> str:
     return "\n".join(parts)
 
 
-def _lines(path: Path) -> list[str] | None:
+def _lines(folder: Path, name: str) -> list[str] | None:
     """The lines of a text; none of what is not there, None of what is no text, or too long."""
     try:
-        if path.stat().st_size > _LARGEST_DIFF:
+        with open_shown(folder / name, folder.parent) as file:
+            data = file.read(_LARGEST_DIFF + 1)
+        if len(data) > _LARGEST_DIFF:
             return None
-        text = path.read_text(encoding="utf-8")
-        return masked_code(text, program=path.suffix in PROGRAMS).splitlines()
+        text = data.decode()
+        return masked_code(text, program=Path(name).suffix in PROGRAMS).splitlines()
     except FileNotFoundError:
         return []
-    except (UnicodeDecodeError, OSError):
+    except (UnicodeDecodeError, OSError, CorruptRecord):
         return None

@@ -7,13 +7,15 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from io import BufferedReader
 from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm._states import FINISHED
 from detslurm.sdk.trials.log_lines import EVERYTHING, RANK_PREFIX, Filter, LogLine, parse
-from detslurm.store import ExperimentDir, TrialDir, fs
+from detslurm.store import CorruptRecord, ExperimentDir, TrialDir, fs
+from detslurm.store.experiment_files import open_shown
 
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
@@ -130,19 +132,30 @@ def _last_traceback(recent: list[LogLine]) -> int | None:
 
 def _forward(path: Path) -> Iterator[str]:
     try:
-        file = path.open(encoding="utf-8", errors="replace", newline="\n")
+        file = _opened(path)
     except FileNotFoundError:
+        return
+    except CorruptRecord as error:
+        yield str(error)
         return
     with file:
         while line := file.readline(_LONGEST):
-            yield line.rstrip("\n")
+            yield line.decode("utf-8", "replace").rstrip("\n")
+
+
+def _opened(path: Path) -> BufferedReader:
+    """The log of a trial's run, or what a job printed."""
+    return open_shown(path, path.parents[1 if path.parent.name == "jobs" else 3])
 
 
 def _backward(path: Path, end: int | None = None) -> Iterator[str]:
     """Lines from the last to the first, of the first `end` bytes."""
     try:
-        file = path.open("rb")
+        file = _opened(path)
     except FileNotFoundError:
+        return
+    except CorruptRecord as error:
+        yield str(error)
         return
     with file:
         position = file.seek(0, 2) if end is None else end
@@ -175,11 +188,11 @@ class Appended:
         """The lines since the last call."""
         try:
             # Opened again each time, so that a file server shows what another node wrote.
-            with self._path.open("rb") as file:
+            with _opened(self._path) as file:
                 file.seek(self._offset)
                 while data := file.read(_LONGEST):
                     yield from self._lines(data)
-        except FileNotFoundError:
+        except (FileNotFoundError, CorruptRecord):
             return
 
     def _lines(self, data: bytes) -> Iterator[str]:

@@ -176,6 +176,79 @@ def test_models_and_templates_of_a_group(desks: tuple[Desk, Desk]) -> None:
     assert alice.run("template", "describe", "both").stdout == "max_restarts: 0\n"
 
 
+HOSTILE = """\
+import os, sys
+from pathlib import Path
+from detslurm.store import Store
+from detslurm.store.frame import frame
+from detslurm.store.records import Created
+from detslurm.store.root_access import prepare
+
+os.umask(0o027)
+prepare(Path(sys.argv[1]))
+store, private = Store(Path(sys.argv[1])), Path(sys.argv[2])
+
+def made(**about):
+    found = store.new_experiment()
+    first = store.reserve_trials(found.id, 1)
+    found.prepare_trials(first, 1)
+    found.write_config({"searcher": {"name": "single", "metric": "loss"}}, "")
+    found.create(Created(**{"name": "bad", "first_trial": first, "trials": 1, **about}))
+    trial = found.trial(first)
+    trial.open_run({"job": {"cluster": "slurm", "ref": "1"}, "time": 1.0, "hparams": {}})
+    return found, trial
+
+def fact(experiment, **fields):
+    experiment.log.name(2).write_bytes(frame({"v": 1, "type": "trials", **fields}))
+
+_, endless = made()
+endless.records_path(1).symlink_to("/dev/zero")
+endless.log_path(1).symlink_to(private / "slurm-1.out")
+_, hole = made()
+hole.records_path(1).touch()
+os.truncate(hole.records_path(1), 2 << 40)
+fact(made()[0], v=[1], first_trial=1, trials=1)
+fact(made()[0], first_trial=1, trials=10**12)
+fact(made()[0], first_trial="a", trials=[1], time={"a": 1})
+_, ended = made()
+ended.end_path(1).write_bytes(frame({"outcome": [1], "time": "x", "exclude": 3}))
+moved, trial = made()
+(trial.path / "run-1.log").write_text("sound")
+moved.jobs.rmdir()
+moved.jobs.symlink_to(private)
+trial.path.rename(trial.path.with_name("away"))
+trial.path.symlink_to(private)
+number = 1
+while store.ledger.log.name(number).exists():
+    number += 1
+ledger = {"v": 1, "type": "trials", "id": 1, "first_trial": 10**15, "trials": 10**12}
+store.ledger.log.name(number).write_bytes(frame(ledger))
+"""
+
+
+def test_a_member_who_writes_what_they_like_stops_nobody(desks: tuple[Desk, Desk]) -> None:
+    """Links, holes, wrong types and counts in one user's records: others list, submit and read."""
+    alice, bob = desks
+    private = bob.write("private/run-1.log", "bob's own\n").parent
+    for name in ("slurm-1.out", "run-1.start.json"):
+        bob.write(f"private/{name}", "bob's own\n")
+    bob.user.run("chmod", "-R", "go=", str(private))
+    hostile = alice.write("hostile.py", HOSTILE)
+    alice.user.run("python3", str(hostile), str(alice.store.path), str(private))
+    his = bob.submit(bob.project(QUICK))
+    assert bob.run("experiment", "wait", str(his)).returncode == 0
+    shown = bob.run("experiment", "list", "--json")
+    rows = unwrap(shown.stdout)
+    assert {row["id"] for row in rows} == set(range(1, his + 1)) and his == 8
+    assert next(row for row in rows if row["id"] == his)["state"] == "COMPLETED"
+    for number in range(1, his):
+        for words in (("experiment", "describe"), ("experiment", "logs"), ("trial", "describe")):
+            done = bob.run(*words, str(number), check=False)
+            said = done.stdout + done.stderr
+            assert "bob's own" not in said and "Traceback" not in said, (words, number, said)
+    assert bob.experiment(his).created().first_trial < 100_000_000
+
+
 def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
     """A fact of the ledger, an experiment's fact, a trial's record of mode 000."""
     first = desk.submit(desk.project(WAITS, name="first"))

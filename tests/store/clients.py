@@ -180,7 +180,9 @@ class Node:
     def fstat(self, handle: int) -> Any:
         status = os.fstat(handle)
         size = self._left(handle, 0, status.st_size)
-        known = {name: getattr(status, name) for name in ("st_nlink", "st_ino", "st_mtime")}
+        known = {
+            name: getattr(status, name) for name in ("st_mode", "st_nlink", "st_ino", "st_mtime")
+        }
         return types.SimpleNamespace(st_size=size, **known)
 
     def write(self, handle: int, data: Any) -> int:

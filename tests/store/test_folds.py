@@ -25,7 +25,8 @@ from detslurm.store.experiment_fold import experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
-from detslurm.store.trial_fold import RunFacts, trial_view, well_formed
+from detslurm.store.run_records import well_formed
+from detslurm.store.trial_fold import RunFacts, trial_view
 from tests.store import scenes
 
 TRIAL_STATES = ("QUEUED", "RUNNING", "PAUSED", "COMPLETED", "ERROR", "CANCELED", UNKNOWN)
