@@ -320,8 +320,9 @@ class EventLog(Generic[S]):
 
 def packed(log: FactLog, number: int) -> list[dict[str, Any]]:
     """The facts from this number on that its pack has, if there is that pack."""
-    pack = read_record(_pack_name(log, -(-number // PACK_OF) * PACK_OF), expected=True) or {}
-    return [fact for fact in pack.get("facts") or () if fact["n"] >= number]
+    end = -(-number // PACK_OF) * PACK_OF
+    pack = read_record(_pack_name(log, end), expected=True) or {}
+    return [f for f in _following(pack.get("facts"), end - PACK_OF) if f["n"] >= number]
 
 
 def _pack_name(log: FactLog, number: int) -> str:

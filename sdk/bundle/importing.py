@@ -283,7 +283,12 @@ class _Import:
             view = self._view(experiment, stamped)
             finished = _convinced(view).finished
             for row in view.trials:
-                _convinced(fold_trial(experiment.trial(row.id)))
+                trial = experiment.trial(row.id)
+                for run in trial.runs():
+                    for record in (run.start, run.end or {}):
+                        if record.get("type") == "corrupt":
+                            raise CorruptRecord(str(record.get("problem")))
+                _convinced(fold_trial(trial))
         except Exception as error:  # whatever a record of a stranger may do to a fold
             raise BundleError(f"its records make no sense: {error!r}"[:300]) from error
         if not finished:
