@@ -16,6 +16,7 @@ class Method:
     """The base of all methods; a method keeps nothing in itself, all that changes is the state."""
 
     raises_targets = False  # it may ask more of a trial that has done all it was asked for
+    samples_late = False  # a trial has no hyperparameters before its worker asks a sampler for some
     judges_reports = False  # it judges what trials report on their way, wherever they are
 
     def __init__(self, searcher: Mapping[str, Any]) -> None:

@@ -26,6 +26,10 @@ from detslurm.searcher.trials import TrialPlan
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
 
+# A trial that lost its workers before it had hyperparameters is not to blame for that. It comes
+# back more often than `max_restarts`, but not without end, because they may die of the sampler.
+_UNSAMPLED_LOSSES = 20
+
 # How a run's outcome closes its trial; after all others the trial goes on.
 _CLOSED_BY: dict[RunOutcome, RunOutcome] = {
     "completed": "completed",
@@ -274,7 +278,8 @@ class Search:
     def _comes_back(self, state: State, index: int, outcome: RunOutcome) -> bool:
         trial = state.trials[index]
         if outcome == "lost":
-            return trial.lost <= self.max_restarts
+            unsampled = self.method.samples_late and trial.hparams is None
+            return trial.lost <= max(self.max_restarts, _UNSAMPLED_LOSSES if unsampled else 0)
         # Promoted after its program had seen the end of its operations: there is more to do.
         promoted = self.method.raises_targets and trial.reached > trial.resumed_at
         return outcome not in _CLOSED_BY or (outcome == "out_of_ops" and promoted)

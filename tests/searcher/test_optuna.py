@@ -312,6 +312,22 @@ def test_a_lost_run_changes_nothing() -> None:
     assert job.state.history.trials[index].reports == [(1, 0.5)]
 
 
+def test_workers_that_die_before_they_sample_cost_no_sample() -> None:
+    """A search of three has three samples then; it ends though all workers die of its sampler."""
+    job = Job(config(3) | {"max_restarts": 1})
+    for n in range(5):
+        job.apply({"e": "work_requested", "worker": f"w{n}"})
+        job.leave(0, "lost", f"w{n}")
+    job.run(loss)
+    assert [trial.outcome for trial in job.state.trials] == ["completed"] * 3
+    assert job.state.history is not None and len(job.state.history.trials) == 3
+    dying = Job(config(1) | {"max_restarts": 1})
+    for n in range(100):
+        dying.apply({"e": "work_requested", "worker": f"w{n}"})
+        dying.leave(0, "lost", f"w{n}")
+    assert dying.state.verdict == "error"
+
+
 def test_a_trial_with_a_length_is_told_at_its_end() -> None:
     """The last metric counts, whatever unit the length has, and the trial closes."""
     job = Job(config(1, max_length={"epochs": 2}))

@@ -20,6 +20,8 @@ _ENDS = {"completed": "complete", "stopped": "pruned"}
 class OptunaMethod(IndependentTrials):
     """`max_trials` trials whose hyperparameters depend on how the earlier ones went."""
 
+    samples_late = True
+
     def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
         super().__init__(searcher, searcher["max_trials"])
         self.replaces = True
