@@ -16,7 +16,8 @@ from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
 from detslurm.store.trial import Run
 
-_DIED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
+DIED = frozenset({"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
+"""How a job ends that could not do its work; not what its user or a preemption ended."""
 
 
 def adopt(
@@ -69,4 +70,4 @@ def _has_died(
             known = queue.evidence([ref], since=facts.created.time).get(ref)
     except SlurmError:
         return False
-    return known is not None and known.state in _DIED
+    return known is not None and known.state in DIED

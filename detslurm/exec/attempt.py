@@ -67,6 +67,8 @@ class AttemptResult(msgspec.Struct):
     non_retryable: str | None = None  # why no step can begin here
     why: str | None = None  # the failure, where the exit code does not show it
     unprepared: bool = False  # a node could not begin the code
+    failed_node: str | None = None  # the first of several nodes that failed by itself
+    bad_node: str | None = None  # the node that is to blame, because others work
     was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     not_staged: dict[str, str] = {}  # why, by node
@@ -227,6 +229,7 @@ class Attempt:
             return
         if not report["preempted"]:
             self._first_failure = self._first_failure or code
+            self._result.failed_node = self._result.failed_node or self._nodes[node]
         if len(self._exit_codes) == len(self._nodes):
             return
         did = "could not begin" if report.get("unprepared") else "failed"

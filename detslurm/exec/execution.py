@@ -393,6 +393,7 @@ class Execution:
         stopped = verdict.stop and result.cause not in (Cause.KILL, Cause.CANCEL)
         stopped = stopped and after.non_retryable is None
         result.failure = self._failure(before, after, result)
+        result.bad_node = self._bad_node(after, result)
         return AttemptFacts(
             exit_code=result.exit_code,
             cause=Cause.STOP if stopped else result.cause,
@@ -411,6 +412,7 @@ class Execution:
             restart_repeated=bool(self._config.get("restart_repeated_failures")),
             pause_reason=self._intents.facts.desired.pause_reason,
             unprepared=result.unprepared,
+            bad_node=result.bad_node,
             ended_by=self._ended_by,
         )
 
@@ -429,6 +431,22 @@ class Execution:
         if gained or not result.was_short or result.exit_code not in EXITS:
             return None
         return failure_in(self._trial.log_path(self._run))
+
+    def _bad_node(self, after: TrialView, result: AttemptResult) -> str | None:
+        """The node that this run failed on before its first report, if the node is to blame."""
+        run = after.runs[-1]
+        reported = run.reported_steps or any(c.run == run.number for c in after.checkpoints)
+        if reported or result.cause is not None or not result.exit_code or result.invalid_hp:
+            return None
+        nodes = self._allocation.nodes
+        node = nodes[0] if len(nodes) == 1 else result.failed_node
+        if node is None or len(self._intents.facts.trial_ids) == 1:
+            return None
+        from detslurm.exec.bad_nodes import BadNodes  # only here: other runners start without it
+
+        found = BadNodes(self._intents, self._cluster)
+        is_own_error = result.failure is not None
+        return node if found.is_to_blame(node, after, is_own_error=is_own_error) else None
 
     def _earlier_failure(self) -> Failure | None:
         """That of the run before, if it made this run a restart."""
@@ -501,16 +519,20 @@ def _refusal(view: TrialView, result: AttemptResult) -> str | None:
 
 
 def _end_record(number: int, decision: Decision, result: AttemptResult) -> dict[str, Any]:
-    failure = result.failure
+    failure, bad_node = result.failure, result.bad_node
+    exclude = [*result.exclude, *([bad_node] if bad_node else [])]
+    began = result.began and not result.unprepared
     return {
         "type": "end",
         "run": number,
         "outcome": decision.outcome,
         "reason": decision.reason,
         "exit_code": result.exit_code,
-        "exclude": result.exclude,
+        "exclude": exclude,
         "time": time.time(),
         **({} if result.cause is None else {"cause": str(result.cause)}),
+        **({} if bad_node is None else {"bad_node": bad_node}),
+        **({} if began or not result.exit_code else {"began": False}),
         **({} if failure is None else {"failure": failure.to_dict()}),
         **({"not_staged": result.not_staged} if result.not_staged else {}),
     }

@@ -50,7 +50,8 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     exit code does not show it. `failure` is an error of the code that ended this run at once,
     without a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is
     the user's choice to try all the same. `unprepared` says that the code never began, by the fault
-    of a node. `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what
+    of a node. `bad_node` is a node that is to blame, because others work: the next run goes
+    elsewhere. `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what
     Slurm said of the job's end.
     """
 
@@ -71,6 +72,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     restart_repeated: bool = False
     pause_reason: str | None = None
     unprepared: bool = False
+    bad_node: str | None = None
     ended_by: str | None = None
 
 
@@ -146,6 +148,9 @@ def _failed(facts: AttemptFacts) -> Decision:
     if facts.cancel_retries is not None:
         reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Action.STOP)
+    if facts.bad_node is not None:
+        reason = f"{how} on {facts.bad_node}, while other nodes work; the next run goes elsewhere"
+        return Decision("restart", reason, Action.REQUEUE)
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
         reason = f"the code failed twice in a row with the same error: {facts.failure.error}"
         more = "a restart would not help (restart_repeated_failures: true tries it)"

@@ -163,6 +163,7 @@ class SearchTrialQueue:
         events = self._pool.gone(self._state, seen)
         if events:
             self._log.commit(self._with_checkpoints(events))
+        self._pool.avoid_bad_nodes(self._state, seen)
         missing = self._pool.missing(self._state, seen)
         if missing and self._may_submit:
             self._pool.submit(missing)

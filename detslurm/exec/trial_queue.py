@@ -189,9 +189,20 @@ class StaticTrialQueue:
                 self._go_on_after(task.index)
 
     def _go_on_after(self, last: int) -> None:
-        """Once the own share is done, go on with trials that have no job, or whose runner died."""
-        if not self._take_deferred():
+        """Once the own share is done, go on with trials that have no job, or whose job died."""
+        if self._take_deferred() or not self._looks_for_orphans(last):
+            return
+        if not (self._return_unbegun() and self._take_deferred()):
             self._adopt_orphaned_trial(last)
+
+    def _return_unbegun(self) -> bool:
+        """Let trials whose jobs died before a run began wait for another job; whether any do."""
+        trials = map(self._experiment.trial, self._intents.facts.trial_ids)
+        if all(fs.exists(trial.start_path(1)) for trial in trials):
+            return False
+        from detslurm.exec.bad_nodes import BadNodes  # only here: runners start without it
+
+        return BadNodes(self._intents, lambda: self._cluster(None)).return_unbegun()
 
     def _take_deferred(self) -> bool:
         """Go on with trials for which there was no room in the queue; whether there are any."""
@@ -211,8 +222,6 @@ class StaticTrialQueue:
 
     def _adopt_orphaned_trial(self, last: int) -> None:
         """Go on with the next trial whose runner died."""
-        if not self._looks_for_orphans(last):
-            return
         index = next(self._open(but=last), None)
         if index is None:
             return

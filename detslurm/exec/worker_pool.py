@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from detslurm.exec.adoption import DIED
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message, with_long_retries
 from detslurm.searcher import State
@@ -110,6 +111,21 @@ class WorkerPool:
     def missing(self, state: State, seen: Mapping[str, JobInfo]) -> int:
         """How many workers trials wait for that nobody has asked for."""
         return Workers.of(seen).missing(state, self._limit)
+
+    def avoid_bad_nodes(self, state: State, seen: Mapping[str, JobInfo]) -> None:
+        """Keep workers from nodes where others died before they asked for work."""
+        known = self._intents.facts.node_failures.values()
+        recorded = set().union(*known)
+        died = {
+            ref: job
+            for ref, job in seen.items()
+            if job.state in DIED and ref not in state.requests and ref not in recorded
+        }
+        if died:
+            from detslurm.exec.bad_nodes import BadNodes  # only here: others start without it
+
+            working = {node for ref in state.requests if ref in seen for node in seen[ref].nodes}
+            BadNodes(self._intents, lambda: self._cluster).record_jobs(died, seen, working)
 
     def submit(self, count: int) -> None:
         """Queue more workers, one array at most, unless another worker is just doing so, or the

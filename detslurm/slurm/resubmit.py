@@ -154,13 +154,25 @@ def _like(
 
 
 def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequest:
-    """The request with the place in the queue that the user has given the experiment since."""
+    """The request with the place in the queue that the user has given the experiment since, and
+    without the nodes that were excluded."""
     changes: dict[str, Any] = {}
     for fact in facts:
+        if fact.get("type") == "node_failed" and fact.get("excluded"):
+            exclude = changes.get("exclude", original.exclude)
+            changes["exclude"] = tuple(dict.fromkeys((*exclude, fact["node"])))
         if fact.get("type") == "set" and fact.get("field") in _REQUESTED:
             name, meaning = _REQUESTED[fact["field"]]
             changes[name] = meaning(fact["value"])
     return original.with_changes(**changes) if changes else original
+
+
+def excluded_nodes(
+    facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment
+) -> tuple[str, ...]:
+    """The nodes that new jobs avoid: those of the configuration, and those that failed."""
+    facts = list(facts)
+    return _as_set(_first(facts, experiment), facts).exclude
 
 
 def is_moved(facts: Iterable[Mapping[str, Any]]) -> bool:

@@ -23,6 +23,7 @@ from detslurm.store.records import (
     Intent,
     Job,
     Lost,
+    NodeFailed,
     Script,
     SearchEnded,
     Sending,
@@ -44,6 +45,8 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     `promise` is the number of an announcement of more workers that no submission has followed.
     `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
     by their numbers, the announcements to submit some of them that no submission has followed.
+    `node_failures` has, by node, the trials (ids) and the jobs (refs) that failed there at once;
+    new jobs avoid the nodes in `excluded`.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
     `lost_fact` is the path of the first fact whose file was lost, empty where none was.
     """
@@ -64,6 +67,8 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     deferral: Deferred | None = None
     deferred: set[int] = msgspec.field(default_factory=set)
     sending: dict[int, Sending] = msgspec.field(default_factory=dict)
+    node_failures: dict[str, set[int | str]] = msgspec.field(default_factory=dict)
+    excluded: set[str] = msgspec.field(default_factory=set)
     closed: dict[int, str] | None = None
     verdict: str | None = None
     checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
@@ -109,6 +114,9 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                     self.lost.pop(trial, None)
             case Idle():
                 self.idle[fact.trial] = fact
+            case NodeFailed():
+                self.node_failures.setdefault(fact.node, set()).update(fact.trials, fact.jobs)
+                self.excluded |= {fact.node} if fact.excluded else set()
             case SearchEnded() if self.closed is None:
                 self.closed = {trial: str(how) for trial, how in fact.closed.items()}
                 self.verdict = fact.verdict
@@ -132,6 +140,8 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         self.deferral = fact
         self.deferred |= indices
         self._sent(indices)
+        for trial in {self.trial_ids[i] for i in indices if i < len(self.trial_ids)}:
+            self.lost.pop(trial, None)  # it waits for another job
 
     def _sent(self, indices: Collection[int]) -> None:
         still = ((n, one) for n, one in self.sending.items() if one.first_index not in indices)
@@ -240,6 +250,13 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         at_once = self.trials_at_once
         return self.created.workers if at_once is None else min(self.created.workers, at_once)
 
+    @property
+    def failing_nodes(self) -> dict[str, int]:
+        """How many trials and jobs failed at once, by node, and on no other node likewise."""
+        every = Counter(one for failed in self.node_failures.values() for one in failed)
+        counts = {n: sum(every[f] == 1 for f in failed) for n, failed in self.node_failures.items()}
+        return {node: count for node, count in counts.items() if count}
+
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""
         return set().union(*(self.trials_of(job) for job in self.jobs if job.fact > number))
@@ -278,6 +295,7 @@ def experiment_view(
         searching=facts.searching,
         verdict=facts.verdict if facts.searching or not _all_refused(trials) else ERROR,
         abandoned=bool(facts.lost),
+        interrupted=any(trial.interrupted for trial in trials),
     )
     smaller = created.smaller_is_better
     workspace, project = _folder(fields.get("folder"), created)
@@ -312,6 +330,8 @@ def experiment_view(
         origin=created.origin,
         workspace=workspace,
         project=project,
+        failing_nodes=facts.failing_nodes,
+        excluded_nodes=tuple(sorted(facts.excluded)),
         fact_count=facts.count,
         first_trial=created.first_trial,
         desired=desired,
@@ -356,11 +376,13 @@ def experiment_state(
     searching: bool = False,
     verdict: str | None = None,
     abandoned: bool = False,
+    interrupted: bool = False,
 ) -> str:
     """The experiment's state: final once every trial is, else what the user wants.
 
     While a search goes on more trials may come, unless the user stops it or it is `abandoned`: all
-    its workers are gone. `verdict` is its own word for how it ended.
+    its workers are gone. `verdict` is its own word for how it ended. `interrupted` says that trials
+    are in ERROR by no fault of their code: an experiment that lacks them is not complete.
     """
     if desired.deleted:
         return "DELETED"
@@ -372,7 +394,8 @@ def experiment_state(
     if verdict in (ERROR, CANCELED):
         return TERMINAL[verdict]
     if trial_states and over and not searching:
-        return _final_state(desired, set(trial_states))
+        state = _final_state(desired, set(trial_states))
+        return "ERROR" if interrupted and state == "COMPLETED" else state
     if desired.stopping is not None:
         return "STOPPING_KILLED" if desired.stopping == "kill" else "STOPPING_CANCELED"
     return "PAUSED" if desired.paused else "ACTIVE"

@@ -238,6 +238,19 @@ class Idle(Record, frozen=True, tag="idle"):
     reason: str | None = None
 
 
+class NodeFailed(Record, frozen=True, tag="node_failed"):
+    """Runs failed on a node before their first report, or jobs before their first run, while other
+    nodes worked.
+
+    `trials` are the trials of these runs; `excluded` keeps the experiment's next jobs from there.
+    """
+
+    node: str
+    trials: tuple[int, ...] = ()
+    jobs: tuple[str, ...] = ()
+    excluded: bool = False
+
+
 class SearchEnded(Record, frozen=True, tag="search_ended"):
     """The search is over: how many trials it created, and how each was closed (by trial id)."""
 
@@ -316,6 +329,7 @@ Fact = (
     | Lost
     | Found
     | Idle
+    | NodeFailed
     | SearchEnded
     | CheckpointDeleted
     | CheckpointKept

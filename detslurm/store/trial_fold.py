@@ -148,6 +148,7 @@ def trial_view(
         status=_latest(runs, "status", "text"),
         end_reason=reason,
         invalid=(last or {}).get("outcome") == INVALID_HP,
+        interrupted=state == "ERROR" and (not final or all(map(_never_began, runs))),
         exit_code=(last or newest.end or {}).get("exit_code"),
         latest_checkpoint=_latest_checkpoint(checkpoints),
         best_validation=best_of(validations, context.smaller_is_better),
@@ -182,13 +183,20 @@ def _outcome(run: RunFacts) -> str:
 
 
 def _used_restart(run: RunFacts) -> bool:
-    """Whether it counts against `max_restarts`: not if its code was killed at the time limit, and
-    had saved by then. The runner decides before, and knows no such checkpoint."""
+    """Whether it counts against `max_restarts`: not if its node is to blame, or if its code was
+    killed at the time limit and had saved by then. The runner decides before, and knows no such
+    checkpoint."""
     end = run.end or {}
+    if end.get("bad_node"):
+        return False  # the run failed by its node
     killed = end.get("cause") == TIME_LIMIT and end.get("exit_code") in KILLED_BY_SIGNAL
     if _outcome(run) != RESTART or not killed:
         return _outcome(run) == RESTART
     return all(record["steps"] <= run.resumed for record in _of_kind(run, "checkpoint"))
+
+
+def _never_began(run: RunFacts) -> bool:
+    return (run.end or {}).get("began") is False
 
 
 def _state(
@@ -201,7 +209,8 @@ def _state(
         return TERMINAL[last["outcome"]], last.get("reason")
     killed = trial_id in context.desired.killed_trials
     if context.closed is not None and not (killed and context.closed == "completed"):
-        return TERMINAL.get(context.closed, "COMPLETED"), "the search is over"
+        over = "the search is over" if runs else "the search ended before a run of it began"
+        return TERMINAL.get(context.closed, "COMPLETED"), over
     running = bool(runs) and runs[-1].end is None
     gone = context.lost is not None
     if context.desired.stops(trial_id) and (gone or not running):

@@ -146,6 +146,8 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         status: The text of `set_status()`.
         end_reason: Why it is in this state, in a sentence; None if nothing is to be said.
         invalid: Whether its code declared its hyperparameters invalid.
+        interrupted: Whether it is in ERROR by no fault of its code: its code never began, or its
+            job was lost.
         exit_code: The exit code of its last run.
         latest_checkpoint: Its newest checkpoint.
         best_validation: The validation with the best searcher metric.
@@ -166,6 +168,7 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: str | None = None
     end_reason: str | None = None
     invalid: bool = False
+    interrupted: bool = False
     exit_code: int | None = None
     latest_checkpoint: CheckpointView | None = None
     best_validation: ValidationView | None = None
@@ -351,6 +354,9 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
         desired: What the user wants of it.
         jobs: Its submissions, in order.
         trials: Its trials in short, by id.
+        failing_nodes: By node, how many trials and jobs failed there at once while other nodes
+            worked.
+        excluded_nodes: The nodes that its next jobs avoid.
         problems: What was unreadable in its files.
     """
 
@@ -359,6 +365,8 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
     desired: DesiredState = DesiredState()
     jobs: tuple[Job, ...] = ()
     trials: tuple[TrialRow, ...] = ()
+    failing_nodes: dict[str, int] = msgspec.field(default_factory=dict)
+    excluded_nodes: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
 
     def row(self) -> ExperimentRow:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from detslurm.slurm import JobInfo
+from detslurm.slurm.hostlist import compress_hostlist
 from detslurm.store import Job
 
 
@@ -76,7 +77,9 @@ def status_of(job_ref: JobRef | None, queue: QueueSnapshot, *, paused: bool = Fa
         return JobStatus(None, message="no job was ever submitted for it")
     job = queue.jobs.get(job_ref)
     if job is not None and job.final:
-        return JobStatus(job_ref, job, False, f"job {job_ref.ref} ended: {described_end(job)}")
+        where = f" on {compress_hostlist(job.nodes)}" if job.nodes else ""
+        end = f"job {job_ref.ref} ended{where}: {described_end(job)}"
+        return JobStatus(job_ref, job, False, end)
     if job is not None:
         return JobStatus(job_ref, job, True, _waiting(job, paused=paused))
     if job_ref.cluster in queue.unreachable:

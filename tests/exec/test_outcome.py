@@ -88,6 +88,16 @@ def test_a_node_that_can_not_begin_gets_time_or_gives_way() -> None:
     assert outcome_of(exit_code=1, unprepared=True, cause=Cause.PAUSE) == ("restart", Action.HOLD)
 
 
+def test_a_run_whose_node_is_to_blame_goes_elsewhere() -> None:
+    """Whatever restarts are left, and though its code failed so before; not if its user wants."""
+    failure = Failure("ImportError: no mount", "digest")
+    facts = {"exit_code": 1, "bad_node": "n2", "restarts": 5, "failure": failure}
+    decided = decide(AttemptFacts(**facts, earlier=failure))  # type: ignore[arg-type]
+    assert (decided.outcome, decided.action) == ("restart", Action.REQUEUE)
+    assert "on n2, while other nodes work" in decided.reason
+    assert outcome_of(**facts, cancel_retries="policy") == ("error", Action.STOP)
+
+
 @pytest.mark.parametrize(
     ("ended_by", "reason"),
     [

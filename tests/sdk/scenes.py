@@ -288,12 +288,13 @@ class Scene:
         log: Sequence[str] = (),
         end: str | None = None,
         reason: str = "",
+        nodes: Sequence[str] = (),
     ) -> TrialDir:
         """A run of one trial; without `end` it goes on."""
         trial = experiment.trial(experiment.created().first_trial + index)
         start = trial.open_run(
             {"hparams": {"lr": 0.1, "i": index}, "seed": 1, "time": 1000.0, "host": "n1",
-             "job": {"cluster": self.queue.name, "ref": ref}, "resume": resume}
+             "job": {"cluster": self.queue.name, "ref": ref, "nodes": [*nodes]}, "resume": resume}
         )  # fmt: skip
         number = start["run"]
         with RunLog.open(trial.records_path(number)) as records:

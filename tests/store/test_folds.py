@@ -194,6 +194,30 @@ def test_an_experiment_is_over_when_all_its_trials_are(
     assert experiment_state(DesiredState(deleted=True), states) == "DELETED"
 
 
+def test_a_trial_that_failed_by_no_fault_of_its_code_is_told_apart() -> None:
+    """Its code never began, or its job was lost; an experiment that lacks it is not complete."""
+    begun, failed = {"outcome": "restart", "began": False}, {"outcome": "error"}
+    never = [RunFacts(number=1, end=begun), RunFacts(number=2, end=failed | {"began": False})]
+    assert view(*never).interrupted
+    assert view(RunFacts(number=1), lost="its job is gone").interrupted
+    assert view(closed="error").interrupted
+    for runs in (ended("error"), ended("completed"), ended(None), [never[0], *ended("error")]):
+        assert not view(*runs).interrupted
+    states = ["COMPLETED", "ERROR"]
+    assert experiment_state(DesiredState(), states) == "COMPLETED"
+    assert experiment_state(DesiredState(), states, interrupted=True) == "ERROR"
+
+
+def test_a_trial_that_fails_on_two_nodes_counts_for_neither() -> None:
+    """Then the trial is to blame; a run whose node is to blame uses no restart."""
+    failed = [("n2", (1, 2)), ("n3", (2,)), ("n4", (2,))]
+    facts = [{"type": "node_failed", "n": 2, "node": n, "trials": t} for n, t in failed]
+    facts.append({"type": "node_failed", "n": 5, "node": "n2", "jobs": ["7_1"], "excluded": True})
+    folded = ExperimentFacts().fold(facts)
+    assert (folded.failing_nodes, folded.excluded) == ({"n2": 2}, {"n2"})
+    assert view(RunFacts(number=1, end={"outcome": "restart", "bad_node": "n2"})).restarts == 0
+
+
 JUNK = st.dictionaries(
     st.sampled_from(["t", "group", "steps", "metrics", "uuid", "value", "text", "data", "reason"]),
     st.none()

@@ -71,6 +71,8 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     if _waits(view):
         yield "Waits", f"`detslurm job why {view.id}` says why, and for how long"
     yield "Submitted", view.submission
+    for node, count in view.failing_nodes.items():
+        yield "Failing node", _failing_node(node, count, excluded=node in view.excluded_nodes)
     yield from _config_rows(experiment)
     if experiment.search is not None:
         yield "Search", search_text(experiment.search, ended=view.finished)
@@ -84,6 +86,12 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 def _waits(view: ExperimentView) -> bool:
     """Whether trials wait in the queue for other reasons than a pause."""
     return view.state == "ACTIVE" and bool(view.jobs) and "QUEUED" in view.trial_states
+
+
+def _failing_node(node: str, count: int, *, excluded: bool) -> str:
+    many = counted(count, "run or job", "runs or jobs")
+    more = "; new jobs avoid it" if excluded else ""
+    return f"{node}: {many} failed there at once, while other nodes worked{more}"
 
 
 def _bar(view: ExperimentView) -> str:

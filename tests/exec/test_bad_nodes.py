@@ -1,0 +1,81 @@
+"""Which node is to blame, by the experiment's other runs, and when its jobs avoid it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from detslurm.exec.bad_nodes import BadNodes
+from detslurm.exec.intents import Intents
+from detslurm.exec.worker_pool import WorkerPool
+from detslurm.searcher import State
+from detslurm.slurm.resubmit import successor_request, workers_request
+from detslurm.store import ExperimentDir, fold_trial
+from tests.sdk.scenes import Scene
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path / "store")
+
+
+def blames(scene: Scene, experiment: ExperimentDir, index: int, node: str) -> bool:
+    """Whether a trial's new run, which fails at once on the node, failed because of the node."""
+    trial = scene.run(experiment, index, end="restart", nodes=[node])
+    found = BadNodes(Intents(experiment), lambda: scene.queue)
+    return found.is_to_blame(node, fold_trial(trial), is_own_error=False)
+
+
+def excluded(experiment: ExperimentDir) -> tuple[str, ...]:
+    return successor_request(experiment.facts(), experiment, 0).exclude
+
+
+def test_a_node_is_to_blame_only_while_others_work(scene: Scene) -> None:
+    """Where nothing works, the code is; a trial that fails on two nodes is to blame itself."""
+    experiment = scene.experiment(6)
+    assert not blames(scene, experiment, 0, "n2")
+    scene.run(experiment, 1, losses=[0.5], nodes=["n1"])
+    assert blames(scene, experiment, 2, "n2")
+    assert not blames(scene, experiment, 2, "n3")
+    assert not blames(scene, experiment, 2, "n2"), "wherever it runs from then on"
+
+
+def test_a_node_that_has_worked_gets_another_try(scene: Scene) -> None:
+    """The first failure after a success is tried there again."""
+    experiment = scene.experiment(6)
+    scene.run(experiment, 0, losses=[0.5], nodes=["n1"])
+    scene.run(experiment, 1, end="completed", nodes=["n2"])
+    assert not blames(scene, experiment, 2, "n2")
+
+
+def test_after_the_third_failure_jobs_avoid_the_node(scene: Scene) -> None:
+    """Those that wait, and all that are submitted from then on."""
+    experiment = scene.experiment(8)
+    scene.queue.put("7_7", "PENDING")
+    scene.run(experiment, 0, losses=[0.5], nodes=["n1"])
+    for index in (1, 2):
+        assert blames(scene, experiment, index, "n2")
+        assert not excluded(experiment)
+    assert blames(scene, experiment, 3, "n2")
+    assert excluded(experiment) == ("n2",)
+    assert ("update", "7", {"ExcNodeList": "n2"}) in scene.queue.calls
+    for index in (4, 5, 6):
+        blames(scene, experiment, index, "n3")
+    assert excluded(experiment) == ("n2",), "only as many as work: n1"
+
+
+def test_a_search_sends_no_more_workers_to_a_node_where_they_die(scene: Scene) -> None:
+    """Those that have never asked for work; a worker that has is no evidence."""
+    experiment, _ = scene.search()
+    for index, node in enumerate(["n2", "n2", "n2", "n2"]):
+        scene.queue.put(f"7_{index}", "FAILED", nodes=(node,))
+    scene.queue.put("7_4", "RUNNING", nodes=("n1",))
+    intents = Intents(experiment)
+    intents.refresh()
+    pool = WorkerPool(intents, ref="7_4", cluster=scene.queue)
+    asked = State(requests={"7_4": 1, "7_0": 1, "7_1": 2})
+    pool.avoid_bad_nodes(asked, scene.queue.jobs)
+    assert not workers_request(experiment.facts(), experiment, 1).exclude
+    pool.avoid_bad_nodes(State(requests={"7_4": 1}), scene.queue.jobs)
+    assert workers_request(experiment.facts(), experiment, 1).exclude == ("n2",)
