@@ -26,6 +26,7 @@ from detslurm._node_files import remove, temporary_directory
 from detslurm._process import exit_status
 from detslurm._quantities import counted
 from detslurm.exec import agent_protocol, ports
+from detslurm.exec.cgroup_memory import oom_kills
 from detslurm.exec.entrypoint import (
     HOOK_EXIT,
     HOOK_FAILED,
@@ -99,7 +100,8 @@ class Agent:
         # In the handler itself: ranks must see the flag even while this process is blocked in a
         # read from a slow file system. The handler only writes one byte to the flag's file.
         raise_flag = {signal.SIGTERM: self._flag.request_preemption}
-        self._inbox = SignalInbox([signal.SIGTERM, signal.SIGUSR1], raise_flag)
+        handled = [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT]
+        self._inbox = SignalInbox(handled, raise_flag)
         # The peers of thousands of nodes are one command, and a piece of it would be none.
         self._commands = LineSplitter(1 << 24, rewrites=False)
         self._selector = selectors.PollSelector()  # unlike epoll it takes files, too
@@ -111,7 +113,8 @@ class Agent:
         self._reported_stop = self._reported_invalid = self._killed = False
         self._failure = 0  # of a worker, before this node was told to kill
         self._why: str | None = None  # the failure, where the exit status does not show it
-        self._unprepared = False
+        self._unprepared = self._interrupted = False
+        self._oom_kills = oom_kills()
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
@@ -426,6 +429,8 @@ class Agent:
                 "acknowledged": self._flag.acknowledged,
                 "why": self._why,
                 "unprepared": self._unprepared,
+                "interrupted": self._interrupted,
+                "oom_kills": oom_kills() - self._oom_kills,
             }
         )
         # Without a limit: these are the last lines, and how the run ended. A slow reader gets its
@@ -481,6 +486,7 @@ class Agent:
         if signal.SIGTERM in came:
             self._flag.request_preemption()
             self._report({"event": "preempted", "node": self._rank})
+        self._interrupted |= signal.SIGINT in came
         # With cgroups Slurm's signals reach the step's tasks alone, without them every process. So
         # SIGUSR1 ("dump your stacks") is passed on in the first case only, and only to those that
         # have a handler: it would end the others.

@@ -413,6 +413,8 @@ class Execution:
             pause_reason=self._intents.facts.desired.pause_reason,
             unprepared=result.unprepared,
             bad_node=result.bad_node,
+            interrupted=result.interrupted,
+            oom_kills=result.oom_kills,
             ended_by=self._ended_by,
         )
 

@@ -51,8 +51,9 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     without a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is
     the user's choice to try all the same. `unprepared` says that the code never began, by the fault
     of a node. `bad_node` is a node that is to blame, because others work: the next run goes
-    elsewhere. `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what
-    Slurm said of the job's end.
+    elsewhere. `interrupted` says that SIGINT came, `oom_kills` how many processes the kernel killed
+    for lack of memory. `pause_reason` is why the experiment is paused, if not by its user,
+    `ended_by` what Slurm said of the job's end.
     """
 
     exit_code: int
@@ -73,6 +74,8 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     pause_reason: str | None = None
     unprepared: bool = False
     bad_node: str | None = None
+    interrupted: bool = False
+    oom_kills: int = 0
     ended_by: str | None = None
 
 
@@ -100,8 +103,15 @@ def decide(facts: AttemptFacts) -> Decision:
     if facts.exit_code == 0:
         asked = facts.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)  # and it may have saved
         more = " after it was asked to stop, without should_preempt()" if asked else ""
-        return Decision("completed", f"the code exited with 0{more}", Action.STOP)
+        return Decision("completed", f"the code exited with 0{more}{_doubts(facts)}", Action.STOP)
     return _failed(facts)
+
+
+def _doubts(facts: AttemptFacts) -> str:
+    """What speaks against a success that the exit code claims."""
+    count = facts.oom_kills
+    killed = f"; the kernel killed {count} of its processes for lack of memory" if count else ""
+    return f"{'; SIGINT had come before' if facts.interrupted else ''}{killed}"
 
 
 def _cut_short(facts: AttemptFacts) -> bool:
@@ -172,7 +182,7 @@ def _how(facts: AttemptFacts) -> str:
         return "the code left at the time limit, without a checkpoint and no further than before"
     if facts.cause is Cause.TIME_LIMIT and facts.exit_code in KILLED_BY_SIGNAL:
         return "the code reached the time limit without saving a checkpoint"
-    return f"the code {describe_exit(facts.exit_code)}"
+    return f"the code {describe_exit(facts.exit_code)}{_doubts(facts)}"
 
 
 def describe_exit(exit_code: int) -> str:

@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from detslurm.core import Unit
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
+from detslurm.frameworks.half_written import half_written_warning
 from detslurm.frameworks.reports import Reports
 from detslurm.transformers._loading import Loading
 
@@ -88,6 +89,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
                 core_context._cleanup.callback(self._loading.close)
         if self._resumes:
             args.resume_from_checkpoint = str(self._checkpoints.resumed)
+        self._warn_of_half_written(args)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
@@ -225,6 +227,15 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._reports.flush()
         self._is_training = False
         self._checkpoints.close()
+
+    def _warn_of_half_written(self, args: TrainingArguments) -> None:
+        """Now, because a script that chooses such a checkpoint fails before training begins."""
+        if self._is_chief and args.output_dir:
+            resumed = self._checkpoints.resumed
+            known = None if resumed is None else str(resumed)
+            warning = half_written_warning(Path(args.output_dir), known)
+            if warning is not None:
+                logger.warning("%s", warning)
 
     def _warn_of_options(self) -> None:
         if self._is_chief:

@@ -49,4 +49,6 @@ def test_the_run_outlives_them(desk: Desk) -> None:
     let_go(desk, number)
     desk.wait_for_state(number, "COMPLETED", "ERROR")
     assert desk.outcomes(number) == ["completed"], desk.log(number)
+    reason = desk.trial(number).end_reason or ""
+    assert "exited with 0; SIGINT had come before" in reason, "it may have ended early"
     assert desk.log(number).count("Stack (most recent call first)") == 2

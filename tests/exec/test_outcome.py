@@ -88,6 +88,15 @@ def test_a_node_that_can_not_begin_gets_time_or_gives_way() -> None:
     assert outcome_of(exit_code=1, unprepared=True, cause=Cause.PAUSE) == ("restart", Action.HOLD)
 
 
+def test_a_success_is_doubted_where_something_speaks_against_it() -> None:
+    """SIGINT, or processes that were killed for lack of memory, though the code exited with 0."""
+    doubted = decide(AttemptFacts(exit_code=0, interrupted=True, oom_kills=2))
+    assert doubted.outcome == "completed"
+    assert "SIGINT had come before" in doubted.reason
+    assert "killed 2 of its processes for lack of memory" in doubted.reason
+    assert "for lack of memory" in decide(AttemptFacts(exit_code=137, oom_kills=1)).reason
+
+
 def test_a_run_whose_node_is_to_blame_goes_elsewhere() -> None:
     """Whatever restarts are left, and though its code failed so before; not if its user wants."""
     failure = Failure("ImportError: no mount", "digest")
