@@ -41,6 +41,8 @@ JOB = "DETSLURM_JOB"
 """The job that the environment was made for; sbatch hands it on to jobs submitted from inside."""
 RUNNER = "DETSLURM_RUNNER"
 """Set in a runner: the jobs that it submits are its own experiment's, which has all that it has."""
+PYTHONPATH = "DETSLURM_PYTHONPATH"
+"""What PYTHONPATH was: runners and node agents run without it, and the code gets it back."""
 
 # -- a run: its node and its peers --
 SLOT_IDS = "DET_SLOT_IDS"
@@ -171,7 +173,7 @@ def inheritable(env: Mapping[str, str], *more: str) -> dict[str, str]:
             return True
         return not (name.startswith(own) or name in place or is_of_a_launcher(name))
 
-    return {name: value for name, value in env.items() if passes(name)}
+    return _with_pythonpath({name: value for name, value in env.items() if passes(name)})
 
 
 def is_of_a_launcher(name: str) -> bool:
@@ -190,7 +192,13 @@ def for_code(env: Mapping[str, str], *, is_rank: bool) -> dict[str, str]:
     def passes(name: str) -> bool:
         return not (name.startswith(OF_A_RUN) or name in hidden or is_of_a_launcher(name))
 
-    return {name: value for name, value in env.items() if passes(name)}
+    return _with_pythonpath({name: value for name, value in env.items() if passes(name)})
+
+
+def _with_pythonpath(env: dict[str, str]) -> dict[str, str]:
+    """The same with the PYTHONPATH that was put aside for detslurm's own processes."""
+    aside = env.pop(PYTHONPATH, None)
+    return env if aside is None else {**env, "PYTHONPATH": aside}
 
 
 def is_inherited(env: Mapping[str, str]) -> bool:

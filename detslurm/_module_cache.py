@@ -20,7 +20,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm import _cached_modules, _start
+from detslurm import _cached_modules, _pythonpath, _start
 
 _NOT_OF_RUNNERS = frozenset({"detslurm.exec.sampling"})  # a process of its own, for Optuna
 _LEFT_OUT = (
@@ -61,7 +61,9 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
 def _made_apart() -> bytes:
     """The contents, made by a process that has imported nothing else."""
     argv = [sys.executable, "-P", "-m", __name__]
-    return subprocess.run(argv, capture_output=True, check=True, timeout=_PATIENCE).stdout
+    env = _pythonpath.own_environment(os.environ)
+    done = subprocess.run(argv, env=env, capture_output=True, check=True, timeout=_PATIENCE)
+    return done.stdout
 
 
 def contents() -> bytes:

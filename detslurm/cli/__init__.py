@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Sequence
 from gc import freeze, set_threshold  # the name of the module is that of a command's here
 from types import FrameType
+
+from detslurm import _pythonpath
 
 # Ctrl-C, and what a lost connection and `kill` send: none may leave a job that nobody knows of.
 _ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
@@ -20,8 +23,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What a command imports and reads has no cycles: looking for them each time that 700 objects
     # are new would take an eighth of its time.
     set_threshold(50_000)
+    _pythonpath.own_packages_first()
     try:
         return _run_interruptible()
+    except Exception as error:
+        if (complaint := _pythonpath.complaint(error)) is None:
+            raise
+        print(f"detslurm: error: {complaint}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:  # on the way in or out
         return 130
     finally:

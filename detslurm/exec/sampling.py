@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from detslurm import _pythonpath
 from detslurm._process import exit_status
 from detslurm.exec.outcome import describe_exit
 from detslurm.exec.text_log import print_message
@@ -119,6 +120,7 @@ def answer(question: Question) -> Answer:
 
 def main() -> int:
     """Answer the question on stdin."""
+    _pythonpath.append_what_is_aside()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
     sys.stdout.buffer.write(msgspec.json.encode(answer(question)))
     return 0

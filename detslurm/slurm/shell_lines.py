@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from detslurm import _env, _pythonpath
 from detslurm.slurm.request import JobRequest
 
 # A batch shell is not a login shell: `module` exists only if the submitting shell exported it.
@@ -46,6 +47,12 @@ _detslurm_first=$LINENO"""
 _END_WATCH = """\
 trap - ERR EXIT TERM
 eval "$_detslurm_options\""""
+
+# Module trees have other versions of packages that a runner and its agents need, too.
+_ASIDE = f"""\
+if [ -n "${{PYTHONPATH-}}" ]; then export {_env.PYTHONPATH}="$PYTHONPATH"; fi
+unset PYTHONPATH
+"""
 
 _FAILED = re.compile(r"detslurm: job (\S+): (slurm\.(?:setup|modules).* failed on .*)")
 
@@ -88,7 +95,8 @@ def command_line(request: JobRequest) -> str:
     first = "exec " + shlex.join(request.command)
     if words[:1] != ["-PS"]:
         return first
+    aside = "" if _pythonpath.is_needed() else _ASIDE
     # Installed anew while the job waits, Python and package may be elsewhere in the environment.
     plain = [str(Path(python).parent / "python3"), "-P", "-m", *words[2:]]
     there = f"[ -x {shlex.quote(python)} ] && [ -e {shlex.quote(words[1])} ]"
-    return f"if {there}; then {first}; fi\nexec {shlex.join(plain)}"
+    return f"{aside}if {there}; then {first}; fi\nexec {shlex.join(plain)}"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm import _pythonpath
 from detslurm.config import ExperimentConfig
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.submission.sources import find_checkpoint
@@ -32,8 +33,9 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
     }
     # What a job does for its first trial; in a process of its own, for Optuna is heavy.
     argv = [sys.executable, "-P", "-m", "detslurm.exec.sampling"]
+    env = _pythonpath.own_environment(os.environ)
     done = subprocess.run(
-        argv, input=json.dumps(question), capture_output=True, text=True, check=False
+        argv, env=env, input=json.dumps(question), capture_output=True, text=True, check=False
     )
     try:
         problem = json.loads(done.stdout).get("error")

@@ -54,19 +54,22 @@ PRINTS = """\
 
 
 def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> None:
-    """Nor of the step of its agent. It has a port of its own, and what the configuration names."""
+    """Nor of the step of its agent. It has a port of its own, and what the configuration names. A
+    PYTHONPATH with another msgspec is for the code alone."""
     prolog = desk.write("prolog", "#!/bin/sh\necho export RANK=7\necho export OWN_PROLOG=kept\n")
     prolog.chmod(0o755)
     lines = [f"export SLURM_TASK_PROLOG={prolog}", "export SRUN_CONTAINER=/none WORLD_SIZE=7"]
     lines.append("export SLURM_HOSTFILE=/none")
     config = desk.project(PRINTS, "environment: {environment_variables: [NODE_RANK=2]}\n")
-    shell = Desk(replace(desk.user, env={**desk.user.env, **SHELL}))
+    tree = desk.write("tree/msgspec.py", "raise ImportError('made for another Python')\n").parent
+    env = {**desk.user.env, **SHELL, "PYTHONPATH": str(tree)}
+    shell = Desk(replace(desk.user, env=env))
     number = shell.submit(config, f"slurm.setup={json.dumps(lines)}")
     desk.wait_for_state(number, "COMPLETED", "ERROR")
     log = desk.log(number)
     has = json.loads(log.partition("ENVIRONMENT ")[2].partition("\n")[0])
     assert {has.get(name) for name in ("OWN_SETTING", "OWN_PROLOG")} == {"kept"}
-    assert has["NODE_RANK"] == "2"
+    assert has["NODE_RANK"] == "2" and has["PYTHONPATH"].startswith(str(tree))
     assert has["MASTER_PORT"] != "12355"
     mine = {"NODE_RANK", "MASTER_PORT", "OWN_SETTING", "SLURM_JOB_ID"}
     step = {

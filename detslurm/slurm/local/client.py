@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env
+from detslurm import _env, _pythonpath
 from detslurm._access import user_name
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.errors import SlurmError
@@ -235,7 +235,7 @@ class LocalCluster:
         kept = {k: v for k, v in os.environ.items() if k in own}
         done = subprocess.run(
             argv,
-            env={**clean, **kept},
+            env=_pythonpath.own_environment({**clean, **kept}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
