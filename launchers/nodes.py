@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from detslurm import _env
 from detslurm._info import get_cluster_info
 from detslurm.exec.unmanaged_job import UnmanagedJob, join
 from detslurm.launch.arguments import UsageError
-from detslurm.slurm.allocation import visible_gpus
+from detslurm.slurm import Allocation
+from detslurm.slurm.allocation import step_of, visible_gpus
 from detslurm.store import StoreError
 
 
@@ -48,13 +49,14 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
 
     Its own it gets, and the environment for it, in a job that was not submitted through detslurm.
     None where it is not recorded: by the user's choice, or because the store can't be used. Raises
-    `UsageError` where several nodes need the record to meet, or srun started several launchers on
-    a node.
+    `UsageError` where several nodes need the record to meet, where srun started several launchers
+    on a node, or where no srun started any, so that this machine alone would train.
     """
     env = os.environ
     _env.drop_inherited_run(env)
     if _env.MASTER in env or "SLURM_JOB_ID" not in env:
         return None
+    _need_srun(env)
     tasks, nodes = env.get("SLURM_STEP_NUM_TASKS", "1"), env.get("SLURM_STEP_NUM_NODES", "1")
     if tasks != nodes:
         raise UsageError(
@@ -74,6 +76,29 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
     if nodes != "1":  # each node's workers would train by themselves
         raise UsageError(f"error: {why}, and without its record {nodes} nodes can't meet")
     return None
+
+
+def _need_srun(env: Mapping[str, str]) -> None:
+    allocation = Allocation.from_environment(env)
+    if allocation is None or allocation.cluster != "slurm" or step_of(env) is not None:
+        return
+    job, nodes = allocation.job_id, allocation.nodes
+    remedy = "start it with `srun --ntasks-per-node=1`"
+    if not {env.get("SLURMD_NODENAME"), *_own_names()} & {*nodes}:
+        raise UsageError(
+            f"error: this shell is not on a node of job {job}, and the code would train on"
+            f" {os.uname().nodename}: {remedy}"
+        )
+    if len(nodes) > 1:
+        raise UsageError(
+            f"error: job {job} has {len(nodes)} nodes, and without srun one of them would train:"
+            f" {remedy}, or on one node alone with `srun --nodes=1 --ntasks=1`"
+        )
+
+
+def _own_names() -> tuple[str, str]:
+    name = os.uname().nodename
+    return name, name.partition(".")[0]
 
 
 def nodes_here() -> Nodes:

@@ -246,6 +246,22 @@ def test_the_launcher_in_a_script_of_ones_own(desk: Desk, site: Cluster) -> None
         assert f"[rank={rank}] rank {rank} of 4 {interface_address(interface)}" in said
 
 
+def test_a_launcher_without_srun_trains_nowhere(desk: Desk, site: Cluster) -> None:
+    """On one of two nodes, or on the login node in the shell of salloc, it would do so unseen."""
+    launch = "python3 -m detslurm.launch.torch_distributed train.py"
+    desk.write("train.py", "open('trained', 'w')")
+    job = batch(desk, f"{launch}\n", "--nodes=2")
+    site.wait_state(job, "FAILED", timeout=PATIENCE)
+    assert desk.user.cwd is not None
+    said = (desk.user.cwd / "job.out").read_text()
+    assert f"job {job} has 2 nodes, and without srun one of them would train" in said
+    salloc = desk.user.run("salloc", "--ntasks=1", *launch.split(), check=False)
+    assert salloc.returncode != 0
+    assert "this shell is not on a node of job" in salloc.stderr
+    assert "start it with `srun --ntasks-per-node=1`" in salloc.stderr
+    assert not (desk.user.cwd / "trained").exists()
+
+
 def test_a_failure_on_another_node_is_no_preemption(desk: Desk, site: Cluster) -> None:
     """srun ends the first node with the signal of a preemption: the job fails, and stays failed."""
     failing = """\
