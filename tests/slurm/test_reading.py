@@ -256,7 +256,7 @@ def test_slurms_words_for_the_end_of_a_job(
     assert end_reason("12", output) == cause
 
 
-def test_the_last_line_about_this_very_job_counts(tmp_path: Path) -> None:
+def test_the_first_cause_about_this_very_job_counts(tmp_path: Path) -> None:
     """Behind a remembered place, with any number of others' lines around it."""
     output = tmp_path / "slurm-12.out"
     output.write_text(end_line("12", "n1", "requeued", 0.0))
@@ -266,23 +266,35 @@ def test_the_last_line_about_this_very_job_counts(tmp_path: Path) -> None:
     with output.open("a") as file:
         file.write(others + end_line("12", "n1", "preempted", 0.0))
         file.write(others + end_line("12", "n1", "time_limit", 0.0) + others)
-    assert end_reason("12", output, since) == "time_limit"
+    assert end_reason("12", output, since) == "preempted"
     assert end_reason("1", output, since) is None
     output.write_text(end_line("12", "n1", "cancelled", 0.0))
-    assert end_reason("12", output, since) == "cancelled", "somebody has emptied it"
+    assert end_reason("12", output, since) == "cancelled", "the output was emptied"
     assert end_reason("12", tmp_path / "missing") is None
     for cause in ("cancelled", "preempted", "time_limit", "requeued", "node_failed"):
         output.write_text(end_line("3_4", "n", cause, 0.0))
         assert end_reason("3_4", output) == cause
 
 
-def test_an_end_line_on_the_edge_of_a_block(tmp_path: Path) -> None:
-    """It is found wherever the pieces are cut that are read."""
+@pytest.mark.parametrize(
+    ("printed", "cause"),
+    [
+        # Seen with 22.05 while a file server was away; 25.05 and later name a signal.
+        ([f"DUE TO TIME LIMIT @{T}", f"@{T}"], "time_limit"),
+        ([f"DUE TO PREEMPTION @{T}", f"DUE to SIGNAL Killed @{T}"], "preempted"),
+        ([f"@{T}", f"DUE to SIGNAL Killed @{T}"], "cancelled"),
+        # `scancel --signal=TERM --batch` ends no job; its time limit does, later.
+        ([f"@{T}", f"DUE TO TIME LIMIT @{T}"], "time_limit"),
+        ([f"DUE TO THE MOON @{T}", f"@{T}"], None),
+    ],
+)
+def test_a_repeated_kill_is_no_cause(tmp_path: Path, printed: list[str], cause: str | None) -> None:
+    """Slurm kills again what did not answer: its second line says nothing of the first one's."""
     output = tmp_path / "slurm-12.out"
-    line = end_line("12", "n1", "time_limit", 0.0)
-    for shift in range(len(line) + 2):
-        output.write_text("x\n" * 40000 + line + "y" * ((1 << 16) - shift))
-        assert end_reason("12", output) == "time_limit"
+    parts = (text.partition("@") for text in printed)
+    lines = (f"CANCELLED AT {at} {due}".strip() for due, _, at in parts)
+    output.write_text("".join(f"slurmstepd-n1: error: *** JOB 12 ON n1 {x} ***\n" for x in lines))
+    assert end_reason("12", output) == cause
 
 
 @pytest.mark.parametrize("ref", ["", "x", "1_", "1_x", "1.2", "-1", "1 2", "$(x)"])
