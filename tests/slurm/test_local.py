@@ -51,6 +51,32 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
     assert states == [("COMPLETED", 1)] * 4 + [("COMPLETED", 0)] * 2
 
 
+def test_the_environment_goes_with_the_job(local: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds what the submitting shell had, secrets too: of a job that is over nothing is kept,
+    whether it has run, was canceled in the queue, or lost its scheduler at that moment."""
+    cluster = local_cluster(local)
+    monkeypatch.setenv("SOME_TOKEN", "hush-hush")
+    array, waiting = local.submit("child", count=2), local.submit("child", hold=True)
+    local.wait_word(f"{array}_0", "start")
+    kept = [cluster.paths.environment(int(job)) for job in (array, waiting)]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in kept)
+    local.cluster.cancel([f"{array}_0", waiting])
+    wait_for(lambda: local.cluster.query([f"{array}_0"])[f"{array}_0"].final, 60)
+    assert [path.exists() for path in kept] == [True, False]  # the other element needs it
+    saved = kept[0].read_text()
+    local.go()
+    wait_for(lambda: not kept[0].exists(), 60)
+    with pytest.raises(SlurmError, match="is over"):
+        local.cluster.requeue(waiting)
+    end_scheduler(cluster)
+    kept[0].write_text(saved)
+    local.submit("child")
+    wait_for(lambda: not kept[0].exists(), 60)
+    local.go()
+    found = [path for path in cluster.paths.jobs.rglob("*") if path.is_file()]
+    assert not any("hush-hush" in path.read_text() for path in found if path.parent.name != "3")
+
+
 def test_the_scheduler_is_no_part_of_the_run_that_starts_it(
     local: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,9 +72,13 @@ class LocalCluster:
         self.check(request)
         request.folder.mkdir(parents=True, exist_ok=True)
         job = self._new_job(request)
-        answer: str = self._ask(
-            "submit", job=job, token=uuid.uuid4().hex, request=request.to_dict()
-        )
+        try:
+            answer: str = self._ask(
+                "submit", job=job, token=uuid.uuid4().hex, request=request.to_dict()
+            )
+        except SlurmError:
+            self.paths.forget(job)
+            raise
         return answer
 
     def submitted(self, request: JobRequest) -> str | None:
@@ -208,10 +212,10 @@ class LocalCluster:
                 break
             except FileExistsError:
                 job += 1
-        (home / "batch.sh").write_text(self.script(request), errors="surrogateescape")
+        script, saved = self.paths.script(job), self.paths.environment(job)
+        script.write_text(self.script(request), errors="surrogateescape")
         # A job must not take itself for the one that submitted it.
         environment = _env.inheritable(os.environ, _env.LOCAL_PREFIX)
-        saved = home / "environment.json"
         saved.touch(mode=0o600)
         saved.write_text(json.dumps(environment))
         return job

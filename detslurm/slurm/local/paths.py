@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,20 @@ class LocalClusterPaths:
     def jobs(self) -> Path:
         """Job ids are claimed here by mkdir, for all machines that share the store."""
         return self._local / "jobs"
+
+    def script(self, job: int) -> Path:
+        """The batch script of a job that is not over."""
+        return self.jobs / str(job) / "batch.sh"
+
+    def environment(self, job: int) -> Path:
+        """The environment of the shell that submitted a job, until the job is over."""
+        return self.jobs / str(job) / "environment.json"
+
+    def forget(self, job: int) -> None:
+        """Remove what only a job that may run needs: both may hold secrets. Its id stays taken."""
+        for path in (self.environment(job), self.script(job)):
+            with suppress(OSError):
+                path.unlink()
 
     @property
     def home(self) -> Path:

@@ -67,12 +67,17 @@ class Scheduler:
         # for the disk where a client is about to be answered.
         self._journal.append(event, commit=commit)
         self.jobs.apply(event)
+        if event["t"] == "end" and self.jobs.jobs[event["job"]].over:
+            self.paths.forget(event["job"])
 
     def recover(self) -> None:
         """End what a lost scheduler has left behind, and queue its running elements again."""
         # First, or a requeued element would start beside its former processes. Supervisors end
         # their jobs when their line closes; this finds what lost its supervisor in the same moment.
         strays.sweep(self.paths.tag)
+        for job in self.jobs.jobs.values():
+            if job.over:  # the scheduler may have been killed before it could
+                self.paths.forget(job.id)
         for element in list(self.jobs):
             if element.state == "RUNNING":
                 self._lost(element)
@@ -112,9 +117,8 @@ class Scheduler:
         request = self.jobs.request(element)
         minutes = request.time_minutes
         end = now + 60 * minutes if minutes else None
-        home = self.paths.jobs / str(element.job)
         launch = supervisor.Launch(
-            script=home / "batch.sh",
+            script=self.paths.script(element.job),
             folder=request.folder,
             output=request.output(str(element.job)),
             environment=self._environment(element, end),
@@ -126,9 +130,8 @@ class Scheduler:
         self._selector.register(line, selectors.EVENT_READ, element.key)
 
     def _environment(self, element: Element, end: float | None) -> dict[str, str]:
-        saved = self.paths.jobs / str(element.job) / "environment.json"
         return {
-            **json.loads(saved.read_text()),
+            **json.loads(self.paths.environment(element.job).read_text()),
             _env.LOCAL_TAG: self.paths.tag,
             _env.LOCAL_JOB_ID: str(element.job),
             _env.LOCAL_TASK_ID: "" if element.index is None else str(element.index),

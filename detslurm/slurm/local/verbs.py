@@ -76,6 +76,8 @@ class Verbs:
                 if hold:  # at once, so that a release that comes before the job has ended counts
                     self._record("hold", element)
                 self._scheduler.order_end(element.key, "requeue")
+            elif not self._scheduler.paths.environment(element.job).exists():
+                raise SlurmError(f"job {element.ref} is over", "Submit it again.")
             elif not only_running:
                 self._record("requeue", element, restarts=element.restarts + 1, held=hold)
 
