@@ -113,7 +113,7 @@ class Agent:
         self._reported_stop = self._reported_invalid = self._killed = False
         self._failure = 0  # of a worker, before this node was told to kill
         self._why: str | None = None  # the failure, where the exit status does not show it
-        self._unprepared = self._interrupted = False
+        self._unprepared = self._got_sigint = False
         self._oom_kills = oom_kills()
         self._child: subprocess.Popen[bytes] | None = None
         self._peers: dict[str, Any] | None = None
@@ -429,7 +429,7 @@ class Agent:
                 "acknowledged": self._flag.acknowledged,
                 "why": self._why,
                 "unprepared": self._unprepared,
-                "interrupted": self._interrupted,
+                "sigint": self._got_sigint,
                 "oom_kills": oom_kills() - self._oom_kills,
             }
         )
@@ -486,7 +486,7 @@ class Agent:
         if signal.SIGTERM in came:
             self._flag.request_preemption()
             self._report({"event": "preempted", "node": self._rank})
-        self._interrupted |= signal.SIGINT in came
+        self._got_sigint |= signal.SIGINT in came
         # With cgroups Slurm's signals reach the step's tasks alone, without them every process. So
         # SIGUSR1 ("dump your stacks") is passed on in the first case only, and only to those that
         # have a handler: it would end the others.

@@ -69,7 +69,7 @@ class AttemptResult(msgspec.Struct):
     unprepared: bool = False  # a node could not begin the code
     failed_node: str | None = None  # the first of several nodes that failed by itself
     bad_node: str | None = None  # the node that is to blame, because others work
-    interrupted: bool = False  # SIGINT has come to a node's agent
+    got_sigint: bool = False  # SIGINT has come to a node's agent
     oom_kills: int = 0  # processes that the kernel has killed for lack of memory
     was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
@@ -222,7 +222,7 @@ class Attempt:
         if self._guard is not None:
             self._guard.on_end(node, time.monotonic())
         self._result.why = self._result.why or report.get("why")
-        self._result.interrupted |= bool(report.get("interrupted"))
+        self._result.got_sigint |= bool(report.get("sigint"))
         self._result.oom_kills += int(report.get("oom_kills") or 0)
         self._result.unprepared |= bool(report.get("unprepared")) and not self._first_failure
         if self._first_failure and report["by_itself"] == _KILLED:

@@ -413,7 +413,7 @@ class Execution:
             pause_reason=self._intents.facts.desired.pause_reason,
             unprepared=result.unprepared,
             bad_node=result.bad_node,
-            interrupted=result.interrupted,
+            got_sigint=result.got_sigint,
             oom_kills=result.oom_kills,
             ended_by=self._ended_by,
         )
@@ -438,7 +438,9 @@ class Execution:
         """The node that this run failed on before its first report, if the node is to blame."""
         run = after.runs[-1]
         reported = run.reported_steps or any(c.run == run.number for c in after.checkpoints)
-        if reported or result.cause is not None or not result.exit_code or result.invalid_hp:
+        if reported or after.non_retryable is not None or result.invalid_hp:
+            return None
+        if result.cause is not None or not result.exit_code:
             return None
         nodes = self._allocation.nodes
         node = nodes[0] if len(nodes) == 1 else result.failed_node

@@ -51,7 +51,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     without a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is
     the user's choice to try all the same. `unprepared` says that the code never began, by the fault
     of a node. `bad_node` is a node that is to blame, because others work: the next run goes
-    elsewhere. `interrupted` says that SIGINT came, `oom_kills` how many processes the kernel killed
+    elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many processes the kernel killed
     for lack of memory. `pause_reason` is why the experiment is paused, if not by its user,
     `ended_by` what Slurm said of the job's end.
     """
@@ -74,7 +74,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     pause_reason: str | None = None
     unprepared: bool = False
     bad_node: str | None = None
-    interrupted: bool = False
+    got_sigint: bool = False
     oom_kills: int = 0
     ended_by: str | None = None
 
@@ -111,7 +111,7 @@ def _doubts(facts: AttemptFacts) -> str:
     """What speaks against a success that the exit code claims."""
     count = facts.oom_kills
     killed = f"; the kernel killed {count} of its processes for lack of memory" if count else ""
-    return f"{'; SIGINT had come before' if facts.interrupted else ''}{killed}"
+    return f"{'; SIGINT had come before' if facts.got_sigint else ''}{killed}"
 
 
 def _cut_short(facts: AttemptFacts) -> bool:
@@ -153,14 +153,14 @@ def _failed(facts: AttemptFacts) -> Decision:
     how = _how(facts)
     if facts.cause is Cause.CANCEL:
         return Decision("canceled", f"canceled by the user; {how}", Action.STOP)
+    if facts.bad_node is not None and facts.cancel_retries is None:
+        reason = f"{how} on {facts.bad_node}, while other nodes work; the next run goes elsewhere"
+        return Decision("restart", reason, Action.REQUEUE)
     if facts.non_retryable is not None:
         return Decision("error", f"{facts.non_retryable}; a restart would not help", Action.STOP)
     if facts.cancel_retries is not None:
         reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Action.STOP)
-    if facts.bad_node is not None:
-        reason = f"{how} on {facts.bad_node}, while other nodes work; the next run goes elsewhere"
-        return Decision("restart", reason, Action.REQUEUE)
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
         reason = f"the code failed twice in a row with the same error: {facts.failure.error}"
         more = "a restart would not help (restart_repeated_failures: true tries it)"

@@ -90,7 +90,7 @@ def test_a_node_that_can_not_begin_gets_time_or_gives_way() -> None:
 
 def test_a_success_is_doubted_where_something_speaks_against_it() -> None:
     """SIGINT, or processes that were killed for lack of memory, though the code exited with 0."""
-    doubted = decide(AttemptFacts(exit_code=0, interrupted=True, oom_kills=2))
+    doubted = decide(AttemptFacts(exit_code=0, got_sigint=True, oom_kills=2))
     assert doubted.outcome == "completed"
     assert "SIGINT had come before" in doubted.reason
     assert "killed 2 of its processes for lack of memory" in doubted.reason
@@ -104,6 +104,7 @@ def test_a_run_whose_node_is_to_blame_goes_elsewhere() -> None:
     decided = decide(AttemptFacts(**facts, earlier=failure))  # type: ignore[arg-type]
     assert (decided.outcome, decided.action) == ("restart", Action.REQUEUE)
     assert "on n2, while other nodes work" in decided.reason
+    assert outcome_of(**facts, non_retryable="no srun") == ("restart", Action.REQUEUE)
     assert outcome_of(**facts, cancel_retries="policy") == ("error", Action.STOP)
 
 

@@ -35,4 +35,5 @@ def test_options_of_the_optimizer_are_the_trials_own(hugging_face: Path, tmp_pat
         "own": [2, [0.01, 0.01, 0.9], [0.005, 0.01, 0.9], [0.005, 0.01, 0.9], [0.0025, 0.01, 0.9]],
         "end": [True, False],
         "restored": [True],
+        "half-written": [True],
     }

@@ -7,7 +7,9 @@ Run by test_transformers.py in a process with Hugging Face's packages.
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +96,19 @@ def train(name: str, rate: float, *, other: str | None, own: bool, **more: Any) 
     return seen
 
 
+def warned_of_half_written() -> bool:
+    """Whether the callback names the sound checkpoint, before any training."""
+    folder = FOLDER / "trainer"
+    (folder / "checkpoint-9").mkdir()  # as a killed run leaves it
+    said = io.StringIO()
+    logging.getLogger("detslurm.transformers").addHandler(logging.StreamHandler(said))
+    args = TrainingArguments(output_dir=str(folder), report_to="none", use_cpu=True)
+    with det.core.init() as core:
+        DetCallback(core, args)
+    text = said.getvalue()
+    return "checkpoint-9 is half-written" in text and f"{args.resume_from_checkpoint!r}" in text
+
+
 def main() -> None:
     """Print what the second trainings began with."""
     load = Optimizer.load_state_dict
@@ -112,6 +127,7 @@ def main() -> None:
     mine.load_state_dict(mine.state_dict())  # of a script's own, without a schedule
     found["end"] = [third.end(mine, SimpleNamespace(base_lrs=[1.0])), third.end(Own(), None)]
     found["restored"] = [Optimizer.load_state_dict is load]
+    found["half-written"] = [warned_of_half_written()]
     print(json.dumps(found))
 
 
