@@ -86,7 +86,8 @@ def _is_to_report(experiment: Experiment) -> bool:
         variables = experiment.config["environment"]["environment_variables"]["cpu"]
     except StoreError:
         return False
-    return f"{_env.TEST_MODE}=1" not in variables
+    # The values of variables are hidden.
+    return _env.TEST_MODE not in {variable.partition("=")[0] for variable in variables}
 
 
 def reported_metrics(validation: ValidationView) -> dict[str, Any]:
