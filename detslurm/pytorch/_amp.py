@@ -4,11 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from detslurm.errors import InvalidExperimentException
+
+_FIRST_SCALE: Final = 65536.0  # torch's own
+
+
+class LossScale(NamedTuple):
+    """What a loss is multiplied by: a fixed number, or one that adapts within bounds."""
+
+    fixed: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+    def scaler(self, device: str) -> torch.amp.GradScaler:
+        """The scaler that begins with it."""
+        first = _FIRST_SCALE if self.fixed is None else self.fixed
+        if self.fixed is None:
+            first = min(max(first, self.least or 0.0), self.most or first)
+        return torch.amp.GradScaler(device, init_scale=first)
+
+    def update(self, scaler: torch.amp.GradScaler) -> None:
+        """Let the scaler learn from the steps of a batch."""
+        if self.fixed is not None:
+            scaler.update(self.fixed)
+            return
+        scaler.update()
+        if (self.least, self.most) != (None, None) and scaler._scale is not None:
+            scaler._scale.clamp_(self.least, self.most)  # in place: nothing waits for the device
 
 
 class MixedPrecision:
@@ -19,12 +45,13 @@ class MixedPrecision:
         self.scaler: Any = None
         self.automatic = False
         self._stepped = False
+        self._scale = LossScale()
 
-    def use(self) -> None:
+    def use(self, scale: LossScale = LossScale()) -> None:  # noqa: B008 (it can't change)
         """Take charge: autocast around forward passes, a scaler around backward passes."""
         self._refuse_second()
-        self.scaler = torch.amp.GradScaler(self._device.type)
-        self.automatic = True
+        self.scaler = scale.scaler(self._device.type)
+        self.automatic, self._scale = True, scale
 
     def wrap(
         self, scaler: Any, steps_now: Callable[[], bool], average: Callable[[Any], None]
@@ -82,7 +109,7 @@ class MixedPrecision:
     def after_batch(self) -> None:
         """Let the scaler learn from the steps of this batch."""
         if self._stepped:
-            self.scaler.update()
+            self._scale.update(self.scaler)
             self._stepped = False
 
 

@@ -14,6 +14,7 @@ from detslurm.core import Context, DistributedContext
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch import _ddp
 from detslurm.pytorch._amp import MixedPrecision
+from detslurm.pytorch._apex import configure, scale_of
 from detslurm.pytorch._backward_exchange import BackwardExchange
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._data_parallel import DataParallel, average_gradients
@@ -261,38 +262,52 @@ class PyTorchTrialContext(TrialContext):
         min_loss_scale: float | None = None,
         max_loss_scale: float | None = 16777216.0,
     ) -> tuple[Any, Any]:
-        """Deprecated: only `enabled=False` is possible, which changes nothing.
+        """Deprecated: train in mixed precision as `experimental.use_amp()`, by apex's arguments.
 
-        Apex's amp has given way to torch's own: `context.experimental.use_amp()`.
+        Torch's own mixed precision takes the place of apex. O0 is float32; O1 and O2 are autocast
+        with a loss scale, with weights and batch norm in float32; O3 is half precision throughout.
 
         Args:
-            models: Returned as they are.
+            models: The wrapped models, returned as they are.
             optimizers: Returned as they are.
-            enabled: Must be False; the default, True, is refused.
-            opt_level: Has no effect; "O1" by default.
+            enabled: Whether to do anything; True by default.
+            opt_level: "O0", "O1" (the default), "O2" or "O3".
             cast_model_type: Has no effect; None by default.
             patch_torch_functions: Has no effect; None by default.
             keep_batchnorm_fp32: Has no effect; None by default.
             master_weights: Has no effect; None by default.
-            loss_scale: Has no effect; None by default.
+            loss_scale: A fixed number, or "dynamic" (the default); O3 has none.
             cast_model_outputs: Has no effect; None by default.
-            num_losses: Has no effect; 1 by default.
+            num_losses: Must be 1 or more (1 by default); all losses share a scale.
             verbosity: Has no effect; 1 by default.
-            min_loss_scale: Has no effect; None by default.
-            max_loss_scale: Has no effect; 2**24 by default.
+            min_loss_scale: The least that a dynamic scale becomes; None by default.
+            max_loss_scale: The most that a dynamic scale becomes; 2**24 by default.
 
         Returns:
             The models and the optimizers.
 
         Raises:
-            InvalidExperimentException: Unless `enabled` is False.
+            InvalidExperimentException: If an argument is of the wrong kind, if there is a gradient
+                scaler already, or for O3 on several slots.
         """
-        if enabled:
+        if not enabled:
+            return models, optimizers
+        if num_losses is not None and num_losses < 1:
             raise InvalidExperimentException(
-                "configure_apex_amp() needs apex.amp, which NVIDIA has retired and detslurm does"
-                " not support; call context.experimental.use_amp() before wrap_model() instead, or"
-                " wrap_scaler() with a torch.amp.GradScaler"
+                f"configure_apex_amp(): num_losses must be 1 or more, not {num_losses}"
             )
+        configure(
+            self._amp,
+            models,
+            opt_level,
+            scale_of(loss_scale, min_loss_scale, max_loss_scale),
+            several_slots=self.distributed.size > 1,
+            cast_model_type=cast_model_type,
+            patch_torch_functions=patch_torch_functions,
+            keep_batchnorm_fp32=keep_batchnorm_fp32,
+            master_weights=master_weights,
+            cast_model_outputs=cast_model_outputs,
+        )
         return models, optimizers
 
     # Training

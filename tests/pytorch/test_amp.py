@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -62,6 +62,49 @@ class Manual(Amp):
         self.context.step_optimizer(self.optimizer, clip_grads=clip, scaler=self.scaler)
         self.scaler.update()
         return loss
+
+
+class Apex(Amp):
+    """The same by the arguments of apex."""
+
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, context: Any) -> None:
+        Regression.__init__(self, context)
+        self.types, self.norms = [], []
+        context.configure_apex_amp(self.model, self.optimizer, **self.options)
+
+
+class TestApex:
+    """`configure_apex_amp()`, after the models are wrapped."""
+
+    def test_its_levels(self, root: Path) -> None:
+        """O1 and O2 are what `use_amp()` does, O0 is float32, O3 is half precision throughout."""
+        found: dict[str, Any] = {}
+        for level in ("amp", "O0", "O1", "O2", "O3"):
+            kind = (
+                Amp if level == "amp" else type(level, (Apex,), {"options": {"opt_level": level}})
+            )
+            with torch.random.fork_rng():
+                found[level] = fit(kind, max_length=Batch(4))
+        assert found["O1"].norms == found["O2"].norms == found["amp"].norms
+        assert same(weights(found["O1"]), weights(found["amp"]))
+        dtypes = {level: {*trial.types} for level, trial in found.items()}
+        assert dtypes["O1"] == dtypes["O2"] == {torch.bfloat16}
+        assert (dtypes["O0"], dtypes["O3"]) == ({torch.float32}, {torch.float16})
+        half = next(found["O3"].model.parameters())
+        whole = next(found["O2"].model.parameters())
+        assert (half.dtype, whole.dtype) == (torch.float16, torch.float32)
+
+    def test_its_loss_scale(self, managed: Managed) -> None:
+        """A fixed one stays over a restart, a dynamic one keeps to its bounds."""
+        fixed = type("Fixed", (Apex,), {"options": {"loss_scale": 128.0}})
+        trial = in_job(managed, fixed)
+        assert trial.context._amp.scaler.get_scale() == 128.0
+        assert managed.checkpoints()
+        dynamic = type("Dynamic", (Apex,), {"options": {"min_loss_scale": 4, "max_loss_scale": 8}})
+        scaler = fit(dynamic, max_length=Batch(2)).context._amp.scaler
+        assert scaler.get_scale() == 8.0
 
 
 class TestMixedPrecision:

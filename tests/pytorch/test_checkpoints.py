@@ -177,7 +177,8 @@ class TestLoading:
         assert stat.S_IFREG
 
     def test_a_trial_with_build_model(self, tmp_path: Path) -> None:
-        """Determined 0.13 made model and optimizer by methods, and had one of each."""
+        """Determined 0.13 made model and optimizer by methods, and had one of each; of such a
+        checkpoint it gives the model."""
         (tmp_path / "code").mkdir()
         (tmp_path / "code" / "old_def.py").write_text(OLD_DEF)
         weights = nn.Linear(3, 2).state_dict()
@@ -187,8 +188,8 @@ class TestLoading:
         config = {"entrypoint": "old_def:Old", "hyperparameters": {"width": 3}}
         metadata = {"experiment_config": config, "hparams": {"width": 3}}
         (tmp_path / "metadata.json").write_text(json.dumps(metadata))
-        trial: Any = Load(str(tmp_path))
-        assert torch.equal(trial.model.weight, weights["weight"])
+        model: Any = Load(str(tmp_path))
+        assert isinstance(model, nn.Linear) and torch.equal(model.weight, weights["weight"])
 
     def test_refusals(self, root: Path) -> None:
         """Each says what to do."""

@@ -190,12 +190,25 @@ class TestWrapping:
         with pytest.raises(errors.InvalidExperimentException, match="before wrap_model"):
             late.experimental.use_amp()
 
-    def test_apex(self) -> None:
-        """Gone, with what to use instead; disabled it changes nothing."""
-        context = made()
-        with pytest.raises(errors.InvalidExperimentException, match="use_amp"):
-            context.configure_apex_amp([1], [2])
+    def test_apex(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Disabled it changes nothing; what has no counterpart is named once, what is wrong is
+        refused."""
+        context, again = made(), made()
         assert context.configure_apex_amp([1], [2], enabled=False) == ([1], [2])
+        assert context.configure_apex_amp([1], [2], opt_level="O0") == ([1], [2])
+        for arguments in ({"opt_level": "O4"}, {"loss_scale": "much"}, {"num_losses": 0}):
+            with pytest.raises(errors.InvalidExperimentException, match=next(iter(arguments))):
+                context.configure_apex_amp([1], [2], **arguments)
+        assert not caplog.messages
+        context.configure_apex_amp(
+            [1], [2], opt_level="O2", master_weights=True, keep_batchnorm_fp32="True"
+        )
+        (warned,) = caplog.messages
+        assert "no counterpart of keep_batchnorm_fp32, master_weights" in warned
+        with pytest.raises(errors.InvalidExperimentException, match="scaler already"):
+            context.configure_apex_amp([1], [2])
+        again.configure_apex_amp([1], [2], max_loss_scale=8.0)
+        assert again._amp.scaler.get_scale() == 8.0
 
     def test_to_device(self) -> None:
         """Looks into nested data; arrays become tensors."""

@@ -50,7 +50,8 @@ def load_trial_from_checkpoint_path(
     torch_load_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Return the trial that wrote a checkpoint, with its weights, ready for use.
+    """Return the trial that wrote a checkpoint, with its weights, ready for use. Of a trial with
+    `build_model()`, as Determined 0.13 had them, return the model.
 
     Checkpoints may be detslurm's, or those of Determined 0.13 to 0.38. Loading runs the code that
     is in the checkpoint. A `DeepSpeedTrial` is made on this process as its only rank.
@@ -90,11 +91,11 @@ def load_trial_from_checkpoint_path(
             hparams=load_data.get("hparams"), exp_conf=load_data.get("experiment_config")
         )
         trial = kind(context, **arguments)
-        _build_model(trial, context)
+        built = _build_model(trial, context)
     state = files.read_state(folder, options)
     models = {name: value for name, value in state.items() if name.startswith("model")}
     restore_models(context, joined(models, folder, context))
-    return trial
+    return trial if built is None else built
 
 
 def _of_engines(
@@ -117,14 +118,12 @@ def _of_engines(
     return trial
 
 
-def _build_model(trial: Any, context: PyTorchTrialContext) -> None:
-    """Make the one model of a trial as Determined 0.13 had them; it becomes `trial.model`."""
+def _build_model(trial: Any, context: PyTorchTrialContext) -> Any:
+    """Make the one model of a trial as Determined 0.13 had them; None for other trials."""
     build = getattr(trial, "build_model", None)
     if context.models or not callable(build):
-        return
-    model = context.wrap_model(build())
-    if not hasattr(trial, "model"):
-        trial.model = model
+        return None
+    return context.wrap_model(build())
 
 
 def _trusted(code: Path, given: Any, options: Mapping[str, Any]) -> Path | None:
