@@ -7,6 +7,7 @@ alone never requeue a job: it must ask.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import log_store_error, print_message, with_long_retries
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
+from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class Runner:
                 "detslurm runner: this is not a job; `detslurm submit` starts runners in jobs"
             )
         self._allocation = allocation
-        output, since = _job_output(self._experiment.jobs, allocation)
+        output, since = _slurm_output()
         self._end_reason = partial(allocation.end_reason, output, since)
         self._intents = Intents(self._experiment)
         with_long_retries(self._intents.refresh)
@@ -329,16 +331,14 @@ class Runner:
         return job_id
 
 
-def _job_output(folder: Path, allocation: Allocation) -> tuple[Path, int]:
+def _slurm_output() -> tuple[Path, int]:
     """Where Slurm writes why it ends the job, and the size of what is there already.
 
-    Setup lines may have sent our own output elsewhere.
+    It is not this process's output, which is in the store, and has no name any more.
     """
-    kept = folder / f"slurm-{allocation.array_job_id or allocation.job_id}.out"
-    try:
-        return kept, kept.stat().st_size
-    except OSError:
-        return Path("/proc/self/fd/1"), os.fstat(1).st_size
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/self/fd/{SLURM_OUTPUT_FD}"), os.fstat(SLURM_OUTPUT_FD).st_size
+    return Path("/proc/self/fd/1"), os.fstat(1).st_size
 
 
 def _was_requeued(refusal: SlurmError) -> bool:

@@ -17,6 +17,9 @@ SIGNAL_EARLY: Final = 90
 """Seconds by which the signal of --signal may come before its time: Slurm says up to a minute, and
 clocks differ."""
 
+SLURM_OUTPUT_FD: Final = 99
+"""Where a batch script keeps the output that Slurm opened for it, and that slurmstepd writes to."""
+
 # Step numbers from here on are Slurm's own: the batch script, an interactive step.
 _RESERVED_STEPS = 0xFFFFFFF0
 
@@ -98,7 +101,7 @@ class Allocation(NamedTuple):
     def end_reason(self, output: Path, since: int) -> str | None:
         """After SIGTERM: cancelled, preempted, time_limit, requeued or node_failed; None: unknown.
 
-        `output` is the job's, and had `since` bytes when this process began.
+        `output` is what Slurm writes to, and had `since` bytes when this process began.
         """
         from detslurm.slurm.end_reason import end_reason
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -50,8 +52,18 @@ class BatchExecutor(SlurmExecutor):  # type: ignore[misc]
         return head + extra + mark + body.replace("export SUBMITIT_EXECUTOR=slurm\n", "", 1)
 
 
+def _node_output() -> str:
+    """A new name on the node's own memory, where Slurm can always open a job's output.
+
+    The end of it is drawn, because all users of the node may make names there.
+    """
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK | os.X_OK) else "/tmp"
+    return f"{folder}/detslurm-{uuid.uuid4().hex[:12]}-"
+
+
 def parameters(request: JobRequest) -> dict[str, Any]:
     """The executor's parameters; None leaves an option out."""
+    output = _node_output()
     return {
         "job_name": one_line(request.name) or "detslurm",
         "partition": request.partition,
@@ -70,15 +82,15 @@ def parameters(request: JobRequest) -> dict[str, Any]:
         "wckey": None,
         "stderr_to_stdout": True,
         "use_srun": False,
-        "setup": prologue(request),
-        "additional_parameters": _additional(request),
+        # Open it stays: a job that is killed leaves nothing there.
+        "setup": [f'rm -f {output}"$SLURM_JOB_ID"', *prologue(request)],
+        "additional_parameters": {"output": f"{output}%j", **_additional(request)},
     }
 
 
 def _additional(request: JobRequest) -> dict[str, Any]:
     options: dict[str, Any] = {
         "chdir": request.folder,
-        "output": escaped_percent(request.folder) + "/slurm-%A.out",
         "open-mode": "append",
         "requeue" if request.requeue else "no-requeue": True,
     }
@@ -129,7 +141,7 @@ def one_line(text: str) -> str:
 
 
 def escaped_percent(path: Path) -> str:
-    """path for --output, where % begins a pattern."""
+    """path for submitit's own --output, where % begins a pattern."""
     return str(path).replace("%", "%%")
 
 

@@ -29,7 +29,7 @@ class JobRequest(Layout):
 
     name: str
     command: tuple[str, ...]
-    folder: Path  # working directory, batch script and the shared output file
+    folder: Path  # working directory, batch script and the output file that an array's jobs share
 
     # An array: `count` elements 0..count-1, or exactly those in `indices`; neither: a plain job.
     count: int | None = None

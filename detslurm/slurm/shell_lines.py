@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from detslurm import _env, _pythonpath
+from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 from detslurm.slurm.request import JobRequest
 
 # A batch shell is not a login shell: `module` exists only if the submitting shell exported it.
@@ -54,11 +55,24 @@ if [ -n "${{PYTHONPATH-}}" ]; then export {_env.PYTHONPATH}="$PYTHONPATH"; fi
 unset PYTHONPATH
 """
 
+# Where Slurm can't open a job's output, it fails the job at once with 0:53. So that output is on
+# the node, and stays open for what slurmstepd writes; the script itself waits for the store. A file
+# server takes minutes to fail over.
+_OPEN_OUTPUT = """\
+exec {slurm}>&2
+_detslurm_job=${{DETSLURM_LOCAL_JOB_ID:-${{SLURM_ARRAY_JOB_ID:-${{SLURM_JOB_ID-}}}}}}
+_detslurm_tries=120
+until exec >>{folder}/slurm-"$_detslurm_job".out 2>&1 && cd {folder}; do
+  if [ $((_detslurm_tries -= 1)) = 0 ]; then exit 1; fi
+  sleep 5
+done"""
+
 _FAILED = re.compile(r"detslurm: job (\S+): (slurm\.(?:setup|modules).* failed on .*)")
 
 
 def prologue(request: JobRequest) -> list[str]:
-    """Shell lines before the command: the submitting Python's PATH, modules, the user's setup.
+    """Shell lines before the command: the output, the submitting Python's PATH, modules, the
+    user's setup.
 
     A module or a line of the setup that fails ends the job; `failed_setups` finds that in its
     output. Options that the setup sets, such as `set -eu`, end with it.
@@ -67,6 +81,7 @@ def prologue(request: JobRequest) -> list[str]:
         # A signal that comes before the command has its handlers must not end the job; what is
         # ignored here stays so across exec until the command decides otherwise.
         "trap '' USR1 USR2 INT",
+        _OPEN_OUTPUT.format(slurm=SLURM_OUTPUT_FD, folder=shlex.quote(str(request.folder))),
         f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
     ]
     if request.modules or request.setup:

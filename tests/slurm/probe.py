@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 from detslurm.slurm import Allocation
+from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 
 folder = Path.cwd()
 allocation = Allocation.from_environment()
 assert allocation is not None
-output = Path("/proc/self/fd/1")
+output = Path(f"/proc/self/fd/{SLURM_OUTPUT_FD}")
 before = output.stat().st_size
 log = os.open(folder / f"{allocation.ref}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 

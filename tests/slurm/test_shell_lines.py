@@ -67,6 +67,12 @@ def test_an_agent_starts_without_the_file_too(environment: Path) -> None:
     assert _start.command(module)[1:] == ["-P", "-m", module]
 
 
+def printed(request: JobRequest) -> list[str]:
+    """The lines of the output that the job itself has opened."""
+    (output,) = request.folder.glob("slurm-*.out")
+    return output.read_text().splitlines()
+
+
 def ran(tmp_path: Path, *setup: str, job: dict[str, str]) -> tuple[list[str], dict[str, str]]:
     """What a job with this setup prints, and how that says its setup has failed."""
     (tmp_path / "sourced").write_text("false\ntrue\n")
@@ -74,8 +80,8 @@ def ran(tmp_path: Path, *setup: str, job: dict[str, str]) -> tuple[list[str], di
     script = tmp_path / "script"
     script.write_text("\n".join([*prologue(request), 'echo "$-"', command_line(request)]))
     env = {"PATH": "/usr/bin:/bin", "HOSTNAME": "n1", **job}
-    done = subprocess.run(["bash", script], capture_output=True, text=True, cwd=tmp_path, env=env)
-    lines = done.stdout.splitlines()
+    done = subprocess.run(["bash", script], cwd="/", env=env)
+    lines = printed(request)
     assert (done.returncode == 0) == ("trained" in lines)
     return lines, failed_setups(lines)
 
@@ -119,6 +125,6 @@ def test_a_module_that_fails_is_named(tmp_path: Path) -> None:
     request = JobRequest(name="x", command=("true",), folder=tmp_path, modules=("no such",))
     script = "module() { return 1; }\n" + "\n".join(prologue(request))
     env = {"PATH": "/usr/bin:/bin", "DETSLURM_LOCAL_JOB_ID": "3", "DETSLURM_LOCAL_TASK_ID": "0"}
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=env)
-    failed = failed_setups(done.stdout.splitlines())
+    subprocess.run(["bash", "-c", script], env=env)
+    failed = failed_setups(printed(request))
     assert failed["3_0"].startswith("slurm.modules: module load no such failed on ")

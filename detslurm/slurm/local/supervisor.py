@@ -7,6 +7,7 @@ and the job is ended at once, to be requeued by the next scheduler.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -100,7 +101,8 @@ def _start_batch(launch: Launch) -> int:
         if os.getppid() != supervisor:
             os._exit(137)
         _redirect(launch.output)
-        os.chdir(launch.folder)
+        with contextlib.suppress(OSError):  # the script waits for it
+            os.chdir(launch.folder)
         os.execve("/bin/bash", ["bash", str(launch.script)], launch.environment)
     except BaseException as error:
         os.write(2, f"cannot start the batch script: {error}\n".encode())
