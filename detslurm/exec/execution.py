@@ -84,6 +84,7 @@ class Execution:
         self._run = 0
         self._meter: Meter | None = None
         self._ended_by: str | None = None
+        self._store_failed = False  # when it was used last, or while a run's end was judged
         self.excluded: list[str] = []
 
     def view(self) -> TrialView:
@@ -217,7 +218,11 @@ class Execution:
         return self._intents.facts.created.source_checkpoint or named
 
     def _decide(self, before: TrialView, result: AttemptResult) -> Decision:
-        decision = decide(self._facts(before, result))
+        try:
+            decision = decide(self._facts(before, result))
+        except StoreError:
+            self._store_failed = True
+            raise
         self._trial_queue.on_run_ending(self.task, decision)
         return decision
 
@@ -415,6 +420,7 @@ class Execution:
             bad_node=result.bad_node,
             got_sigint=result.got_sigint,
             oom_kills=result.oom_kills,
+            store_failed=self._store_failed,
             ended_by=self._ended_by,
         )
 
@@ -467,7 +473,9 @@ class Execution:
             self._intents.refresh()
             self._intents.mark_found(self.task.trial_id)
             self._charge()
+            self._store_failed = False
         except StoreError as error:
+            self._store_failed = True
             log_store_error(error)
         return self._intents.cause_for(self.task.trial_id)
 

@@ -54,6 +54,9 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many processes the kernel killed
     for lack of memory. `pause_reason` is why the experiment is paused, if not by its user,
     `ended_by` what Slurm said of the job's end.
+    of a node. `store_failed` says that the store could not be used when the run ended.
+    `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what Slurm said
+    of the job's end.
     """
 
     exit_code: int
@@ -76,6 +79,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     bad_node: str | None = None
     got_sigint: bool = False
     oom_kills: int = 0
+    store_failed: bool = False
     ended_by: str | None = None
 
 
@@ -118,6 +122,9 @@ def _cut_short(facts: AttemptFacts) -> bool:
     # The code did not acknowledge, but it was ended by the signal that came with the request: that
     # is not its failure. At a time limit it must at least have saved something, or a script
     # that never checkpoints would be chained without end.
+    if facts.store_failed and facts.exit_code and facts.invalid_hp is None:
+        # Nor is it that the code could not save while the store was away.
+        return facts.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
     if facts.exit_code not in KILLED_BY_SIGNAL:
         return False
     return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint

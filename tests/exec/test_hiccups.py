@@ -199,6 +199,31 @@ def test_a_store_that_stays_away_has_its_minutes_once(
     assert len(experiment.trial(experiment.created().first_trial).runs()) == 1
 
 
+@pytest.mark.parametrize("away", [True, False])
+def test_a_preemption_while_the_store_is_away_uses_no_restart(
+    scene: Scene, job: None, monkeypatch: pytest.MonkeyPatch, away: bool
+) -> None:
+    """The code fails, because it can't save; with a store at hand that is a failure of its own."""
+    outage = Outage()
+
+    def preempted(*_: object) -> AttemptResult:
+        outage.down = away
+        return AttemptResult(1, cause=Cause.PREEMPTION, began=True, yield_allocation=True)
+
+    def back(seconds: float) -> None:
+        outage.down = False
+
+    monkeypatch.setattr(Execution, "_attempt", preempted)
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=back))
+    monkeypatch.setattr(Execution, "_job_is_ending", lambda _: False)
+    monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
+    experiment = scene.experiment()
+    with mock.patch.object(fs, "os", outage):
+        assert main([str(experiment.path), "0"]) == 0
+    assert outcomes(experiment) == ["preempted" if away else "restart"]
+    assert [call[0] for call in scene.queue.calls] == ["requeue"]
+
+
 def test_a_job_asks_for_its_requeue_before_it_collects(
     scene: Scene, job: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,6 +132,18 @@ def test_an_error_while_giving_way_restarts_elsewhere() -> None:
     assert outcome_of(exit_code=1, cause=Cause.CANCEL) == ("canceled", Action.STOP)
 
 
+def test_an_error_while_giving_way_without_a_store_is_none_of_the_code() -> None:
+    """It could not save, or report. A run that was not asked to leave is restarted as ever."""
+    away: dict[str, object] = {"exit_code": 1, "store_failed": True}
+    assert outcome_of(**away, cause=Cause.PREEMPTION) == ("preempted", Action.REQUEUE)
+    assert outcome_of(**away, cause=Cause.TIME_LIMIT) == ("time_limit", Action.REQUEUE)
+    stalled = outcome_of(**away, cause=Cause.TIME_LIMIT, stalled=True)
+    assert stalled == ("restart", Action.REQUEUE)
+    assert outcome_of(**away) == ("restart", Action.RETRY)
+    done = outcome_of(exit_code=0, store_failed=True, cause=Cause.PREEMPTION)
+    assert done == ("completed", Action.STOP)
+
+
 def test_death_by_the_signal_of_the_preemption_is_no_error() -> None:
     """Code that did not react in time loses its work since the checkpoint, not a restart."""
     for code in (137, 143):
