@@ -92,7 +92,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Attempt:
-    """Runs one step; `stop_cause` queries the user's intents, the inbox has Slurm's signals."""
+    """Runs one step; `stop_cause` queries the user's intents, the inbox has Slurm's signals.
+
+    `end_reason` is why SIGTERM came; None where the job goes on.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Attempt:
         log: TextLog,
         stop_cause: Callable[[], Cause | None],
         signal_cause: Callable[[], Cause],
-        end_reason: Callable[[], Cause],
+        end_reason: Callable[[], Cause | None],
         limits: Limits,
         on_usage: Callable[[Mapping[str, Any]], None] = lambda sample: None,
         refresh_seconds: Callable[[], float] = lambda: REFRESH_SECONDS,
@@ -305,19 +308,26 @@ class Attempt:
     def _on_signals(self) -> None:
         signals = self._inbox.take()
         if signal.SIGTERM in signals:
-            # The whole job is being ended: there is KillWait left to write down how.
-            self._result.job_is_ending = True
-            self._give_up_at = time.monotonic() + self._limits.kill_wait / 2
-            if self._agents_preempted:
-                self._result.cause = None  # agents can't distinguish a preemption from other ends
-            self._result.yield_allocation = False  # a job that is cancelled must not come back
-            self._stop(self._end_reason())
+            self._on_sigterm()
         if signal.SIGUSR1 in signals:
             # At once: a busy controller may take long to report the cause.
             self._send(agent_protocol.PREEMPT)
             self._stop(self._signal_cause())
         if signal.SIGUSR2 in signals:
             self._look()
+
+    def _on_sigterm(self) -> None:
+        come, cause = time.monotonic(), self._end_reason()
+        if cause is None:
+            self._stop(Cause.PREEMPTION)
+            return
+        # The whole job is being ended: there is KillWait left to write down how.
+        self._result.job_is_ending = True
+        self._give_up_at = come + self._limits.kill_wait / 2
+        if self._agents_preempted:
+            self._result.cause = None  # agents can't distinguish a preemption from other ends
+        self._result.yield_allocation = False  # a job that is cancelled must not come back
+        self._stop(cause)
 
     def _look(self) -> None:
         self._on_intent(self._stop_cause())

@@ -266,7 +266,7 @@ class Execution:
             log=log,
             stop_cause=self.stop_cause,
             signal_cause=self._signal_cause,
-            end_reason=self._end_reason,
+            end_reason=self._sigterm_cause,
             limits=Limits(timeout, float(self._intents.facts.created.kill_wait)),
             on_usage=self._usage.add,
             guard=self._idle_guard(number),
@@ -479,9 +479,23 @@ class Execution:
             log_store_error(error)
         return self._intents.cause_for(self.task.trial_id)
 
+    def _sigterm_cause(self) -> Cause | None:
+        """As `_end_reason`; None where the queue shows that the job goes on.
+
+        slurmstepd prints the same line for `scancel --signal=TERM --batch` as for a plain scancel.
+        """
+        cause = self._end_reason()
+        if cause is not Cause.KILL or self._ended_by != "cancelled":
+            return cause
+        with contextlib.suppress(SlurmError):
+            own = self._cluster().query([self._allocation.ref]).get(self._allocation.ref)
+            if own is not None and own.state == "RUNNING":
+                return None
+        return cause
+
     def _end_reason(self) -> Cause:
         """Why the whole job is being ended, by Slurm's line in its output."""
-        intent = self.stop_cause()
+        intent, self._ended_by = self.stop_cause(), None
         if intent is not None:
             return intent
         self._ended_by = self._read_end_reason()

@@ -52,9 +52,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     the user's choice to try all the same. `unprepared` says that the code never began, by the fault
     of a node. `bad_node` is a node that is to blame, because others work: the next run goes
     elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many processes the kernel killed
-    for lack of memory. `pause_reason` is why the experiment is paused, if not by its user,
-    `ended_by` what Slurm said of the job's end.
-    of a node. `store_failed` says that the store could not be used when the run ended.
+    for lack of memory, `store_failed` that the store could not be used when the run ended.
     `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what Slurm said
     of the job's end.
     """
@@ -133,6 +131,7 @@ def _cut_short(facts: AttemptFacts) -> bool:
 _RESTARTED = {
     "requeued": "requeued by its user or an administrator",
     "node_failed": "a node of its job failed",
+    "cancelled": "asked to stop by scancel --signal=TERM",
 }
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.test_failures import let_go
+from tests.e2e.test_failures import WAITS, let_go
 
 pytestmark = pytest.mark.cluster
 
@@ -52,3 +53,15 @@ def test_the_run_outlives_them(desk: Desk) -> None:
     reason = desk.trial(number).end_reason or ""
     assert "exited with 0; SIGINT had come before" in reason, "it may have ended early"
     assert desk.log(number).count("Stack (most recent call first)") == 2
+
+
+def test_a_sigterm_by_hand_is_a_preemption(desk: Desk, site: Cluster) -> None:
+    """Also where it is sent to the batch script, which is then told as a cancelled one is."""
+    number = desk.submit(desk.project(WAITS))
+    desk.wait_for_steps(number, 1)
+    desk.user.run("scancel", "--signal=TERM", "--batch", desk.job(number))
+    wait_for(lambda: site.job(desk.job(number)).get("Restarts") == "1", PATIENCE, "a requeue")
+    let_go(desk, number)
+    desk.wait_for_state(number, "COMPLETED", "CANCELED", "ERROR")
+    assert desk.outcomes(number) == ["preempted", "completed"]
+    assert desk.trial(number).runs[0].reason == "asked to stop by scancel --signal=TERM"

@@ -103,6 +103,28 @@ def test_a_step_that_ended_before_its_runner_heard_why(
 
 
 @pytest.mark.parametrize(
+    ("state", "said", "cause"),
+    [
+        ("RUNNING", "cancelled", None),
+        ("COMPLETING", "cancelled", Cause.KILL),
+        (None, "cancelled", Cause.KILL),  # the queue does not know it
+        ("RUNNING", "time_limit", Cause.TIME_LIMIT),
+        ("RUNNING", None, Cause.ENDING),
+    ],
+)
+def test_a_sigterm_by_hand_is_no_cancel(
+    tmp_path: Path, inbox: SignalInbox, state: str | None, said: str | None, cause: Cause | None
+) -> None:
+    """slurmstepd prints the same line for both; a cancelled job does not run any more."""
+    scene = Scene(tmp_path / "store")
+    execution = refused(scene, inbox)
+    if state is not None:
+        scene.queue.put("7", state)
+    execution._read_end_reason = lambda: said
+    assert execution._sigterm_cause() is cause
+
+
+@pytest.mark.parametrize(
     ("state", "nodes", "cause", "exit_code"),
     [
         ("PENDING", (), Cause.PREEMPTION, 137),

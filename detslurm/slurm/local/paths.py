@@ -40,9 +40,13 @@ class LocalClusterPaths:
         """The environment of the shell that submitted a job, until the job is over."""
         return self.jobs / str(job) / "environment.json"
 
+    def output(self, job: int) -> Path:
+        """What the script of a job prints before it opens the job's own output, and why it ends."""
+        return self.jobs / str(job) / "output"
+
     def forget(self, job: int) -> None:
-        """Remove what only a job that may run needs: both may hold secrets. Its id stays taken."""
-        for path in (self.environment(job), self.script(job)):
+        """Remove what only a job that may run needs: it may hold secrets. Its id stays taken."""
+        for path in (self.environment(job), self.script(job), self.output(job)):
             with suppress(OSError):
                 path.unlink()
 

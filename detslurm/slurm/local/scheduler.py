@@ -120,7 +120,7 @@ class Scheduler:
         launch = supervisor.Launch(
             script=self.paths.script(element.job),
             folder=request.folder,
-            output=self._output(element.job),
+            output=self.paths.output(element.job),
             environment=self._environment(element, end),
         )
         line = supervisor.start(launch)
@@ -128,10 +128,6 @@ class Scheduler:
         near = max(now, end - lead) if end and lead else None
         self.running[element.key] = Running(line, end, near)
         self._selector.register(line, selectors.EVENT_READ, element.key)
-
-    def _output(self, job: int) -> Path:
-        """What a job prints before its script has opened its own output, and why it ends."""
-        return self.paths.jobs / str(job) / "output"
 
     def _environment(self, element: Element, end: float | None) -> dict[str, str]:
         return {
@@ -163,7 +159,7 @@ class Scheduler:
         job = self.jobs.jobs[key[0]]
         line = end_line(job.elements[key[1]].ref, socket.gethostname(), cause, time.time())
         try:
-            with self._output(job.id).open("a") as file:
+            with self.paths.output(job.id).open("a") as file:
                 file.write(line)
         except OSError:
             pass  # a full disk must not keep a job from ending
