@@ -82,6 +82,23 @@ def temporary_directory() -> str:
     return tempfile.gettempdir()
 
 
+def is_noexec(folder: str | Path) -> bool:
+    """Whether no program, and no compiled module, can be started from there."""
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False  # unknown
+
+
+def directory_for_programs() -> str:
+    """The directory for temporary files, or another one if programs can't be started there."""
+    first = temporary_directory()
+    if not is_noexec(first):
+        return first
+    others = (place for place in ("/tmp", "/var/tmp") if not is_noexec(place))
+    return next(filter(_is_writable, others), first)
+
+
 def _is_writable(folder: str) -> bool:
     try:
         fd, path = create_at(Path(folder, own_name("try")), 1)

@@ -22,12 +22,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from detslurm import _child_processes as processes
 from detslurm import _env
 from detslurm._flag import PreemptFlag, ignore_signals
-from detslurm._node_files import remove, temporary_directory
+from detslurm._node_files import (
+    directory_for_programs,
+    is_noexec,
+    remove,
+    temporary_directory,
+)
 from detslurm._process import exit_status
 from detslurm._quantities import counted
 from detslurm.exec import agent_protocol, ports
 from detslurm.exec.cgroup_memory import oom_kills
 from detslurm.exec.entrypoint import (
+    CANT_EXECUTE,
+    CANT_START,
     HOOK_EXIT,
     HOOK_FAILED,
     container_prefix,
@@ -145,12 +152,20 @@ class Agent:
         try:
             copied = top_names(workdir)
             status = self._supervise(workdir)
+            if status and is_noexec(workdir):
+                self._blame_noexec(status, workdir.parent)
             self._log_deletion(workdir, copied)
         finally:
             remove(workdir)
             if self._prefix:
                 remove(_library_of(workdir))
         return self._finish(status)
+
+    def _blame_noexec(self, status: int, place: Path) -> None:
+        why = f"{CANT_START}{place}, which is mounted noexec: set another TMPDIR"
+        self._log_message(f"{why}; compiled modules beside the code can't be loaded either")
+        if status == CANT_EXECUTE and self._why is None:
+            self._why, self._unprepared = why, True
 
     def _log_deletion(self, workdir: Path, copied: Collection[str]) -> None:
         """Name what the code has written beside itself, which nobody could find afterwards."""
@@ -213,9 +228,20 @@ class Agent:
         code = self._experiment.code
         self._experiment.refuse_others_code()  # nodes may have waited for each other for minutes
         try:
-            return make_workdir(code, label, tmp=Path(temporary_directory()))
+            return make_workdir(code, label, tmp=Path(self._place()))
         except OSError as err:
             raise StoreFault(str(err), err.errno or errno.EIO, str(code)) from err
+
+    def _place(self) -> str:
+        """Where the working directory lies."""
+        if self._prefix:
+            return temporary_directory()  # which a container sees
+        place = directory_for_programs()
+        if place != temporary_directory():
+            self._log_message(
+                f"{temporary_directory()} is mounted noexec: the working directory is in {place}"
+            )
+        return place
 
     def _rendezvous(self) -> None:
         """Wait until every node has reported its address and slots to the runner."""

@@ -16,6 +16,9 @@ _OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
 
+CANT_EXECUTE = 126
+"""The exit status of a shell for a program that it may not execute."""
+CANT_START = "no program can be started in "
 HOOK_EXIT = "startup-hook.sh exited with "
 """So begins the reason of a run that such a failure has ended."""
 

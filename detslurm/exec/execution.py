@@ -431,9 +431,9 @@ class Execution:
         step."""
         if result.cause is not None or not result.exit_code:
             return None
-        from detslurm.exec.failure import EXITS, failure_in, failure_of_hook  # only after failures
+        from detslurm.exec.failure import EXITS, failure_before_code, failure_in  # only here
 
-        if found := failure_of_hook(result.why):
+        if found := failure_before_code(result.why):
             return found
         gained = after.steps > before.steps or len(after.checkpoints) > len(before.checkpoints)
         if gained or not result.was_short or result.exit_code not in EXITS:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detslurm.exec.entrypoint import HOOK_EXIT
+from detslurm.exec.entrypoint import CANT_START, HOOK_EXIT
 
 _OF_THE_CODE = (
     ArithmeticError,
@@ -90,9 +90,13 @@ def failure_in(log: Path) -> Failure | None:
         return None
 
 
-def failure_of_hook(why: str | None) -> Failure | None:
-    """A failed startup-hook.sh, the same in each run: the code has not begun."""
-    return Failure(why, "startup-hook") if why and why.startswith(HOOK_EXIT) else None
+def failure_before_code(why: str | None) -> Failure | None:
+    """What kept the code from beginning, the same in each run: its startup-hook.sh, or noexec."""
+    kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec"}
+    for start, kind in kinds.items():
+        if why is not None and why.startswith(start):
+            return Failure(why, kind)
+    return None
 
 
 def failure_of(lines: Sequence[str]) -> Failure | None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm import __version__, _access
-from detslurm._node_files import ENVIRONMENTS, mounted_kind, temporary_directory
+from detslurm._node_files import ENVIRONMENTS, is_noexec, mounted_kind, temporary_directory
 from detslurm._quantities import human_size
 from detslurm.slurm import Allocation
 from detslurm.store.records import MANIFEST
@@ -148,6 +148,8 @@ def _home() -> Path:
         raise NotStaged(f"{place} may be shared with other nodes ({kind or 'unknown'})")
     if not _PLAIN.fullmatch(str(place)):
         raise NotStaged(f"programs can't be started in {str(place)!r}, for its special characters")
+    if is_noexec(place):
+        raise NotStaged(f"programs can't be started in {place}, which is mounted noexec")
     home = place / ENVIRONMENTS
     home.mkdir(mode=0o700, exist_ok=True)
     _refuse_what_others_change(home)

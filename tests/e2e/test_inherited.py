@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
 from tests.cluster import Cluster
+from tests.cluster.namespaces import may_unshare
 from tests.e2e.desk import Desk
 
 pytestmark = pytest.mark.cluster
@@ -81,3 +85,51 @@ def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> 
     }
     assert not (SHELL.keys() - mine | step | {"SRUN_CONTAINER", "SLURM_HOSTFILE"}) & has.keys()
     assert "not passed on: RANK, WORLD_SIZE, which the job has from its setup or its site" in log
+
+
+_NOEXEC = """\
+for place in "$@"; do
+  mount --bind "$place" "$place" && mount -o remount,bind,noexec "$place" || exit 1
+done
+mount --bind "$0" "$0" && mount -o remount,bind,exec "$0"
+"""
+
+
+@contextmanager
+def noexec(site: Cluster, *places: str) -> Iterator[None]:
+    """No program of the nodes can be started in these directories, except in the cluster's own."""
+    if not may_unshare():
+        pytest.skip("a noexec file system: only root can mount one, and not in every container")
+    root = str(site.layout.root)
+    views = [
+        ["nsenter", "--mount", f"--target={site.daemons.pid(f'slurmd.{node}')}"]
+        for node in site.command("sinfo", "-hNo%N").split()
+    ]
+    try:
+        for view in views:
+            subprocess.run([*view, "sh", "-c", _NOEXEC, root, *places], check=True)
+        yield
+    finally:
+        for view in views:
+            for place in (root, *places):
+                subprocess.run([*view, "umount", "--lazy", place], check=False)
+
+
+def test_programs_run_where_the_directory_for_temporary_files_is_noexec(
+    desk: Desk, site: Cluster
+) -> None:
+    """In another directory; where there is none, the second run says so and is the last."""
+    config = desk.project("print('unused')")
+    desk.write("project/run", "#!/bin/sh\necho trained in $PWD\n").chmod(0o755)
+    arguments = (config, "entrypoint=./run", "slurm.setup=[export TMPDIR=/tmp]")
+    with noexec(site, "/tmp"):
+        number = desk.submit(*arguments)
+        desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert "/tmp is mounted noexec: the working directory is in /var/tmp" in desk.log(number)
+    assert "trained in /var/tmp/" in desk.log(number) and desk.outcomes(number) == ["completed"]
+    with noexec(site, "/tmp", "/var/tmp"):
+        number = desk.submit(*arguments)
+        desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["restart", "error"]
+    reason = desk.trial(number).runs[-1].reason
+    assert reason and "no program can be started in /tmp, which is mounted noexec" in reason
