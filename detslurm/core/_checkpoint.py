@@ -16,6 +16,7 @@ from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import download_checkpoint, downloaded_checkpoint, refuse_unknown
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
+from detslurm.core._retries import discard_unsealed, keep_trying
 from detslurm.core._sharded_save import ShardedSave
 from detslurm.core._sharded_upload import ShardedSaver, chosen_files
 from detslurm.storage import METADATA, Resources, Selector, Storage
@@ -119,7 +120,7 @@ class CheckpointContext:
         if source is None:
             raise RuntimeError(_nothing_to_upload(selector))
         data = self._records.checked(plain_metadata(metadata))
-        chosen = chosen_files(source, selector)
+        chosen = keep_trying(lambda: chosen_files(source, selector))
         with self._saving() as storage_id:
             resources = self._storage.put(storage_id, source, chosen)
             self._records.refuse_superseded()
@@ -220,18 +221,13 @@ class CheckpointContext:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[str]:
-        """Remove what was written when the body raises.
-
-        The body ends where the checkpoint is sealed: a record that can't be committed now may still
-        be written later, and must not name what is gone.
-        """
+        """Remove what was written when the body raises before the checkpoint is sealed."""
         storage_id = self._records.begin()
         try:
             self._storage.begin(storage_id)
             yield storage_id
         except BaseException:
-            with contextlib.suppress(Exception):  # the first error is the one to see
-                self._storage.discard(storage_id)
+            discard_unsealed(self._storage, storage_id)
             raise
 
     def _saved(self) -> None:

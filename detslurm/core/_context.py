@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from detslurm import storage
 from detslurm._errors import InvalidHP, MetricError
@@ -38,6 +38,7 @@ from detslurm.core._preempt import (
 from detslurm.core._profiler import ProfilerContext
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder, Recorder, WorkerRecorder
+from detslurm.core._retries import keep_trying, retrying
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
 from detslurm.core._train import EarlyExitReason, TrainContext
@@ -54,15 +55,13 @@ from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
+from detslurm.storage.shared_fs import check_access
 from detslurm.store import StoreError, fold_trial
-from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
 
 logger = logging.getLogger("detslurm.core")
-
-T = TypeVar("T")
 
 _INDEPENDENT = ("single", "random", "grid")  # searches in which no result decides
 
@@ -294,15 +293,15 @@ def _init_in_job(
 ) -> Context:
     trial, run = trial_of(info), info.trial._trial_run_id
     is_chief = dist.rank == 0
-    view, config = _with_retries(lambda: fold_trial(trial)), info.trial._config
+    view, config = keep_trying(lambda: fold_trial(trial)), info.trial._config
     configured = config["checkpoint_storage"]
-    store = storage.from_config(given or configured)
-    elsewhere = _elsewhere(given, configured)
+    place = storage.from_config(given or configured)
+    store, elsewhere = retrying(place), _elsewhere(given, configured)
     recorder: AnyRecorder = WorkerRecorder(trial.rank_records_path(run, dist.rank), dist.rank)
-    if is_chief and isinstance(store, storage.SharedFS) and info.latest_checkpoint is None:
-        store.check_access()  # who begins from a checkpoint may only want to read
+    if is_chief and isinstance(place, storage.SharedFS) and info.latest_checkpoint is None:
+        check_access(store)  # a run that begins from a checkpoint may only want to read
     if is_chief:
-        recorder = _with_retries(lambda: Recorder.of(trial.records_path(run)))
+        recorder = keep_trying(lambda: Recorder.of(trial.records_path(run)))
     if is_chief and not recorder.shared:  # the other may be saving now
         collect_partial_checkpoints(
             trial, run, view, Storages(configured, experiment_of(info).store.path)
@@ -311,7 +310,7 @@ def _init_in_job(
     flag = attach_flag()
     if flag is not None:
         end_with_agent(flag)
-    search = _with_retries(lambda: _search(info, flag)) if is_chief else None
+    search = keep_trying(lambda: _search(info, flag)) if is_chief else None
     files = TensorboardFiles(store, trial, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
     lines = MetricLines() if is_chief and on_close() is not None else None
@@ -370,11 +369,6 @@ def _init_in_job(
     )
 
 
-def _with_retries(act: Callable[[], T]) -> T:
-    """Read what a start needs, over a hiccup of the file system."""
-    return with_retries(act, lambda err: logger.warning("trying again: %s", err), SHORT)
-
-
 def _numeric_metric(searcher: Mapping[str, Any]) -> str | None:
     """The metric that must be a number where it is reported; custom methods take any."""
     return searcher.get("metric") if searcher.get("name") != "custom" else None
@@ -400,7 +394,7 @@ def _init_unmanaged(
     from detslurm.core._unmanaged_script import record_unmanaged  # only here: jobs never need it
 
     script = record_unmanaged(dist, unmanaged_info)
-    store = storage.from_config(given or script.storage)
+    store = retrying(storage.from_config(given or script.storage))
     elsewhere = _elsewhere(given, script.storage)
     _note_storage(script.recorder, elsewhere)
     files = auto = lines = None

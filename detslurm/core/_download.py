@@ -12,6 +12,7 @@ from detslurm import errors
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._node_directory import shared_directory
+from detslurm.core._retries import keep_trying
 from detslurm.storage import Selector, Storage
 from detslurm.storage.names import selected
 
@@ -31,7 +32,7 @@ def download_checkpoint(
         _download_together(dist, storage, storage_id, target, selector)
         return
     refuse_unknown(storage, storage_id)
-    target.mkdir(parents=True, exist_ok=True)
+    _make(target)
     storage.get(storage_id, target, selector)
 
 
@@ -57,10 +58,14 @@ def _download_together(
 
     def get(choices: list[set[str]]) -> None:
         wanted = set[str]().union(*choices)
-        target.mkdir(parents=True, exist_ok=True)
+        _make(target)
         storage.get(storage_id, target, wanted.__contains__)
 
     run_collectively(dist, choose, get, local=True)
+
+
+def _make(target: Path) -> None:
+    keep_trying(lambda: target.mkdir(parents=True, exist_ok=True))
 
 
 @contextlib.contextmanager

@@ -11,14 +11,14 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from detslurm._identity import name_on_node
+from detslurm.core._retries import keep_trying
 from detslurm.core.transports.sockets.link import keep_from_children
-from detslurm.store import RunLog, StoreError, StoreFull
-from detslurm.store.retry import SHORT, with_retries
+from detslurm.store import RunLog, StoreError
 
 logger = logging.getLogger("detslurm.core")
 
@@ -84,12 +84,12 @@ class Recorder:
     def commit(self, record: Mapping[str, Any]) -> None:
         """Write a record and everything before it to the disk before returning.
 
-        Raises `StoreError` where that can't be done for some seconds; the record is kept, and is
-        written with the next ones.
+        Raises `StoreError` where that can't be done for minutes, or the disk is full; the record is
+        kept, and is written with the next ones.
         """
         self._check()
         self._log.append_alone(record)
-        _write_with_retries(self._log.sync)
+        keep_trying(self._log.sync)
         self._waits = False
 
     def flush(self) -> None:
@@ -124,7 +124,7 @@ class Recorder:
         self._dirty.set()
         self._thread.join()
         try:
-            _write_with_retries(self._log.close)
+            keep_trying(self._log.close)
         finally:
             self._sign.close()
 
@@ -138,25 +138,6 @@ class Recorder:
     def _check(self) -> None:
         if self._refusal is not None:
             raise RuntimeError(self._refusal)
-
-
-def _write_with_retries(write: Callable[[], None]) -> None:
-    """Write, over a hiccup of the file system; room on a full one does not come in seconds."""
-
-    def act() -> StoreFull | None:
-        try:
-            write()
-        except StoreFull as err:
-            return err
-        return None
-
-    full = with_retries(act, _warn, SHORT)
-    if full is not None:
-        raise full
-
-
-def _warn(error: StoreError) -> None:
-    logger.warning("the store can't be written now, trying again: %s", error)
 
 
 def _disown() -> None:
@@ -234,7 +215,7 @@ class WorkerRecorder(NullRecorder):
 
     def _opened(self) -> Recorder | None:
         try:
-            return with_retries(lambda: Recorder.of(self._path), _warn, SHORT)
+            return keep_trying(lambda: Recorder.of(self._path))
         except StoreError as err:  # metrics of a worker are no reason to end its training
             self._failed = True
             logger.warning("metrics of rank %d can't be recorded: %s", self._rank, err)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from detslurm.core._metrics import plain
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
 from detslurm.store.curve import as_float
-from detslurm.store.retry import SHORT, with_retries
+from detslurm.store.retry import LONG, SHORT, with_retries
 
 logger = logging.getLogger("detslurm.core")
 
@@ -32,6 +32,9 @@ _TIMEOUT, _POLL_SECONDS = 20.0, 0.25
 
 class TrialSearch:
     """The reports of one trial to its search, and the answers; for the chief alone."""
+
+    # A fault of the store that passes must not cost a trained length.
+    _pauses: Sequence[float] = LONG
 
     def __init__(
         self,
@@ -55,10 +58,10 @@ class TrialSearch:
             log.catch_up()
             return log
 
-        return with_retries(read, _warn, SHORT)
+        return with_retries(read, _warn, self._pauses)
 
     def _catch_up(self) -> None:
-        with_retries(self._log.catch_up, _warn, SHORT)
+        with_retries(self._log.catch_up, _warn, self._pauses)
 
     @property
     def _trial(self) -> SearchTrial:
@@ -93,7 +96,8 @@ class TrialSearch:
 
     def completed(self, length: int, metric: Any) -> None:
         """Report the metric at a length; its consequence is what `next` returns."""
-        self._commit({"length": length, "metric": metric if self._custom else _said(metric)})
+        report = {"length": length, "metric": metric if self._custom else _said(metric)}
+        self._commit(report)
 
     @property
     def _custom(self) -> bool:
@@ -122,12 +126,15 @@ class TrialSearch:
 
         Raises `MetricError` for a searcher metric or a time metric that is missing or no number.
         """
+        self._pauses = SHORT
         try:
             self._judge(steps, metrics)
             return self._trial.stop
         except StoreError as err:  # training goes on; the next report is as good
             logger.warning("the search gets no report of step %s: %s", steps, err)
             return False
+        finally:
+            self._pauses = LONG
 
     def _judge(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Commit the report if it can change anything."""
@@ -160,8 +167,7 @@ class TrialSearch:
         if self._fencing_token is not None:
             report_event["fencing_token"] = self._fencing_token
         event = self._search.judged(self._log.state, report_event)
-        # A hiccup of the store must not cost a trained length.
-        with_retries(lambda: self._log.commit([event]), _warn, SHORT)
+        with_retries(lambda: self._log.commit([event]), _warn, self._pauses)
 
 
 def search_of(
@@ -187,7 +193,7 @@ def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
     raise MetricError(f"error parsing {what} ({name}) from validation metrics: {found}")
 
 
-def _warn(error: StoreError) -> None:
+def _warn(error: Exception) -> None:
     logger.warning("the search can't be updated now, trying again: %s", error)
 
 

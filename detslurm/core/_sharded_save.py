@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
+from detslurm.core._retries import keep_trying
 from detslurm.storage import Resources, Storage
 from detslurm.storage.files import sync
 
@@ -53,10 +55,10 @@ class ShardedSave:
         """Make a file in `path` safe, or all in a directory, so that `store()` has less to do."""
         if whole.is_symlink():
             return
-        files = [whole] if whole.is_file() else [f for f in whole.rglob("*") if f.is_file()]
+        files = keep_trying(lambda: _files(whole))
         if self._is_final:
             for file in files:
-                sync(file, guard=True)
+                keep_trying(partial(sync, file, guard=True))
             return
         versions = {str(file.relative_to(self.path)): _version(file) for file in files}
         self._ahead.update(versions)
@@ -91,6 +93,11 @@ class ShardedSave:
     def seal(self, store: Callable[[], Resources]) -> None:
         """Make it a checkpoint, of what each rank's `store` returns. A collective of all ranks."""
         run_collectively(self._dist, store, lambda stored: self._commit(self._plan, _union(stored)))
+
+
+def _files(whole: Path) -> list[Path]:
+    """A file, or all files in a directory."""
+    return [whole] if whole.is_file() else [f for f in whole.rglob("*") if f.is_file()]
 
 
 def _version(file: Path) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._node_directory import made_for_node
+from detslurm.core._retries import discard_unsealed, keep_trying
 from detslurm.core._shard_plan import (
     Proposal,
     contested,
@@ -22,6 +24,7 @@ from detslurm.core._shard_plan import (
 )
 from detslurm.core._sharded_save import ShardedSave, UploadPlan
 from detslurm.storage import METADATA, Resources, Selector, Storage, list_resources
+from detslurm.storage.files import is_directory
 from detslurm.storage.names import selected
 
 
@@ -76,7 +79,8 @@ class ShardedSaver:
             if selector is not None:
                 raise RuntimeError("ckpt_dir has to be provided if selector is not None")
             return Proposal({}, None, False, data)
-        resources, status = chosen_files(directory, selector), directory.stat()
+        resources = keep_trying(lambda: chosen_files(directory, selector))
+        status = keep_trying(directory.stat)
         # Device and inode name a directory on one node only: local disks repeat them on others.
         directory_id = (self._dist.cross_rank, status.st_dev, status.st_ino)
         return Proposal(resources, directory_id, selector is not None, data)
@@ -107,18 +111,12 @@ class ShardedSaver:
 
     @contextlib.contextmanager
     def _discarding(self, storage_id: str) -> Iterator[None]:
-        """Remove what was written when the body raises.
-
-        What is sealed stays: a record that can't be committed now may still be written later, and
-        must not name what is gone.
-        """
+        """Remove what was written when the body raises before the checkpoint is sealed."""
         try:
             yield
         except BaseException:
             if self._dist.rank == 0:
-                with contextlib.suppress(Exception):  # the first error is the one to see
-                    if not self._storage.exists(storage_id):
-                        self._storage.discard(storage_id)
+                discard_unsealed(self._storage, storage_id)
             raise
 
     @contextlib.contextmanager
@@ -187,7 +185,7 @@ def chosen_files(directory: Path, selector: Selector | None) -> Resources:
 
     Raises `ValueError` for a path that is not a directory.
     """
-    if not directory.is_dir():
+    if not is_directory(directory):
         raise ValueError(f"ckpt_dir {str(directory)!r} is not a directory")
     resources = selected(list_resources(directory, follow=True), selector)
     resources.pop(METADATA, None)
@@ -198,7 +196,9 @@ def _digests(
     directory: Path | None, contested_files: Mapping[str, list[int]], rank: int
 ) -> dict[str, str]:
     mine = [name for name, ranks in contested_files.items() if rank in ranks]
-    return {name: _digest(directory / name) for name in mine} if directory is not None else {}
+    if directory is None:
+        return {}
+    return {name: keep_trying(partial(_digest, directory / name)) for name in mine}
 
 
 def _digest(path: Path) -> str:

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from detslurm.core._retries import keep_trying
 from detslurm.core._tensorboard_events import EventFile
 from detslurm.storage import Storage
 from detslurm.storage.interface import tensorboard_folder
@@ -68,6 +69,8 @@ class TensorboardFiles:
     @property
     def path(self) -> Path:
         """The directory, made when first asked for."""
+        if self._path is not None:
+            return self._path  # at once: an upload, which holds the lock, may take minutes
         with self._lock:
             if self._path is None:
                 self._path = Path(tempfile.mkdtemp(prefix="detslurm-tensorboard-"))
@@ -78,7 +81,8 @@ class TensorboardFiles:
     @cached_property
     def _prefix(self) -> str:
         experiment = ExperimentDir.at(self._trial.experiment_path)
-        mark = experiment.mark_in(getattr(self._storage, "base", None))
+        base = getattr(self._storage, "base", None)
+        mark = keep_trying(lambda: experiment.mark_in(base))
         return f"{tensorboard_folder(experiment.id, mark)}/trial/{self._trial.id}"
 
     @property

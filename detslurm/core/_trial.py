@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ from detslurm import _env
 from detslurm._info import ClusterInfo
 from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
+from detslurm.core._retries import keep_trying
 from detslurm.storage import Storages
-from detslurm.store import ExperimentDir, StoreError, TrialDir, TrialView, fold_facts
+from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_facts
 from detslurm.store.errors import TORN
 from detslurm.store.reading import started_checkpoints, started_in_run
-from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
@@ -60,11 +60,12 @@ def collect_partial_checkpoints(
     if any(problem.reason != TORN for problem in view.problems):
         return  # what can't be read may be the record of one
     known = {checkpoint.uuid for checkpoint in view.checkpoints}
-    for storage_id, section in started_checkpoints(trial, run - 1).items():
+    started = keep_trying(lambda: started_checkpoints(trial, run - 1))
+    for storage_id, section in started.items():
         if storage_id in known:
             continue
         try:
-            storages.of(section).discard(storage_id)
+            keep_trying(partial(storages.of(section).discard, storage_id))
         except Exception as err:  # cloud libraries raise errors of all kinds
             logger.warning("can't remove the unfinished checkpoint %s: %s", storage_id, err)
 
@@ -83,7 +84,7 @@ def mark_deleted(trial: TrialDir, storage_id: str, is_own: bool) -> str | None:
             return "the experiment that has saved it"  # only its facts say what else needs it
         return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)
 
-    return with_retries(mark, _warn, SHORT)
+    return keep_trying(mark)
 
 
 def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -> bool:
@@ -112,13 +113,9 @@ def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], fl
 
     def ask() -> float | None:
         recorder.flush()  # what was reported a moment ago counts too
-        return with_retries(best().value, _warn, SHORT)
+        return keep_trying(lambda: best().value())
 
     return ask
-
-
-def _warn(error: StoreError) -> None:
-    logger.warning("the store can't be read now, trying again: %s", error)
 
 
 class NodeRecorder:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from detslurm._quantities import counted
 from detslurm.store import fs
-from detslurm.store.errors import StoreError, explained
+from detslurm.store.errors import explained
 from detslurm.store.retry import LONG, with_retries
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ def print_message(text: str) -> None:
         os.write(1, f"detslurm: {text}\n".encode("utf-8", "replace"))
 
 
-def log_store_error(error: StoreError) -> None:
+def log_store_error(error: Exception) -> None:
     """Print that the store fails now: what needs it is tried again."""
     print_message(f"the store can't be used now: {error}")
 

@@ -260,7 +260,7 @@ def _open(
 def _with_retries(act: Callable[[], T]) -> T:
     """Over a hiccup of the file system."""
 
-    def log(error: StoreError) -> None:
+    def log(error: Exception) -> None:
         print(f"detslurm: {error}: trying again", file=sys.stderr, flush=True)
 
     return with_retries(act, log, SHORT)

@@ -42,6 +42,14 @@ def list_resources(root: Path, *, follow: bool = False, without_closed: bool = F
     return dict(sorted(found.items()))
 
 
+def is_directory(path: Path) -> bool:
+    """Whether there is such a directory. Raises `OSError` where that can't be known now."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
 def raise_unless_gone(error: OSError) -> None:
     """For `os.walk`: what is gone has no files, what can't be listed now may have some."""
     if not isinstance(error, FileNotFoundError):
@@ -70,9 +78,10 @@ def _leads_up(path: Path, root: Path) -> bool:
 
 def _leads_to_closed(path: Path) -> bool:
     """Whether a link leads to a directory that may not be listed."""
+    if not stat.S_ISLNK(path.lstat().st_mode):
+        return False  # a directory of the checkpoint itself that is closed now is an error
     try:
-        if path.is_symlink():
-            os.scandir(path).close()
+        os.scandir(path).close()
     except OSError as error:  # another one is told when the directory is listed
         return isinstance(error, PermissionError)
     return False
@@ -89,13 +98,22 @@ def copy_selected(source: Path, target: Path, selector: Selector | None) -> None
     copy_names(source, target, names, copy=_copy_whole)
 
 
-def _copy_whole(source: Path, target: Path, *, follow_symlinks: bool) -> None:
+def _copy_whole(source: Path, target: Path) -> None:
     growing = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
-        shutil.copy2(source, growing, follow_symlinks=follow_symlinks)
+        shutil.copy2(source, growing)
         growing.replace(target)
     finally:
         growing.unlink(missing_ok=True)
+
+
+def copy_again(source: Path, target: Path) -> None:
+    """Copy a file, also over the write-protected file of an attempt before."""
+    try:
+        shutil.copy2(source, target)
+    except PermissionError:
+        target.unlink(missing_ok=True)
+        shutil.copy2(source, target)
 
 
 def copy_names(
@@ -109,7 +127,32 @@ def copy_names(
         else:
             destination.parent.mkdir(parents=True, exist_ok=True)
             origin = source / name
-            copy(origin, destination, follow_symlinks=origin.exists())
+            if leads_nowhere(origin):
+                _copy_link(origin, destination)
+            else:
+                copy(origin, destination)
+
+
+def leads_nowhere(path: Path) -> bool:
+    """Whether a path is a link to nothing, or to itself. Raises `OSError` where that can't be known
+    now, as `pathlib` and `shutil` don't."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return stat.S_ISLNK(path.lstat().st_mode)
+    return False
+
+
+def _copy_link(source: Path, target: Path) -> None:
+    leads_to = source.readlink()
+    try:
+        target.symlink_to(leads_to)
+    except FileExistsError:  # of an attempt before, or of another rank
+        if target.readlink() != leads_to:
+            target.unlink()
+            target.symlink_to(leads_to)
 
 
 def sync_tree(root: Path) -> None:
@@ -201,8 +244,17 @@ def rename(source: Path, target: Path) -> None:
         source.rename(target)
     except OSError:
         list(target.parent.iterdir())  # clients of file servers forget what was when they list
-        if os.path.lexists(source) or not os.path.lexists(target):
+        if _has_name(source) or not _has_name(target):
             raise
+
+
+def _has_name(path: Path) -> bool:
+    """Whether there is such a name. Raises `OSError` where that can't be known now."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def remove_tree(path: Path, attempts: int = 5) -> None:

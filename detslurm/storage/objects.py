@@ -6,6 +6,7 @@ stands beside it, and as long as it stands there is no checkpoint.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import logging
@@ -77,6 +78,10 @@ class ObjectStore:
         """Put up the marker: until it is removed there is no checkpoint."""
         self._fs.pipe_file(self._marker(storage_id), b"")
 
+    def _remove_marker(self, storage_id: str) -> None:
+        with contextlib.suppress(FileNotFoundError):  # a call before did it, and failed
+            self._fs.rm_file(self._marker(storage_id))
+
     def staging(self, storage_id: str) -> None:
         return None
 
@@ -115,14 +120,14 @@ class ObjectStore:
             data = json.dumps(metadata, indent=2).encode()
             self._fs.pipe_file(self._key(storage_id, METADATA), data)
             added[METADATA] = len(data)
-        self._fs.rm_file(self._marker(storage_id))
+        self._remove_marker(storage_id)
         return added
 
     def discard(self, storage_id: str) -> None:
         # With the marker up, nobody takes what is half removed for a checkpoint.
         self.begin(storage_id)
         self._remove_all_but(storage_id, ())
-        self._fs.rm_file(self._marker(storage_id))
+        self._remove_marker(storage_id)
 
     def delete(self, storage_id: str, globs: Iterable[str]) -> Resources:
         resources = self.resources(storage_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import shutil
 import uuid
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.storage.files import (
+    copy_again,
     copy_names,
     copy_selected,
+    is_directory,
     list_resources,
     remove_tree,
     rename,
@@ -27,8 +30,10 @@ from detslurm.storage.files import (
     sync_tree,
     write_synced,
 )
-from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
+from detslurm.storage.interface import METADATA, Resources, Selector, Storage, check_storage_id
 from detslurm.storage.names import matching
+
+logger = logging.getLogger("detslurm.storage")
 
 
 class SharedFS:
@@ -55,20 +60,6 @@ class SharedFS:
         except OSError:
             return False
 
-    def check_access(self) -> None:
-        """Raise `OSError` where this user can't save: said now, not at the first checkpoint.
-
-        A disk that is full or does not answer may do both by then.
-        """
-        probe = str(uuid.uuid4())  # what remains of it is a leftover, as of other checkpoints
-        try:
-            self.begin(probe)
-            self.discard(probe)
-        except OSError as error:
-            if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
-                what = f"no checkpoint can be saved in {self.base}: {error.strerror}"
-                raise OSError(error.errno, what) from None
-
     def begin(self, storage_id: str) -> None:
         # For nobody else to write, whatever the umask: checkpoints may be unpickled.
         # The name is nobody else's: if it is there, the reply to its making got lost.
@@ -79,7 +70,7 @@ class SharedFS:
 
     def put(self, storage_id: str, source: Path, names: Iterable[str]) -> Resources:
         staging, chosen = self.staging(storage_id), list(names)
-        copy_names(source, staging, chosen)
+        copy_names(source, staging, chosen, copy=copy_again)
         sync_names(staging, chosen)
         return {n: 0 if n.endswith("/") else (staging / n).lstat().st_size for n in chosen}
 
@@ -89,20 +80,29 @@ class SharedFS:
         return list_resources(staging)
 
     def seal(self, storage_id: str, metadata: Mapping[str, Any] | None) -> Resources:
-        staging, added = self.staging(storage_id), {}
-        if metadata is not None:
-            data = json.dumps(metadata, indent=2).encode()
-            write_synced(staging / METADATA, data)
+        staging, path, added = self.staging(storage_id), self.path(storage_id), {}
+        data = None if metadata is None else json.dumps(metadata, indent=2).encode()
+        if data is not None:
             added[METADATA] = len(data)
-        sync(staging)
-        rename(staging, self.path(storage_id))
-        sync(self.base)
+        try:
+            if data is not None:
+                write_synced(staging / METADATA, data)
+            sync(staging)
+        except FileNotFoundError:
+            if not is_directory(path):
+                raise
+            return added  # a call before has sealed it, though its answer was an error
+        rename(staging, path)
+        try:
+            sync(self.base)
+        except OSError as error:  # the checkpoint is there: only a power cut could take its name
+            logger.warning("the name of checkpoint %s is not on disk yet: %s", storage_id, error)
         return added
 
     def discard(self, storage_id: str) -> None:
         path, staging = self.path(storage_id), self.staging(storage_id)
         remove_tree(staging)
-        if path.is_dir():
+        if is_directory(path):
             # Nobody takes what is half removed for a checkpoint.
             with contextlib.suppress(FileNotFoundError):  # another process removes it, too
                 rename(path, staging)
@@ -123,7 +123,7 @@ class SharedFS:
         return remaining
 
     def exists(self, storage_id: str) -> bool:
-        return self.path(storage_id).is_dir()
+        return is_directory(self.path(storage_id))
 
     def resources(self, storage_id: str) -> Resources:
         return list_resources(self.path(storage_id), follow=True, without_closed=True)
@@ -154,9 +154,24 @@ class SharedFS:
         """Let a directory exist that nobody else can write to."""
         if folder == self.base:
             folder.mkdir(parents=True, exist_ok=True)  # as `begin` makes it
-        elif not folder.is_dir():
+        elif not is_directory(folder):
             self._ensure(folder.parent)
             folder.mkdir(0o755, exist_ok=True)
 
     def remove_files(self, folder: str) -> None:
         remove_tree(self.base / folder)
+
+
+def check_access(storage: Storage) -> None:
+    """Raise `OSError` where this user can't save: said now, not at the first checkpoint.
+
+    A disk that is full or does not answer may do both by then.
+    """
+    probe = str(uuid.uuid4())  # what remains of it is a leftover, as of other checkpoints
+    try:
+        storage.begin(probe)
+        storage.discard(probe)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR):
+            what = f"no checkpoint can be saved in {storage.where}: {error.strerror}"
+            raise OSError(error.errno, what) from None

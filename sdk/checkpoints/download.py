@@ -9,7 +9,6 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from errno import ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from detslurm._access import NOBODY, user_name
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.verification import as_recorded, loss_of
 from detslurm.sdk.errors import LifecycleError
-from detslurm.storage import METADATA, Storage, list_resources
+from detslurm.storage import METADATA, Storage, files, list_resources
 from detslurm.storage.files import rename, sync
 from detslurm.store import CheckpointView, ExperimentDir, NoHardLinks, StoreFault
 from detslurm.store.checkpoint_facts import CheckpointGone, held
@@ -176,10 +175,9 @@ def _to_copy(storage: Storage, uuid: str) -> Mapping[str, int]:
 def leads_nowhere(path: Path) -> bool:
     """Whether a path is a link to nothing, or to itself."""
     try:
-        path.stat()
-    except OSError as error:  # of others it is told when they are read
-        return error.errno in (ENOENT, ENOTDIR, ELOOP) and path.is_symlink()
-    return False
+        return files.leads_nowhere(path)
+    except OSError:  # reading it raises the error
+        return False
 
 
 def _fill(

@@ -263,6 +263,38 @@ def test_a_store_that_can_not_be_used_for_a_while(desk: Desk) -> None:
     assert desk.outcomes(number) == ["completed"]
 
 
+# Saves when it is asked to; needs nothing else of the store meanwhile.
+SAVES = """\
+    import os, pathlib, time
+    import detslurm as det
+
+    go = pathlib.Path.home() / "save"
+    with det.core.init() as core:
+        core.train.report_training_metrics(1, {"loss": 1.0})
+        print("pid", os.getpid(), flush=True)
+        while not go.exists():
+            time.sleep(0.05)
+        with core.checkpoint.store_path({"steps_completed": 1}) as (path, _):
+            (path / "weights").write_text("w")
+"""
+
+
+def test_a_store_whose_parent_is_closed_when_a_checkpoint_is_due(desk: Desk) -> None:
+    """The code waits until the directory is open again, and loses neither its run nor its save."""
+    number = desk.submit(desk.project(SAVES))
+    pid_of_code(desk, number)
+    desk.store.path.chmod(0)  # for the user: the tests are root's
+    try:
+        (desk.user.home / "save").touch()
+        desk.wait_for_log(number, "trying again")
+    finally:
+        desk.store.path.chmod(0o700)
+    desk.wait_for_state(number, "COMPLETED")
+    assert desk.outcomes(number) == ["completed"]
+    [saved] = desk.trial(number).checkpoints
+    assert saved.steps == 1
+
+
 def test_a_job_that_was_declared_dead_and_requeued_by_hand(desk: Desk, site: Cluster) -> None:
     """Its trial is alive again for all commands, and what it comes to is what lists show."""
     number = desk.submit(desk.project(WAITS))

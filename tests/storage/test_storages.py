@@ -15,6 +15,7 @@ import pytest
 
 from detslurm import storage
 from detslurm.storage import ObjectStore, SharedFS, Storage, list_resources
+from detslurm.storage.shared_fs import check_access
 from tests.s3 import s3_storage
 from tests.store.faults import refusing
 
@@ -55,12 +56,12 @@ def save(store: Storage, source: Path, storage_id: str = "one") -> None:
 def test_where_nothing_can_be_saved_is_said_at_once(tmp_path: Path) -> None:
     """And nothing is left where it can."""
     good = SharedFS(tmp_path / "ckpts")
-    good.check_access()
+    check_access(good)
     assert list(good.base.iterdir()) == []
     (tmp_path / "file").touch()
     wrong = SharedFS(tmp_path / "file" / "ckpts")
     with pytest.raises(NotADirectoryError, match=f"no checkpoint can be saved in {wrong.base}"):
-        wrong.check_access()
+        check_access(wrong)
 
 
 def test_what_can_not_be_listed_is_no_empty_directory(source: Path, store: Storage) -> None:
