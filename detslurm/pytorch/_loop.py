@@ -12,6 +12,7 @@ from detslurm._errors import InvalidHP
 from detslurm._quantities import counted
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
+from detslurm.core._retries import keep_trying
 from detslurm.core._unmanaged_job import in_own_script
 from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
 from detslurm.pytorch._base_context import TrialContext
@@ -134,7 +135,8 @@ class TrainingLoop:
             logger.info(text, *args)
 
     def _continued(self, path: Any) -> TrialState:
-        saved = TrialState.from_dict(files.read_counters(path), files.read_steps(path))
+        counters = keep_trying(lambda: files.read_counters(path))
+        saved = TrialState.from_dict(counters, keep_trying(lambda: files.read_steps(path)))
         info = self._core.info if self._context._managed else None
         if info is None:
             return replace(saved, stop_requested=False)

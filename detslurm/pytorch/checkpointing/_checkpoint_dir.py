@@ -14,12 +14,15 @@ import json
 import logging
 import pickle
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from detslurm._trust import others_can_change
+from detslurm.core._retries import keep_trying
+from detslurm.pytorch.checkpointing._disk_full import faults_of_torch
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -33,8 +36,19 @@ _OURS = "detslurm.json"
 
 def save(state: Mapping[str, Any], file: Path) -> None:
     """Write tensors and plain data for `read_file()`."""
-    torch.save(dict(state), file)
-    file.chmod(file.stat().st_mode & ~0o022)  # what a group can write would not be unpickled
+    write_torch(dict(state), file)
+    # What a group can write would not be unpickled.
+    keep_trying(lambda: file.chmod(file.stat().st_mode & ~0o022))
+
+
+def write_torch(state: Any, file: Path) -> None:
+    """Write a file of torch, tried for minutes while the file system fails."""
+
+    def write() -> None:
+        with faults_of_torch(file):
+            torch.save(state, file)
+
+    keep_trying(write)
 
 
 def write(
@@ -42,9 +56,13 @@ def write(
 ) -> None:
     """Write what every kind of trial has; `counters` are Determined's and ours."""
     theirs, ours = counters
-    (path / _COUNTERS[0]).write_bytes(pickle.dumps(dict(theirs)))
-    (path / _OURS).write_text(json.dumps(dict(ours)))
-    (path / "load_data.json").write_text(json.dumps(load_data, indent=2, default=str))
+    contents = {
+        _COUNTERS[0]: pickle.dumps(dict(theirs)),
+        _OURS: json.dumps(dict(ours)).encode(),
+        "load_data.json": json.dumps(load_data, indent=2, default=str).encode(),
+    }
+    for name, data in contents.items():
+        keep_trying(partial((path / name).write_bytes, data))
 
 
 def read_state(path: Path, options: Mapping[str, Any] | None = None) -> dict[str, Any]:

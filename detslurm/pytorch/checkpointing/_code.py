@@ -7,11 +7,14 @@ import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import detslurm
 from detslurm import _env
+from detslurm.core._retries import keep_trying
+from detslurm.storage.files import is_directory
 
 
 def add_code(target: Path, kind: type, *, final: bool) -> None:
@@ -25,9 +28,10 @@ def add_code(target: Path, kind: type, *, final: bool) -> None:
     frozen = frozen_code()
     if frozen is not None:
         if final:
-            target.symlink_to(_from(target, frozen), target_is_directory=True)
+            with suppress(FileExistsError):  # of an attempt before
+                target.symlink_to(_from(target, frozen), target_is_directory=True)
         return
-    target.mkdir()
+    target.mkdir(exist_ok=True)
     _copy_modules(target, kind)
 
 
@@ -35,7 +39,7 @@ def frozen_code() -> Path | None:
     """The experiment's frozen code; None by hand."""
     experiment = os.environ.get(_env.EXPERIMENT_DIR)
     code = Path(experiment) / "code" if experiment else None
-    return code if code is not None and code.is_dir() else None
+    return code if code is not None and keep_trying(lambda: is_directory(code)) else None
 
 
 def code_of(folder: Path, load_data: Mapping[str, Any]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from pathlib import Path
 from detslurm.store.errors import FULL, explained
 
 _PROBE = 1 << 20
+_OF_TORCH = ("PytorchStreamWriter", "unexpected pos", "open file failed", "basic_ios::clear")
 
 
 def is_full(error: BaseException) -> bool:
@@ -36,6 +38,19 @@ def explaining_full_disk(file: Path) -> Iterator[None]:
     except Exception as err:
         _try_again(file, err)
         raise
+
+
+@contextmanager
+def faults_of_torch(file: Path) -> Iterator[None]:
+    """Raise an `OSError` where torch can't write a file: its own errors have no number."""
+    try:
+        yield
+    except RuntimeError as err:
+        first = (str(err).splitlines() or [""])[0]
+        if not any(text in first for text in _OF_TORCH):
+            raise
+        _try_again(file, err)  # a full disk is another error
+        raise OSError(errno.EIO, first, str(file)) from err
 
 
 def _try_again(file: Path, error: Exception) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
+from detslurm.core._retries import keep_trying
 from detslurm.frameworks.optimizer_options import Options
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._hooks import Hooks
@@ -147,7 +148,8 @@ class ModelCheckpoints(Checkpoints):
 
         def fill(path: Path) -> None:
             if contents.gathered is not None:
-                torch.save(contents.gathered, path / _GRADIENTS.format(rank))
+                gradients_file = path / _GRADIENTS.format(rank)
+                files.write_torch(contents.gathered, gradients_file)
             if contents.sharded:
                 sharded.write(path, contents.sharded)
             if rank == 0:
@@ -157,7 +159,8 @@ class ModelCheckpoints(Checkpoints):
 
     def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
         """Put models and everything else back, but for hyperparameters with `own_options`."""
-        whole = sharded.joined(files.read_state(path), path, self._context)
+        state_dict = keep_trying(lambda: files.read_state(path))
+        whole = sharded.joined(state_dict, path, self._context)
         self._hooks.on_checkpoint_load_start(whole)
         own = self._options() if own_options else None
         try:
@@ -179,7 +182,7 @@ class ModelCheckpoints(Checkpoints):
     def _load_gradients(self, path: Path, state: TrialState) -> None:
         ranks = state.ranks
         found = [path / _GRADIENTS.format(rank) for rank in range(ranks)]
-        if not all(file.exists() for file in found):
+        if not all(keep_trying(file.exists) for file in found):
             if self._between_steps(state):
                 logger.warning(
                     "batch %d lies between two steps of the optimizer, and the checkpoint has no"
@@ -192,5 +195,6 @@ class ModelCheckpoints(Checkpoints):
             if ranks != self._context.distributed.size
             else [found[self._context.distributed.rank]]
         )
-        parts = [torch.load(file, map_location="cpu", weights_only=True) for file in own]
+        read = partial(torch.load, map_location="cpu", weights_only=True)
+        parts = [keep_trying(partial(read, file)) for file in own]
         restore_gradients(self._context, parts)

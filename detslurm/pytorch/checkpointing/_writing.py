@@ -20,6 +20,7 @@ from detslurm.config.masking import shareable
 from detslurm.config.secret_values import masked_values
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
+from detslurm.core._retries import keep_trying
 from detslurm.core._sharded_save import ShardedSave
 from detslurm.errors import CheckpointNotFound
 from detslurm.pytorch._base_context import TrialContext
@@ -152,7 +153,7 @@ class CheckpointWriter:
     def _add_code(self, path: Path, uuid: str) -> None:
         if self._context.distributed.rank == 0:
             final = self._core.checkpoint._is_final(uuid)
-            add_code(path / "code", type(self._trial), final=final)
+            keep_trying(lambda: add_code(path / "code", type(self._trial), final=final))
 
     def _complete(self, path: Path, counters: TrialState) -> None:
         """Add the small files that every kind of trial has; on the chief."""

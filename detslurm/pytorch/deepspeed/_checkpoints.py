@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 from deepspeed.runtime.activation_checkpointing.checkpointing import get_cuda_rng_tracker
 
 from detslurm.core import Context
+from detslurm.core._retries import keep_trying
 from detslurm.frameworks.optimizer_options import Options
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
@@ -24,7 +25,7 @@ from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import restore_callbacks, restore_rng
 from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter, UnwrittenFile
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
-from detslurm.pytorch.deepspeed._deferred import deferring, other_writers
+from detslurm.pytorch.deepspeed._deferred import deferring, other_writers, retrying
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
 
 logger = logging.getLogger("detslurm.pytorch")
@@ -107,7 +108,19 @@ class EngineCheckpoints(Checkpoints):
         """Write this rank's files."""
         with _for_nobody_else_to_write(), self._ending_alone():
             files.save(own, path / _OF_RANK.format(self._context.distributed.rank))
-            self._trial.save(self._context, path)
+            self._with_retries(partial(self._trial.save, self._context, path))
+
+    def _with_retries(self, act: Callable[[], None]) -> None:
+        """Save or load, over minutes in which the file system fails.
+
+        Of several ranks no single rank may begin again, for the others are further: each file is
+        tried again by itself.
+        """
+        with retrying(self._context.models):
+            if self._context.distributed.size == 1:
+                keep_trying(act)
+            else:
+                act()
 
     def _copy(self, own: dict[str, Any], path: Path) -> list[UnwrittenFile]:
         """Copy what is to be written to this rank's files."""
@@ -135,16 +148,17 @@ class EngineCheckpoints(Checkpoints):
         """Put everything back, but for hyperparameters with `own_options`."""
         dist = self._context.distributed
         # With other ranks than then, one reads what another of them saved.
-        saved_by = max(len(list(path.glob(_OF_RANK.format("*")))), 1)
+        found = keep_trying(lambda: list(path.glob(_OF_RANK.format("*"))))
+        saved_by = max(len(found), 1)
         own = path / _OF_RANK.format(dist.rank % saved_by)
-        saved: dict[str, Any] = files.read_file(own) if own.exists() else {}
+        saved: dict[str, Any] = keep_trying(lambda: files.read_file(own) if own.exists() else {})
         self._hooks.on_checkpoint_load_start(saved)
         engines = self._context.models
         options = Options(
             [engine.optimizer for engine in engines if engine.optimizer is not None],
             [engine.lr_scheduler for engine in engines if engine.lr_scheduler is not None],
         )
-        self._trial.load(self._context, path)
+        self._with_retries(partial(self._trial.load, self._context, path))
         if own_options:
             options.apply()
         restore_callbacks(self._hooks.callbacks, saved.get("callbacks") or {})

@@ -6,7 +6,7 @@ write the files. Another one in its place can leave that for later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import Any
 
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 
+from detslurm.core._retries import keep_trying
+from detslurm.pytorch.checkpointing._disk_full import faults_of_torch
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._writing import UnwrittenFile
 
@@ -25,33 +27,72 @@ def other_writers(engines: Sequence[Any]) -> list[str]:
 
 
 @contextmanager
+def retrying(engines: Sequence[Any]) -> Iterator[None]:
+    """In the body engines try each file for minutes while the file system fails."""
+    with _replaced(engines, _RetryingEngine):
+        yield
+
+
+@contextmanager
 def deferring(
     engines: Sequence[Any], snapshots: Snapshots, unwritten: list[UnwrittenFile]
 ) -> Iterator[None]:
     """In the body engines write nothing: their files are added to `unwritten`."""
-    with ExitStack() as stack:
-        for engine in engines:
-            own = engine.checkpoint_engine
-            stack.callback(setattr, engine, "checkpoint_engine", own)
-            engine.checkpoint_engine = _DeferringEngine(own, snapshots, unwritten)
+    with _replaced(engines, partial(_DeferringEngine, snapshots, unwritten)):
         yield
 
 
-class _DeferringEngine(TorchCheckpointEngine):  # type: ignore[misc]
-    """In the place of an engine's own while it saves."""
+@contextmanager
+def _replaced(engines: Sequence[Any], make: Callable[[Any], Any]) -> Iterator[None]:
+    """Another checkpoint engine in the place of each that writes by `torch.save()`."""
+    with ExitStack() as stack:
+        for engine in engines:
+            own = engine.checkpoint_engine
+            if type(own) is TorchCheckpointEngine:
+                stack.callback(setattr, engine, "checkpoint_engine", own)
+                engine.checkpoint_engine = make(own)
+        yield
 
-    def __init__(
-        self, own: TorchCheckpointEngine, snapshots: Snapshots, unwritten: list[UnwrittenFile]
-    ) -> None:
+
+class _RetryingEngine(TorchCheckpointEngine):  # type: ignore[misc]
+    """In the place of an engine's own: other ranks wait inside of DeepSpeed for one that fails."""
+
+    def __init__(self, own: TorchCheckpointEngine) -> None:
         # Without its parent's, which would log that there is a new one at each checkpoint.
         self.name, self.zipfile_serialization = own.name, own.zipfile_serialization
-        self._own, self._snapshots, self._unwritten = own, snapshots, unwritten
+        self._own = own
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        keep_trying(lambda: self._own.makedirs(path, exist_ok))
+
+    def save(self, state_dict: Any, path: str) -> None:
+        """Write a state to its file."""
+
+        def write() -> None:
+            with faults_of_torch(Path(path)):
+                self._own.save(state_dict, path)
+
+        keep_trying(write)
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        """The state in a file."""
+        return keep_trying(lambda: self._own.load(path, map_location=map_location))
+
+
+class _DeferringEngine(_RetryingEngine):
+    """In the place of an engine's own while it saves in the background."""
+
+    def __init__(
+        self, snapshots: Snapshots, unwritten: list[UnwrittenFile], own: TorchCheckpointEngine
+    ) -> None:
+        super().__init__(own)
+        self._snapshots, self._unwritten = snapshots, unwritten
 
     def save(self, state_dict: Any, path: str) -> None:
         """Copy a state, and leave its file for later."""
         file = Path(path)
         file.touch()  # here, where the umask is that of checkpoints
-        write = partial(self._own.save, self._snapshots.take(state_dict), path)
+        write = partial(super().save, self._snapshots.take(state_dict), path)
         self._unwritten.append(UnwrittenFile(file, write))
 
     def preserves_storage_sharing(self) -> bool:

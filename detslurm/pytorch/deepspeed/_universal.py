@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm._trust import others_can_change_below
 from detslurm.core._collective import run_collectively
+from detslurm.core._retries import keep_trying
 from detslurm.errors import InvalidCheckpointException
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._conversion import (
@@ -126,7 +128,8 @@ def _plan(folder: Path, engine: Any, groups: Sequence[_Groups]) -> _Plan:
     try:
         if others_can_change_below(folder):
             return _Plan(error=PermissionError(untrusted(folder)))
-        saved, present = saved_in(folder), _present(engine, groups)
+        saved = keep_trying(partial(saved_in, folder))
+        present = _present(engine, groups)
     except FileNotFoundError as err:
         return _Plan(error=AssertionError(f"{FAILED} {err}"))
     was, now = saved.layout, present.layout
