@@ -320,12 +320,15 @@ class Runner:
                     exclude=self._excluded,
                 )
             )
-            job_id = cluster.submit(request)
+            # What fails is the script's file, before sbatch: no job can be there twice.
+            job_id = with_long_retries(lambda: cluster.submit(request))
         except NeverSubmitted as err:  # its `submit` was killed
             why = "how this job was submitted is not recorded"
             raise SlurmError(f"{_NO_SUCCESSOR}: {why}") from err
         except SlurmError as err:
             raise SlurmError(f"{_NO_SUCCESSOR}: {err.message}", err.advice) from err
+        except OSError as err:
+            raise SlurmError(f"{_NO_SUCCESSOR}: {err}") from err
         fact = submitted_fact(cluster.name, job_id, share.start, request, each=len(share))
         with_long_retries(lambda: self._experiment.append(fact))
         return job_id
@@ -351,7 +354,7 @@ def main(argv: list[str]) -> int:
     _pythonpath.append_what_is_aside()
     try:
         return Runner(Path(argv[0]), *map(int, argv[1:])).run()
-    except (StoreError, SlurmError) as err:
+    except (StoreError, SlurmError, OSError) as err:
         print_message(str(err))
         return 1
 

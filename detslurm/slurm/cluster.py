@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -278,8 +278,13 @@ def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = sbatch.script_path(folder, mark)
     path.touch(mode=0o600, exist_ok=False)  # what it sets up may hold secrets
-    with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text)
+    try:
+        with path.open("w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text)
+    except OSError:  # the caller may try again
+        with suppress(OSError):
+            path.unlink()
+        raise
     return path
 
 

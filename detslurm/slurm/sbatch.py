@@ -45,7 +45,8 @@ def submit(
     except SlurmError as refusal:
         job = _queued_after(refusal, script)
         if job is None:
-            script.unlink()
+            with contextlib.suppress(OSError):  # the refusal is the error to see
+                script.unlink()
             if command.is_submit_limit(refusal.message):
                 raise SubmitLimitReached(refusal.message, refusal.advice) from refusal
             raise

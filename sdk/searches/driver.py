@@ -22,7 +22,7 @@ from detslurm.searcher.custom import problem_of
 from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
 from detslurm.searcher.state import Dialogue
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, StoreError, fold_trial
-from detslurm.store.retry import LONG, with_retries
+from detslurm.store.retry import LONG, is_transient, with_retries
 
 logger = logging.getLogger("detslurm.searcher")
 
@@ -97,8 +97,10 @@ class SearchDriver:
         should_stop: Callable[[], bool] = lambda: False,
         report_progress: Callable[[float], None] = lambda share: None,
         sleep: Callable[[float], None] = time.sleep,
+        waits_for_store: bool = False,
     ) -> None:
         self._method, self._saved, self._storage = method, saved, storage
+        self._waits_for_store = waits_for_store
         self._experiment, self._workers = experiment, workers
         self._search = Search(experiment.config())
         self._log: EventLog[State] = EventLog(experiment.search, self._search)
@@ -107,11 +109,11 @@ class SearchDriver:
 
     def run(self) -> bool:
         """Answer events; True once the search has ended, False if this process has to stop."""
-        self._check(_with_retries(self._log.catch_up))
+        self._check(self._with_retries(self._log.catch_up))
         if self._saved.state.last_event_id:
             self._post()
         pause = _SHORTEST
-        while not _with_retries(self._over):
+        while not self._with_retries(self._over):
             if self._should_stop():
                 return False
             if self._step():
@@ -124,17 +126,17 @@ class SearchDriver:
 
     def _step(self) -> bool:
         """Answer all new events; whether there were any."""
-        state = _with_retries(self._log.catch_up)
+        state = self._with_retries(self._log.catch_up)
         self._check(state)
         events = [e for e in _dialogue(state).events if e["id"] > self._saved.state.last_event_id]
         if events:
-            _with_retries(self._update_progress)
+            self._with_retries(self._update_progress)
             self._saved.operations = self._answers(events)
-            _with_retries(lambda: save(self._method, self._saved, self._storage))
+            self._with_retries(lambda: save(self._method, self._saved, self._storage))
             self._post()
             self._report_progress(self._search.progress(self._log.state))
         # Tried again at once it would do nothing: it has just looked at the queue.
-        _with_retries(lambda: self._workers.replenish(self._log))
+        self._with_retries(lambda: self._workers.replenish(self._log))
         return bool(events)
 
     def _answers(self, events: Iterable[dict[str, Any]]) -> Answer:
@@ -175,10 +177,25 @@ class SearchDriver:
     def _close(self) -> None:
         """Record how it ended, for the method and in the store."""
         if self._log.state.done:
-            _with_retries(lambda: self._workers.end(self._log.state))
+            self._with_retries(lambda: self._workers.end(self._log.state))
         verdict, state = self._log.state.verdict, self._saved.state
         state.experiment_failed = verdict == "error"
         state.experiment_completed = verdict == "completed"
+
+    def _with_retries(self, act: Callable[[], T]) -> T:
+        """The result of `act`, tried for minutes while the store can't be used.
+
+        With `waits_for_store` it is tried until the store comes back: a job can be started again by
+        Slurm, a process of the user's by nobody, and the trials would wait for it.
+        """
+        while True:
+            try:
+                return with_retries(act, _warn, LONG)
+            except OSError as error:
+                if not (self._waits_for_store and is_transient(error)):
+                    raise
+                _warn(error)
+                self._sleep(_LONGEST)
 
     def _check(self, state: State) -> None:
         answered, known = _dialogue(state).answered, self._saved.state.last_event_id
@@ -190,10 +207,8 @@ class SearchDriver:
             )
 
 
-def _with_retries(act: Callable[[], T]) -> T:
-    """Over minutes in which the store can't be used: nobody may be there to start a runner again,
-    and its trials would wait."""
-    return with_retries(act, lambda err: logger.warning("trying again: %s", err), LONG)
+def _warn(error: Exception) -> None:
+    logger.warning("the store can't be used now, trying again: %s", error)
 
 
 def _dialogue(state: State) -> Dialogue:

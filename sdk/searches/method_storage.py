@@ -34,8 +34,9 @@ class DirectoryStorage:
         with fs.staged_directory(self._folder / f"event_{event}") as stage:
             fill(Path(stage))
             _to_disk(Path(stage))
-        for number in self._numbers()[:-_KEPT]:
-            fs.remove_tree(self._folder / f"event_{number}")
+        with contextlib.suppress(OSError):  # it is saved: what is old can go the next time
+            for number in self._numbers()[:-_KEPT]:
+                fs.remove_tree(self._folder / f"event_{number}")
 
     def _numbers(self) -> list[int]:
         names = [path.name.removeprefix("event_") for path in self._folder.glob("event_*")]

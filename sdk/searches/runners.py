@@ -6,7 +6,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,9 +51,7 @@ class SearchRunner:
         self.search_method = search_method
         self.state = SearcherState()
 
-    def _drive(
-        self, experiment: ExperimentDir, storage: MethodStorage, **hooks: Callable[..., Any]
-    ) -> int:
+    def _drive(self, experiment: ExperimentDir, storage: MethodStorage, **options: Any) -> int:
         """Run the method until the search ends or has to stop; returns the experiment's id."""
         method = self.search_method
         saved = load(method, storage) or SavedMethod(self.state, experiment.id, [])
@@ -64,7 +62,7 @@ class SearchRunner:
         self.state = saved.state
         queues = Queues(connector(experiment.store.path), _warn)
         workers = WorkerPool(experiment, queues)
-        SearchDriver(method, saved, experiment, storage, workers, **hooks).run()
+        SearchDriver(method, saved, experiment, storage, workers, **options).run()
         return experiment.id
 
 
@@ -72,7 +70,7 @@ class LocalSearchRunner(SearchRunner):
     """Run a search method in this process, on any machine that sees the store and the queue.
 
     A runner that was killed continues the same search when it is started with the same
-    directory.
+    directory. While the store is full or away, it waits for the store, with a warning.
 
     Args:
         search_method: The search method to run.
@@ -124,7 +122,7 @@ class LocalSearchRunner(SearchRunner):
         logger.info("searching in experiment %s", experiment.id)
         folder = self._folder / f"exp_{experiment.id}"
         folder.mkdir(exist_ok=True)
-        return self._drive(experiment, DirectoryStorage(folder))
+        return self._drive(experiment, DirectoryStorage(folder), waits_for_store=True)
 
     def _known(self, store: Store) -> ExperimentDir | None:
         names = [path.name.removeprefix("exp_") for path in self._folder.glob("exp_*")]

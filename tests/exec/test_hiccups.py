@@ -19,6 +19,7 @@ from detslurm.exec.execution import Execution
 from detslurm.exec.outcome import Cause
 from detslurm.exec.runner import Runner, main
 from detslurm.exec.text_log import TextLog
+from detslurm.slurm import JobRequest
 from detslurm.store import ExperimentDir, fold_experiment, fs, retry
 from detslurm.store.run_log import RunLog
 from tests.sdk.scenes import Scene
@@ -260,3 +261,36 @@ def test_a_runner_that_gets_no_successor_says_why(
     assert outcomes(experiment) == ["preempted"]
     said = "Unable to contact" if recorded else "how this job was submitted is not recorded"
     assert f"detslurm: no successor could be submitted: {said}" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_successor_whose_script_can_not_be_written(
+    scene: Scene,
+    job: None,
+    times: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The runner tries again for minutes, and says in one line why there is none."""
+    result = AttemptResult(
+        began=True, cause=Cause.PREEMPTION, acknowledged=True, yield_allocation=True
+    )
+    monkeypatch.setattr(Execution, "_attempt", lambda *_: result)
+    monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
+    experiment = scene.experiment(job="7", about={"on_preempt": "successor"})
+    scene.queue.put("7", "RUNNING")
+    real, left = scene.queue.submit, [times]
+
+    def submit(request: JobRequest) -> str:
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(errno.EIO, "the script can't be written")
+        return real(request)
+
+    monkeypatch.setattr(scene.queue, "submit", submit)
+    assert main([str(experiment.path), "0"]) == (times == 99)
+    assert outcomes(experiment) == ["preempted"]
+    assert len(scene.queue.requests) == (times == 1)
+    said = capfd.readouterr().out
+    assert ("no successor could be submitted" in said) == (times == 99)
+    assert "Traceback" not in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import uuid
@@ -25,7 +26,7 @@ from detslurm.searcher import (
     State,
     ValidateAfter,
 )
-from detslurm.store import EventLog, ExperimentDir, Store, StoreError, retry
+from detslurm.store import EventLog, ExperimentDir, Store, StoreError, StoreFull, retry
 from detslurm.store.records import Created
 
 from .methods import RandomSearch
@@ -81,11 +82,16 @@ def search(
     folder: Path,
     trainers: Trainers,
     sleep: Callable[[float], None] = lambda seconds: None,
+    *,
+    waits: bool = False,
 ) -> SavedMethod:
     """Run a method as a runner does, beginning or going on."""
     storage = DirectoryStorage(folder)
     saved = load(method, storage) or SavedMethod(SearcherState(), experiment.id, [])
-    SearchDriver(method, saved, experiment, storage, trainers, sleep=sleep).run()
+    driver = SearchDriver(
+        method, saved, experiment, storage, trainers, sleep=sleep, waits_for_store=waits
+    )
+    driver.run()
     return saved
 
 
@@ -320,3 +326,31 @@ def test_a_hiccup_of_the_store_does_not_end_a_search(
     state = trainers.log.catch_up()
     assert state.done and state.created == 4
     assert sorted(trainers.lengths) == [(0, 5), (1, 5), (1, 10), (2, 5), (3, 5), (3, 10)]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        OSError(errno.EIO, "the batch script can't be written"),
+        OSError(errno.ENOSPC, "no space left"),
+        StoreFull("disk quota exceeded", errno.EDQUOT, "store"),
+    ],
+)
+def test_a_local_runner_waits_for_a_store_that_is_full_or_away(
+    experiment: ExperimentDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError
+) -> None:
+    """For longer than any job would: nobody starts it again. A job gives up with the same error."""
+    monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=lambda seconds: None))
+    kept, real, left = tmp_path / "kept", DirectoryStorage.save, [3 * len(retry.LONG)]
+
+    def save(self: DirectoryStorage, event: int, fill: Callable[[Path], None]) -> None:
+        left[0] -= 1
+        if left[0] > 0:
+            raise fault
+        real(self, event, fill)
+
+    monkeypatch.setattr(DirectoryStorage, "save", save)
+    with pytest.raises(OSError, match=str(fault.args[1])):
+        search(experiment, RandomSearch(2, 1), kept, Trainers(experiment))
+    saved = search(experiment, RandomSearch(2, 1), kept, Trainers(experiment), waits=True)
+    assert saved.state.experiment_completed
