@@ -5,18 +5,19 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 logger = logging.getLogger("detslurm.core")
 
+_DEEPEST: Final = 100  # readers walk through values, and Python's stack ends at 1,000
 _PLAIN = (float, int, str, bool, type(None))
 
 
-def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+def plain(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:
     """A copy with every value as plain data; bytes are dropped with a warning.
 
     Scalars and arrays of numpy, torch and their like become numbers and lists. Raises `TypeError`
-    for anything but a mapping.
+    for anything but a mapping, `ValueError` for values that are nested more than 100 deep.
     """
     result = {}
     try:
@@ -29,23 +30,25 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, bytes | bytearray):
             logger.warning("%r holds bytes: dropped", name)
         else:
-            result[str(name)] = _plain_value(value)
+            result[str(name)] = _plain_value(value, depth + 1)
     return result
 
 
-def _plain_value(value: Any) -> Any:
+def _plain_value(value: Any, depth: int) -> Any:
     if type(value) in _PLAIN:
         return value
+    if depth > _DEEPEST:
+        raise ValueError(f"values are nested more than {_DEEPEST} deep")
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, dict | Mapping):
-        return plain(value)
+        return plain(value, depth)
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain_value(item) for item in value]
+        return [_plain_value(item, depth + 1) for item in value]
     # Array libraries differ in everything but this: numpy, torch, jax and tensorflow all have it.
     tolist = getattr(value, "tolist", None) or getattr(value, "numpy", None)
     if callable(tolist):
-        return _plain_value(tolist())
+        return _plain_value(tolist(), depth)
     if isinstance(value, float | int | str):
         return value
     return str(value)

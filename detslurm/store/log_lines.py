@@ -111,9 +111,12 @@ def line_rows(line: bytes, run: int = 1, group: str | None = None) -> list[Metri
     """The metrics in a line of a run's log, of all groups or of one, or CorruptRecord; other
     records are left out."""
     raw = checked(line)
-    rows = _rows_of(raw if raw[:1] == _BLOCK else b"[%b]" % raw, group)
-    if has_mark(raw):
-        rows = list(map(_restored, rows))
+    try:
+        rows = _rows_of(raw if raw[:1] == _BLOCK else b"[%b]" % raw, group)
+        if has_mark(raw):
+            rows = list(map(_restored, rows))
+    except RecursionError:
+        raise CorruptRecord("it is nested too deeply") from None
     if run != 1:  # each was made here: nobody has seen it with another number
         for row in rows:
             msgspec.structs.force_setattr(row, "run", run)

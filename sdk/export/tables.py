@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detslurm._spreadsheet import spreadsheet_text
 from detslurm.sdk.export.content import ExperimentContent, TrialContent
 from detslurm.sdk.trials.metrics import moment
 from detslurm.store import fs
@@ -115,8 +116,10 @@ class CsvWriter(_Tables):
         names = list(dict.fromkeys(chain(table.keys, chain.from_iterable(table.rows()))))
         with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(names)
-            writer.writerows([_cell(row.get(name)) for name in names] for row in table.rows())
+            writer.writerow(map(spreadsheet_text, names))
+            writer.writerows(
+                [spreadsheet_text(_cell(row.get(name))) for name in names] for row in table.rows()
+            )
 
 
 def _cell(value: Any) -> Any:

@@ -180,3 +180,10 @@ def test_long_output_is_paged_on_a_terminal_only(scene: Scene, detslurm: Detslur
     assert "paged:" not in on_terminal("e", "list", lines=200, env=pager)
     assert "paged:" not in on_terminal("e", "list", "--json", env=pager)
     assert "e29" in without_colors(on_terminal("e", "list"))
+
+
+def test_a_spreadsheet_finds_no_formula() -> None:
+    """Of texts that begin as one; numbers, in text too, stay as they are."""
+    shown = output.csv_text(["=a", "b"], [["=1+1", -1.5], ["@x", "-2e3"], [" +cmd", ["=1"]]])
+    rows = list(csv.reader(io.StringIO(shown)))
+    assert rows == [["'=a", "b"], ["'=1+1", "-1.5"], ["'@x", "-2e3"], ["' +cmd", '["=1"]']]

@@ -197,3 +197,22 @@ def test_what_a_group_can_write_is_not_unpickled(root: Path, common: Path) -> No
                 Load(str(folder), Trial)
         else:
             Load(str(folder), Trial)
+
+
+def test_a_checkpoint_of_others_names_no_module_of_the_readers(
+    common: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Importing a module runs it: only what is in the checkpoint's code, or is the reader's own."""
+    (tmp_path / "readers_cleanup.py").write_text("raise ZeroDivisionError")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = common / "theirs"
+    folder.mkdir()
+    named = json.dumps({"trial_type": "PyTorchTrial", "trial_cls_spec": "readers_cleanup:Trial"})
+    (folder / "load_data.json").write_text(named)
+    (folder / "load_data.json").chmod(0o666)
+    with pytest.raises(PermissionError, match="names the module readers_cleanup"):
+        Load(str(folder))
+    for trusting in ({"weights_only": False}, None):
+        with pytest.raises(ZeroDivisionError):
+            Load(str(folder), torch_load_kwargs=trusting)
+        (folder / "load_data.json").chmod(0o600)

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import pytest
 
+from detslurm.core._metrics import plain
 from detslurm.exec.idle_guard import RecordsNews
 from detslurm.store import MetricRow, RunLog, Store, fold_trial, fs
 from detslurm.store.errors import CorruptRecord
@@ -226,3 +227,22 @@ def test_a_commit_has_a_line_of_its_own(store: Store) -> None:
         log.append(scenes.metrics(3, loss=0.5))
     first, second, third = trial.records_path(1).read_bytes().splitlines()
     assert (first[9:10], second[9:10]) == (b"[", b"{") and b'"a"' in second and third
+
+
+def test_a_line_that_is_nested_too_deeply_is_corrupt() -> None:
+    """Not an end of the reader, whose other lines are sound."""
+    deep = b'{"t":"metrics","group":"training","steps":1,"metrics":{"a":%b%b}}' % (
+        b"[" * 5000,
+        b"]" * 5000,
+    )
+    with pytest.raises(CorruptRecord, match="deeply"):
+        line_rows(block([deep])[:-1])
+
+
+def test_values_that_are_nested_too_deeply_are_refused() -> None:
+    """Where they are reported, because no reader could walk through them."""
+    value: dict[str, Any] = {}
+    for _ in range(5000):
+        value = {"a": value}
+    with pytest.raises(ValueError, match="more than 100 deep"):
+        plain(value)

@@ -316,9 +316,12 @@ def csv_text(headers: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     import io
     import json
 
+    from detslurm._spreadsheet import spreadsheet_text
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(headers)
+    writer.writerow(map(spreadsheet_text, headers))
     for row in rows:
-        writer.writerow([json.dumps(c) if isinstance(c, (list, dict)) else c for c in row])
+        cells = (json.dumps(c) if isinstance(c, (list, dict)) else c for c in row)
+        writer.writerow(map(spreadsheet_text, cells))
     return text.getvalue()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._importing import WithoutCache
-from detslurm._trust import others_can_change_below
+from detslurm._trust import others_can_change, others_can_change_below
 from detslurm.compat import standing_in
 from detslurm.pytorch._base_context import alone
 from detslurm.pytorch._base_trial import BaseTrial
@@ -84,7 +84,7 @@ def load_trial_from_checkpoint_path(
     code = _trusted(code_of(folder, load_data), trial_class, options)
     arguments = trial_kwargs or {}
     with standing_in(), _importing(code):
-        kind = _checked(trial_class or _class(load_data, folder), load_data)
+        kind = _checked(trial_class or _class(load_data, folder, code, options), load_data)
         if not issubclass(kind, PyTorchTrial):
             return _of_engines(kind, folder, load_data, arguments, options)
         context = CheckpointLoadContext(
@@ -163,7 +163,9 @@ def _load_data(folder: Path) -> dict[str, Any]:
     }
 
 
-def _class(load_data: Mapping[str, Any], folder: Path) -> Any:
+def _class(
+    load_data: Mapping[str, Any], folder: Path, code: Path | None, options: Mapping[str, Any]
+) -> Any:
     spec = load_data.get("trial_cls_spec")
     if not isinstance(spec, str) or ":" not in spec:
         raise ValueError(f"{folder} does not name its trial's class: pass trial_class=...")
@@ -173,6 +175,9 @@ def _class(load_data: Mapping[str, Any], folder: Path) -> Any:
             f"the trial's class {name} was defined in the script that was run, which can't be"
             " imported: pass trial_class=..."
         )
+    top = module.partition(".")[0]
+    if not _is_below(code, top) and options.get("weights_only") is not False:
+        _refuse_foreign_name(folder, module)
     try:
         return reduce(getattr, name.split("."), importlib.import_module(module))
     except (ModuleNotFoundError, AttributeError) as err:
@@ -182,6 +187,28 @@ def _class(load_data: Mapping[str, Any], folder: Path) -> Any:
                 f"the trial's class {spec} is not in {code}: pass trial_class=..."
             ) from err
         raise
+
+
+def _refuse_foreign_name(folder: Path, module: str) -> None:
+    """Importing a module runs it, and here the checkpoint's maker would choose which.
+
+    Raises:
+        PermissionError: If others could have written the name.
+    """
+    written = (folder, folder / "load_data.json", folder / "metadata.json")
+    if any(others_can_change(path) for path in written if path.exists()):
+        raise PermissionError(
+            f"the checkpoint {folder} names the module {module}, which is not in its code, and"
+            " others can change that name: nothing is imported. Pass trial_class=..., or, if you"
+            " trust them, torch_load_kwargs={'weights_only': False}"
+        )
+
+
+def _is_below(code: Path | None, top: str) -> bool:
+    """Whether a module lies in the code of the checkpoint."""
+    if code is None:
+        return False
+    return (code / f"{top}.py").is_file() or (code / top).is_dir()
 
 
 def _checked(kind: Any, load_data: Mapping[str, Any]) -> type[Any]:
