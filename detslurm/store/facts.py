@@ -28,7 +28,9 @@ _THREADS: Final = 16
 # A directory with more facts is listed only where as many were read, or a listing is asked for.
 _LISTED: Final = 1024
 _WHY: Final = os.strerror(errno.EACCES)
-_NAME: Final = re.compile(r"\d{6,}\.json")
+_NAME: Final = re.compile(r"\d{6,12}\.json")
+# So many facts in a row may be lost: a file with a larger number is none of a log's facts.
+_WIDEST: Final = 10_000
 MISSING: Final = "it is missing, although later records are there"
 """The problem of a fact that was lost; it reads as a corrupt one, with `missing` set."""
 
@@ -92,7 +94,8 @@ class FactLog:
         if not listed:
             return None, number + 1 if fs.exists(self.name(number + 1)) else 0
         # Listed before it is looked up again: what is listed came after fact `number`.
-        later = [n for n in _numbers(fs.names_anew(self.path_text(number))) if n > number]
+        listed_now = _numbers(fs.names_anew(self.path_text(number)))
+        later = [n for n in listed_now if number < n <= number + _WIDEST]
         fact = self._fact(number, expected=False, skip_refused=skip_refused)
         return fact, min(later, default=0)
 
@@ -103,15 +106,19 @@ class FactLog:
 
     def gaps(self) -> list[int]:
         """The numbers of all facts that were lost."""
-        present = set(_numbers(fs.names_in(self.path)))
-        absent = sorted({*range(1, max(present, default=0))} - present)
-        return [n for n in absent if not fs.exists(self.name(n), expected=True)]
+        found, last = list[int](), 0
+        for number in _in_reach(_numbers(fs.names_in(self.path))):
+            found += range(last + 1, number)
+            last = number
+        return [n for n in found if not fs.exists(self.name(n), expected=True)]
 
     def last_listed(self) -> int:
         """The largest number of a listing, which may be old; 0 where there is none."""
         # Without a function call for each name: a search has thousands.
         names = sorted(sorted(filter(_NAME.fullmatch, fs.names_in(self.path))), key=len)
-        return _number(names[-1]) if names else 0
+        if not names or (last := _number(names[-1])) <= len(names) + _WIDEST:
+            return last if names else 0
+        return max(_in_reach(_numbers(names)), default=0)
 
     def _fact(self, number: int, *, expected: bool, skip_refused: bool) -> dict[str, Any] | None:
         try:
@@ -167,6 +174,16 @@ class FactLog:
 
 def _numbers(names: Iterable[str]) -> list[int]:
     return [_number(name) for name in names if _NAME.fullmatch(name)]
+
+
+def _in_reach(numbers: Iterable[int]) -> Iterator[int]:
+    """The numbers in order, up to a gap that is wider than one of lost facts may be."""
+    last = 0
+    for number in sorted(numbers):
+        if number > last + _WIDEST + 1:
+            return
+        yield number
+        last = number
 
 
 def _number(name: str) -> int:

@@ -12,6 +12,7 @@ from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import MISSING, put_record, read_record
 
+_MOST_LOST: Final = 100  # claims of runs in a row
 _RUN: Final = re.compile(r"run-(\d+)\.(?:start\.json|end\.json|jsonl)")
 
 HISTORY: Final = 0
@@ -234,8 +235,12 @@ class TrialDir:
 
 def _last_run(names: Iterable[str]) -> int:
     """The largest number of a run of which a file is listed."""
-    found = map(_RUN.match, names)
-    return max((int(match[1]) for match in found if match), default=0)
+    last = 0
+    for number in sorted({int(match[1]) for match in map(_RUN.match, names) if match}):
+        if number > last + _MOST_LOST:
+            break  # a file that a runner never wrote
+        last = number
+    return last
 
 
 def reporting_ranks(names: Iterable[str]) -> dict[int, tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """Taking a bundle into a store: with new ids, whole or not at all, and nothing in it trusted.
 
-Nobody sees the experiment until its first fact is there, which is written last. What a crash leaves
-before that is an id that nobody sees, and checkpoints that belong to nothing.
+Nobody sees the experiment until its facts are there, which come last and at once. What a crash
+leaves before that is an id that nobody sees, and checkpoints that belong to nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from detslurm._access import user_name
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, UUID, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Progress
-from detslurm.sdk.bundle.unpacking import read_manifest, unpack
+from detslurm.sdk.bundle.unpacking import open_bundle, read_manifest, unpack
 from detslurm.sdk.errors import BundleError
+from detslurm.searcher import Search
 from detslurm.storage import Storage, from_config
 from detslurm.store import (
+    EventLog,
     ExperimentDir,
     ExperimentFacts,
     ExperimentView,
     Store,
+    StoreError,
     fold_experiment,
     fold_trial,
     fs,
@@ -96,7 +99,7 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
     try:
         with ExitStack() as stack:
             # One that is no archive, or a broken one, raises while it is opened or read.
-            archive = stack.enter_context(tarfile.open(path, "r|*"))
+            archive = stack.enter_context(open_bundle(path))
             manifest = read_manifest(archive)
             whole = manifest.size + manifest.checkpoints_size
             return _Import(manifest, store, site, ByteMeter(progress, whole)).run(archive)
@@ -106,6 +109,10 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
         raise BundleError(f"{path}: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror or error}") from error
+    except StoreError:
+        raise
+    except Exception as error:  # whatever the bytes of a stranger do to a reader of archives
+        raise BundleError(f"{path} is no bundle, or it is damaged: {error!r}"[:500]) from error
 
 
 @dataclass
@@ -232,7 +239,7 @@ class _Import:
             log.put(number, record)
 
     def _commit(self, experiment: ExperimentDir, facts: _Facts, ids: Mapping[int, int]) -> None:
-        """All facts, the first one last: with it the experiment is there."""
+        """All facts at once: with them the experiment is there."""
         origin = f"experiment {self.manifest.experiment} of {self.manifest.owner}"
         created = structs.replace(
             facts.created,
@@ -248,9 +255,13 @@ class _Import:
         gone = self._not_along(experiment, stamped)
         if gone:
             stamped.append(self._stamped(CheckpointDeleted(uuids=gone)))
-        for number, plain in enumerate(stamped[1:], 2):
-            experiment.log.put(number, plain)
-        experiment.log.put(1, stamped[0])
+        stage = Path(fs.temporary_name(str(experiment.log.path)))
+        fs.claim_directory(stage)
+        for number, plain in enumerate(stamped, 1):
+            FactLog(stage).put(number, plain)
+        experiment.log.path.rmdir()
+        if not fs.publish_directory(stage, experiment.log.path):
+            raise BundleError(f"{experiment.log.path} exists already")
 
     def _fact(self, record: Record, ids: Mapping[int, int]) -> Record:
         """A fact with the ids of here."""
@@ -289,6 +300,8 @@ class _Import:
                         if record.get("type") == "corrupt":
                             raise CorruptRecord(str(record.get("problem")))
                 _convinced(fold_trial(trial))
+            if fs.exists(experiment.search):
+                EventLog(experiment.search, Search(experiment.config())).catch_up()
         except Exception as error:  # whatever a record of a stranger may do to a fold
             raise BundleError(f"its records make no sense: {error!r}"[:300]) from error
         if not finished:

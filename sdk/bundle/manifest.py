@@ -22,6 +22,7 @@ RUN_FILE: Final = re.compile(
     r"run-\d{1,6}(\.start\.json|\.end\.json|\.jsonl|\.log|\.usage\.json|\.(node|rank)\d+\.jsonl)"
 )
 
+_DEEPEST = 100  # directories within each other
 _PART = re.compile(r"[^/\0\\]{1,255}")
 _TRIAL = re.compile(r"trials/(0|[1-9]\d{0,6})/([^/]+)")
 _EVENT = re.compile(r"search/\d{6,9}\.json")
@@ -96,7 +97,7 @@ def _check_name(name: str, checkpoints: tuple[str, ...]) -> None:
         or bool(_EVENT.fullmatch(name))
         or bool((found := _TRIAL.fullmatch(name)) and RUN_FILE.fullmatch(found[2]))
     )
-    if not (whole and known and len(name) < 4000):
+    if not (whole and known and len(name) < 4000 and len(parts) <= _DEEPEST):
         raise BundleError(f"{name[:200]!r} is no name of a file in a bundle")
 
 

@@ -7,13 +7,35 @@ import os
 import shutil
 import tarfile
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Self, cast
 
 from detslurm.sdk.bundle.manifest import LARGEST, NAME, File, Manifest, parse
 from detslurm.sdk.bundle.metering import ByteMeter, Metered
 from detslurm.sdk.errors import BundleError
 
 _BLOCK = 1 << 20
+_LONGEST_HEADER = 1 << 16
+_GZIP = b"\x1f\x8b"
+_PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
+
+
+class _Header(tarfile.TarInfo):
+    """The header of a file, or more about the next one; tarfile reads the latter whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """Raise `ReadError` for a header that takes more memory than a bundle's ever does."""
+        header = super().frombuf(buf, encoding, errors)
+        if header.type not in _PLAIN and not 0 <= header.size <= _LONGEST_HEADER:
+            raise tarfile.ReadError(f"one of its headers has {header.size} bytes")
+        return header
+
+
+def open_bundle(path: Path) -> tarfile.TarFile:
+    """The archive of a bundle, `.tar` or `.tar.gz`, to be read once from its beginning."""
+    with path.open("rb") as file:
+        packed = file.read(2) == _GZIP
+    return tarfile.open(path, "r|gz" if packed else "r|", tarinfo=_Header)
 
 
 def read_manifest(archive: tarfile.TarFile) -> Manifest:

@@ -113,6 +113,8 @@ def _refuse(one: ExperimentSnapshot, target: Path) -> None:
         raise BundleError(
             f"experiment {number} is {one.view.state}: only finished ones are bundled"
         )
+    if lost := one.facts.lost_fact:
+        raise BundleError(f"{lost} is missing: nothing is bundled without that fact")
     if _format(target) is None:
         raise BundleError(f"{target.name}: the name has to end in {', '.join(_FORMATS)}")
     if target.exists():
@@ -181,6 +183,8 @@ def _all_trials(one: ExperimentSnapshot) -> list[int]:
 
 def _events(directory: ExperimentDir) -> Iterator[tuple[str, bytes]]:
     for fact in FactLog(directory.search).facts():
+        if fact.get("missing"):
+            raise BundleError(f"{fact['path']} is missing: what the search decided is unknown")
         yield f"search/{fact['n']:06d}.json", encode_json(fact)
 
 

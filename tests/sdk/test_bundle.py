@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import gzip
 import io
 import json
 import os
@@ -23,11 +24,13 @@ import pytest
 
 from detslurm.sdk import BundleError, Client
 from detslurm.sdk.bundle import importing
+from detslurm.searcher import Search
 from detslurm.storage import from_config, list_resources
-from detslurm.store import ExperimentDir, fold_experiment, fs, trial_metrics
+from detslurm.store import EventLog, ExperimentDir, fold_experiment, fs, trial_metrics
 from detslurm.store.facts import FactLog
 from detslurm.store.history import read_continued
 from detslurm.store.records import CheckpointFilesRemoved
+from detslurm.store.search_records import end_search
 from tests.cluster.namespaces import may_unshare
 from tests.sdk.scenes import Scene
 
@@ -395,6 +398,9 @@ BENT: list[Bend] = [
     lambda f: facts(f, lambda found: found[1:]),
     lambda f: facts(f, lambda found: [{**found[0], "trials": 10**9}]),
     lambda f: facts(f, lambda found: [*found, {"type": "lost", "trials": [77]}]),
+    lambda f: facts(f, lambda found: [{**found[0], "time": 1e300}, *found[1:]]),
+    lambda f: _changed(f, directories=["code/" + "a/" * 1500 + "b"]),
+    lambda f: described(f, "trials/0/run-1.start.json", _framed({"job": {"nodes": 5}})),
     lambda f: described(f, "trials/0/run-1.start.json", b"00000000 {}\n"),
     lambda f: described(f, "trials/0/run-1.start.json", _framed({"resume": 3})),
     lambda f: described(f, "trials/0/run-1.start.json", _framed({"hparams": [1], "time": "x"})),
@@ -540,3 +546,74 @@ def test_it_tells_how_far_it_is_and_leaves_nothing_half(
         with pytest.raises(KeyboardInterrupt):
             experiment.bundle(tmp_path / "whole" / "c.tar", progress=interrupt, checkpoints="all")
         assert list(target.parent.iterdir()) == [target]
+
+
+def _header(kind: bytes, size: int) -> bytes:
+    member = tarfile.TarInfo("x")
+    member.type, member.size = kind, size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def test_an_archive_that_unpacks_to_more_than_memory(
+    other: Client, scene: Scene, number: int, tmp_path: Path
+) -> None:
+    """Headers of gigabytes, and headers without an end: refused after a few kilobytes."""
+    before, large = visible(other), 1 << 30
+    for kind in (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME):
+        path = tmp_path / f"{kind.decode()}.tar.gz"
+        with gzip.open(path, "wb", compresslevel=1) as file:
+            file.write(_header(kind, large))
+            for _ in range(256):
+                file.write(bytes(1 << 20))
+        tracemalloc.start()
+        try:
+            with pytest.raises(BundleError, match="header"):
+                other.import_bundle(path)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 1 << 24
+    endless = _header(tarfile.XHDTYPE, 512) + b"8 a=b c\n" * 64
+    (tmp_path / "endless.tar").write_bytes(endless * 5000)
+    whole = tmp_path / "whole.tar"
+    scene.client.experiment(number).bundle(whole)
+    (tmp_path / "three.tar.gz").write_bytes(b"\x1f\x8b\x08")
+    (tmp_path / "bad.tar.gz").write_bytes(gzip.compress(whole.read_bytes())[:200] + bytes(300))
+    for name in ("endless.tar", "three.tar.gz", "bad.tar.gz"):
+        with pytest.raises(BundleError):
+            other.import_bundle(tmp_path / name)
+    assert_untouched(other, before)
+
+
+EVENT = "search/000001.json"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"id": [1], "events": []},
+        {"id": "x", "others": [[1, 2]]},
+        {"id": "x", "others": [["m", "p", []]]},
+        {"id": "x", "others": [[["m"], 0, []]]},
+        {"id": "x", "events": [{"e": {}}, {"e": "run_ended", "trial": -1}, {"e": [1]}, 3]},
+    ],
+)
+def test_an_event_of_another_form_is_passed_over(
+    scene: Scene, other: Client, tmp_path: Path, event: dict[str, Any]
+) -> None:
+    """Every command reads the search that came with a bundle."""
+    experiment, log = scene.search()
+    scene.works(experiment, log, "7_0", losses=[1.0], end="completed")
+    scene.client.stored(experiment.id).kill()
+    scene.queue.jobs.clear()
+    files = searched(scene, experiment, tmp_path)
+    path = packed(tmp_path / "b.tar", described(files, EVENT, json.dumps(event).encode()))
+    done = other.import_bundle(path)
+    found = other.store.experiment(done.experiment_id)
+    EventLog(found.search, Search(found.config())).catch_up()
+
+
+def searched(scene: Scene, experiment: ExperimentDir, folder: Path) -> dict[str, bytes]:
+    end_search(experiment, ["completed"], None)
+    scene.client.experiment(experiment.id).bundle(folder / "a.tar")
+    return contents(folder / "a.tar")

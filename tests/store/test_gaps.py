@@ -72,6 +72,16 @@ def test_an_old_listing_is_no_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [fact["n"] for fact in log.facts() if fact.get("missing")] == [3]
 
 
+@pytest.mark.parametrize("name", ["999999.json", "999999999999.json", "000000000000000001.json"])
+def test_a_file_out_of_reach_is_no_fact(tmp_path: Path, name: str) -> None:
+    """No reader walks a million numbers for a file that anyone may have put there."""
+    log = written(tmp_path / "log", 3, set())
+    (log.path / name).write_bytes(b"")
+    assert [fact.get("missing") for fact in log.facts(thorough=True)] == [None] * 3
+    assert log.gaps() == [] and log.last_listed() == 3
+    assert log.append({"type": "x"}) == 4
+
+
 def test_no_cache_keeps_a_gap(store: Store) -> None:
     """A file that comes back, as by a restore that goes on, counts at once."""
     for experiment in range(1, 60):
