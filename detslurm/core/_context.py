@@ -53,6 +53,7 @@ from detslurm.core._trial import (
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
+from detslurm.core._usage_reports import UsageReports
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.storage.shared_fs import check_access
@@ -88,6 +89,7 @@ class Context:
         searcher: The lengths that the search wants this trial to train to.
         profiler: Record system metrics of this node.
         info: The trial, its hyperparameters and its latest checkpoint; None outside a job.
+        experimental: Record which checkpoints and model versions the trial uses.
     """
 
     checkpoint: CheckpointContext
@@ -106,6 +108,7 @@ class Context:
     _closed: bool = False
     _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _run: Mapping[str, Any] | None = None
+    experimental: UsageReports = field(default_factory=UsageReports)
 
     def __post_init__(self) -> None:
         atexit.register(self._close_at_exit)
@@ -366,6 +369,7 @@ def _init_in_job(
         _tensorboard=auto,
         _on_close=on_close(),
         _lines=lines,
+        experimental=UsageReports(trial, is_chief=is_chief),
     )
 
 
@@ -436,6 +440,7 @@ def _init_unmanaged(
         _on_close=script.end,
         _lines=lines,
         _run=script.start,
+        experimental=UsageReports(script.trial, is_chief=dist.rank == 0),
     )
 
 

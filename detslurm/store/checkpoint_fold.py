@@ -17,6 +17,7 @@ from detslurm.store.records import (
     CheckpointKept,
     CheckpointMetadata,
     CheckpointReleased,
+    CheckpointUsed,
     CheckpointVerified,
 )
 from detslurm.store.views import CheckpointView
@@ -28,6 +29,7 @@ CheckpointFact = (
     | CheckpointFilesRemoved
     | CheckpointMetadata
     | CheckpointVerified
+    | CheckpointUsed
 )
 
 DELETED = "DELETED"
@@ -46,6 +48,7 @@ class CheckpointFacts(msgspec.Struct):
     resources: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     metadata: dict[str, list[CheckpointMetadata]] = msgspec.field(default_factory=dict)
     problems: dict[str, str] = msgspec.field(default_factory=dict)
+    used: list[CheckpointUsed] = msgspec.field(default_factory=list)
     closed: bool = False
 
     @property
@@ -70,6 +73,9 @@ class CheckpointFacts(msgspec.Struct):
             case CheckpointVerified():
                 known = {**self.problems, **fact.problems}
                 self.problems = {uuid: text for uuid, text in known.items() if text}
+
+            case CheckpointUsed():
+                self.used.append(fact)
 
     def protection(self, uuid: str) -> CheckpointKept | None:
         """The fact that forbids to delete a checkpoint, None where nothing does."""

@@ -308,6 +308,15 @@ class CheckpointVerified(Record, frozen=True, tag="checkpoint_verified"):
     problems: dict[str, str | None]
 
 
+class CheckpointUsed(Record, frozen=True, kw_only=True, tag="checkpoint_used"):
+    """A trial has reported that it uses a checkpoint, as the version of a model or by itself."""
+
+    uuid: str
+    trial: int
+    model: str | None = None
+    version: int | None = None
+
+
 class Corrupt(Record, frozen=True, tag="corrupt"):
     """A fact that can't be read, and why; `missing` where its file was lost."""
 
@@ -337,6 +346,7 @@ Fact = (
     | CheckpointFilesRemoved
     | CheckpointMetadata
     | CheckpointVerified
+    | CheckpointUsed
     | Corrupt
 )
 _KINDS = {kind.__struct_config__.tag: kind for kind in get_args(Fact)}

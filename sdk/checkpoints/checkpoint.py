@@ -163,6 +163,19 @@ class Checkpoint:
         kept = fold_facts(self._directory).checkpoints.kept.values()
         return [fact.kept_by for fact in kept if self.uuid in fact.uuids]
 
+    def used_by(self, model: str | None = None, version: int | None = None) -> list[int]:
+        """Return the trials that have reported that they use it (see `core.experimental`).
+
+        Args:
+            model: Only those that use it as a version of this model; by default all.
+            version: The number of that version; None by default.
+        """
+        from detslurm.store import fold_facts
+
+        used = fold_facts(self._directory).checkpoints.used
+        found = (u for u in used if u.uuid == self.uuid and model in (None, u.model))
+        return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
+
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
         """Return the metrics that its trial reported at exactly its step.
 

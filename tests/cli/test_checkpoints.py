@@ -20,7 +20,7 @@ from detslurm.cli.output.human import local_time, rfc3339
 from detslurm.storage import list_resources
 from detslurm.store import ExperimentDir, RunLog
 from detslurm.store.checkpoint_facts import keep, release
-from detslurm.store.records import SearchEnded
+from detslurm.store.records import CheckpointUsed, SearchEnded
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
 from tests.store.faults import failing, refusing
@@ -158,13 +158,16 @@ def test_what_is_wrong_is_said(
 def test_one_is_described_by_the_beginning_of_its_id(saved: Scene, detslurm: Detslurm) -> None:
     """With its files, what it was trained with, and what needs it."""
     keep(saved.store.experiment(1), [GOOD], by="model resnet version 3")
+    saved.store.experiment(1).append(CheckpointUsed(uuid=GOOD, trial=7))
     found = detslurm("c", "describe", GOOD[:6], "--json").data
     assert found["resources"] == {
         "nested/": 0, "nested/state": 2, "optimizer": 4, "weights": 5,
     }  # fmt: skip
     assert (found["hparams"], found["metadata"]) == ({"lr": 0.1}, {"steps_completed": 10})
     assert found["needed_by"] == ["model resnet version 3"]
+    assert found["used_by"] == [7]
     text = detslurm("c", "describe", GOOD).out
+    assert "Used by : trial 7" in text
     assert "Needed by : model resnet version 3" in text and "11 Bytes in 3 files" in text
     assert detslurm("c", "tree", GOOD).out.splitlines()[1:] == [
         "├── nested/", "│   └── state  2 Bytes", "├── optimizer  4 Bytes", "└── weights  5 Bytes",

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,6 +186,22 @@ class TestReports:
         assert (
             not told or "checkpoints at 100, 200, 300 ..., validations at 1, 2, 3)" in warnings[0]
         )
+
+    def test_what_a_trial_uses_is_recorded_once(
+        self, job: Job, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """With the checkpoint; where that can't be written, the trial goes on with a warning."""
+        used = SimpleNamespace(experiment_id=job.experiment.id, uuid="u")
+        row = SimpleNamespace(experiment=99, uuid="v")
+        with core.init() as context:
+            context.experimental.report_task_using_checkpoint(used)
+            context.experimental.report_task_using_checkpoint(used)
+            context.experimental.report_task_using_model_version(
+                SimpleNamespace(row=row, model_name="m", version=2)
+            )
+        (fact,) = fold_facts(job.experiment).checkpoints.used
+        assert (fact.uuid, fact.trial, fact.model) == ("u", job.trial.id, None)
+        assert "the use of checkpoint v can't be recorded" in caplog.text
 
     def test_alerts_are_recorded_and_logged(
         self, job: Job, caplog: pytest.LogCaptureFixture

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.core._usage_reports import UsageReports
 from detslurm.sdk import Client, LifecycleError, ModelSortBy, OrderBy
 from detslurm.sdk.disk import deletion
 from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, StoreError, fold_facts
@@ -148,6 +149,12 @@ def test_nothing_deletes_what_is_registered(scene: Scene, trained: ExperimentDir
         client.checkpoint(UUIDS[0]).delete()
     assert mark_deleted(trained, UUIDS).deleted == (UUIDS[2],)
     assert version.checkpoint.kept_by() == ["model m"]
+    reports = UsageReports(trained.trial(trained.created().first_trial))
+    reports.report_task_using_model_version(version)
+    reports.report_task_using_model_version(version)
+    assert version.checkpoint.used_by("m", 1) == version.checkpoint.used_by() == [1]
+    assert version.checkpoint.used_by("m", 2) == client.checkpoint(UUIDS[1]).used_by() == []
+    assert len(fold_facts(trained).checkpoints.used) == 1
     version.delete()
     assert mark_deleted(trained, UUIDS).deleted == (UUIDS[0], UUIDS[2])
     model.delete()

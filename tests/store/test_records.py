@@ -25,6 +25,7 @@ REQUIRED: dict[str, Any] = {
     "checkpoint_released": {"kept": 3},
     "checkpoint_files_removed": {"uuid": "a", "resources": {"weights": 5}},
     "checkpoint_metadata": {"uuid": "a"},
+    "checkpoint_used": {"uuid": "a", "trial": 3},
     "checkpoint_verified": {"problems": {"a": None}},
 }
 

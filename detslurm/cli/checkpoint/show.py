@@ -155,6 +155,7 @@ def _text(found: Checkpoint) -> str:
         ("Validation", compact(found.validation_metrics)),
         ("Metadata", compact(found.metadata)),
         ("Needed by", "\n".join(found.kept_by())),
+        ("Used by", ", ".join(f"trial {trial}" for trial in found.used_by())),
     ]
     return properties(rows)
 
@@ -170,6 +171,7 @@ def _data(found: Checkpoint) -> dict[str, Any]:
         "metadata": found.metadata,
         "resources": found.resources,
         "needed_by": found.kept_by(),
+        "used_by": found.used_by(),
         "deleted_time": found.view.deleted_time,
     }
 

@@ -178,6 +178,7 @@ def version_data(one: ModelVersion, checkpoint: Checkpoint | None = None) -> dic
         data["state"] = checkpoint.state
         data["problem"] = checkpoint.problem
         data["validation_metrics"] = checkpoint.validation_metrics
+        data["used_by"] = checkpoint.used_by(one.model_name, one.version)
     return data
 
 
@@ -217,6 +218,9 @@ def _version_text(one: ModelVersion, checkpoint: Checkpoint) -> str:
             "Problem": checkpoint.problem,
             "Location": checkpoint.location,
             "Validation": _json(checkpoint.validation_metrics),
+            "Used by": ", ".join(
+                f"trial {trial}" for trial in checkpoint.used_by(one.model_name, one.version)
+            ),
         }
     )
 
