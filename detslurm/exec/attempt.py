@@ -71,6 +71,7 @@ class AttemptResult(msgspec.Struct):
     bad_node: str | None = None  # the node that is to blame, because others work
     got_sigint: bool = False  # SIGINT has come to a node's agent
     oom_kills: int = 0  # processes that the kernel has killed for lack of memory
+    seconds: float = 0.0  # how long it lasted
     was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     not_staged: dict[str, str] = {}  # why, by node

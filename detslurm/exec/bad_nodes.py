@@ -7,9 +7,12 @@ works, the code is to blame, and no node is excluded.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple
+
+from msgspec import structs
 
 from detslurm._states import COMPLETED, ERROR, INVALID_HP, OUT_OF_OPS, RESTART
 from detslurm.exec.adoption import DIED
@@ -17,13 +20,17 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 from detslurm.slurm.resubmit import NeverSubmitted, excluded_nodes
-from detslurm.store import RunView, TrialView, fold_trial
+from detslurm.store import RunView, TrialView, fold_trial, fs
 from detslurm.store.records import Deferred, NodeFailed
 
-# After so many failures of different trials or jobs a node is excluded for the experiment.
+# After so many failed runs or jobs a node is excluded for the experiment.
 _FAILURES = 3
 # So many jobs may be tried for a trial that never begins.
 _JOBS = 4
+# So long other runs are waited for, to show whether they fail, too; and so often they are read.
+_PATIENCE, _PAUSE = 10.0, 2.0
+# So much longer than twice the time of a failed run another one lasts that works.
+_MARGIN = 3.0
 # So many other trials are read as evidence, the nearest first.
 _TRIALS = 64
 
@@ -43,32 +50,82 @@ class BadNodes:
 
     # -- runs that failed before their first report ----------------------------------------------
 
-    def is_to_blame(self, node: str, trial: TrialView, *, is_own_error: bool) -> bool:
+    def is_to_blame(
+        self,
+        node: str,
+        trial: TrialView,
+        seconds: float,
+        *,
+        is_own_error: bool,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> bool:
         """Whether a trial's newest run failed because of its node, and record that.
 
         Args:
             node: Where it failed before its first report.
             trial: The trial.
+            seconds: How long the run lasted.
             is_own_error: Whether the failure looks like an error of the code.
+            wait: Waits so many seconds, or less if something else has to be done.
         """
         self._intents.refresh()
-        failures = self._intents.facts.node_failures
-        if any(trial.id in failed for other, failed in failures.items() if other != node):
-            self._append(NodeFailed(node=node, trials=(trial.id,)))
+        failed = NodeFailed(node=node, runs=((trial.id, trial.runs[-1].number),))
+        if self._intents.facts.nodes_failed_by(trial.id) - {node}:
+            self._append(failed)
             return False  # the trial fails everywhere
-        runs = [*self._runs_of_others(trial.id), *trial.runs[:-1]]
-        working = {name for run in runs if _has_worked(run) for name in _nodes(run)}
-        if not working - {node} or not _is_suspect(node, runs, is_own_error):
+        if sum(run.outcome == RESTART and node in _nodes(run) for run in trial.runs) > _FAILURES:
+            return False  # it comes back, whatever is excluded
+        runs, working = self._evidence(failed, seconds, wait)
+        if not working - {node} or not _is_suspect(node, [*runs, *trial.runs[:-1]], is_own_error):
             return False
-        self._append(NodeFailed(node=node, trials=(trial.id,)))
+        self._append(failed)
         self._exclude_nodes(working)
         return True
 
-    def _runs_of_others(self, trial_id: int) -> Iterator[RunView]:
-        experiment, ids = self._intents.experiment, self._intents.facts.trial_ids
-        others = sorted((t for t in ids if t != trial_id), key=lambda t: abs(t - trial_id))
-        for trial in others[:_TRIALS]:
-            yield from fold_trial(experiment.trial(trial)).runs
+    def _evidence(
+        self, failed: NodeFailed, seconds: float, wait: Callable[[float], object]
+    ) -> tuple[list[RunView], set[str]]:
+        """The runs of other trials, and the nodes that work; waits until those runs show it."""
+        node, ((trial_id, number),) = failed.node, failed.runs
+        until = time.monotonic() + _PATIENCE
+        while True:
+            others = list(self._runs_of_others(trial_id))
+            at_work = [run for _, run in others if run.outcome is None]
+            # By the clock of the file server: those of nodes may differ by hours.
+            then = fs.time_there(self._intents.experiment.store.path) if at_work else None
+            works = (run for t, run in others if self._works(t, run, seconds, then))
+            working = {name for run in works for name in _nodes(run)}
+            failed_runs = self._intents.facts.failed_runs
+            undecided = any(
+                node not in _nodes(run) and (t, run.number) not in failed_runs
+                for t, run in others
+                if run.outcome is None
+            )
+            now = time.monotonic()
+            if working - {node} or not undecided or now >= until:
+                return [run for _, run in others], working
+            if (trial_id, number) not in self._intents.facts.failed_runs:
+                # Runs that failed elsewhere wait as this one does: they must not seem to last.
+                self._append(structs.replace(failed, suspected=True))
+            wait(_PAUSE)
+            self._intents.refresh()
+            if time.monotonic() - now < _PAUSE / 2:  # a signal has come
+                until = now
+
+    def _runs_of_others(self, trial_id: int) -> Iterator[tuple[int, RunView]]:
+        experiment, facts = self._intents.experiment, self._intents.facts
+        ids = (t for t in facts.trial_ids if t != trial_id and t not in facts.lost)
+        for trial in sorted(ids, key=lambda t: abs(t - trial_id))[:_TRIALS]:
+            yield from ((trial, run) for run in fold_trial(experiment.trial(trial)).runs)
+
+    def _works(self, trial_id: int, run: RunView, seconds: float, now: float | None) -> bool:
+        """Whether a run has done something, or lasts for longer than one that failed at once."""
+        if _has_worked(run) or run.outcome is not None:
+            return _has_worked(run)
+        if (trial_id, run.number) in self._intents.facts.failed_runs:
+            return False
+        begun = fs.modified(self._intents.experiment.trial(trial_id).start_path(run.number))
+        return begun is not None and now is not None and now - begun > 2 * seconds + _MARGIN
 
     # -- jobs that died before their first run ---------------------------------------------------
 
@@ -180,9 +237,16 @@ class BadNodes:
             waiting = (r for r, j in seen.items() if j.waiting and not j.is_foreign_to(folder))
             ids = dict.fromkeys(ref.partition("_")[0] for ref in waiting)
             for job_id in ids:
-                self._cluster().update(job_id, ExcNodeList=names)
+                self._update(job_id, names)
         except (SlurmError, NeverSubmitted) as error:  # their runs go elsewhere once they failed
             print_message(f"waiting jobs may still start there: {error}")
+
+    def _update(self, job_id: str, nodes: str) -> None:
+        try:
+            self._cluster().update(job_id, ExcNodeList=nodes)
+        except SlurmError as refusal:
+            if "no error" not in refusal.message.lower():  # for those elements that wait
+                raise
 
 
 def _nodes(run: RunView) -> list[str]:

@@ -114,7 +114,8 @@ class Execution:
         self._begin_metering()
         try:
             result = self._run_step(number, log)
-            result.was_short = time.monotonic() - begun < _SHORT_RUN
+            result.seconds = time.monotonic() - begun
+            result.was_short = result.seconds < _SHORT_RUN
             decision = with_long_retries(lambda: self._decide(before, result))
             log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
         finally:
@@ -456,7 +457,10 @@ class Execution:
 
         found = BadNodes(self._intents, self._cluster)
         is_own_error = result.failure is not None
-        return node if found.is_to_blame(node, after, is_own_error=is_own_error) else None
+        blamed = found.is_to_blame(
+            node, after, result.seconds, is_own_error=is_own_error, wait=self._inbox.wait
+        )
+        return node if blamed else None
 
     def _earlier_failure(self) -> Failure | None:
         """That of the run before, if it made this run a restart."""

@@ -45,8 +45,9 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     `promise` is the number of an announcement of more workers that no submission has followed.
     `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
     by their numbers, the announcements to submit some of them that no submission has followed.
-    `node_failures` has, by node, the trials (ids) and the jobs (refs) that failed there at once;
-    new jobs avoid the nodes in `excluded`.
+    `node_failures` has, by node, the runs (with the trial's id) and the jobs (refs) that failed
+    there at once; new jobs avoid the nodes in `excluded`. `failed_runs` are those and others that
+    failed at once, whatever is to blame.
     `closed` says how a search closed its trials (by id) and is None until the search is over.
     `lost_fact` is the path of the first fact whose file was lost, empty where none was.
     """
@@ -67,8 +68,9 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     deferral: Deferred | None = None
     deferred: set[int] = msgspec.field(default_factory=set)
     sending: dict[int, Sending] = msgspec.field(default_factory=dict)
-    node_failures: dict[str, set[int | str]] = msgspec.field(default_factory=dict)
+    node_failures: dict[str, set[tuple[int, int] | str]] = msgspec.field(default_factory=dict)
     excluded: set[str] = msgspec.field(default_factory=set)
+    failed_runs: set[tuple[int, int]] = msgspec.field(default_factory=set)
     closed: dict[int, str] | None = None
     verdict: str | None = None
     checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
@@ -115,7 +117,10 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             case Idle():
                 self.idle[fact.trial] = fact
             case NodeFailed():
-                self.node_failures.setdefault(fact.node, set()).update(fact.trials, fact.jobs)
+                self.failed_runs.update(fact.runs)
+                if fact.suspected:
+                    return
+                self.node_failures.setdefault(fact.node, set()).update(fact.runs, fact.jobs)
                 self.excluded |= {fact.node} if fact.excluded else set()
             case SearchEnded() if self.closed is None:
                 self.closed = {trial: str(how) for trial, how in fact.closed.items()}
@@ -252,10 +257,17 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
 
     @property
     def failing_nodes(self) -> dict[str, int]:
-        """How many trials and jobs failed at once, by node, and on no other node likewise."""
-        every = Counter(one for failed in self.node_failures.values() for one in failed)
-        counts = {n: sum(every[f] == 1 for f in failed) for n, failed in self.node_failures.items()}
+        """How many runs and jobs failed at once, by node: not of trials that fail everywhere."""
+        counts = {
+            node: sum(isinstance(f, str) or len(self.nodes_failed_by(f[0])) == 1 for f in failed)
+            for node, failed in self.node_failures.items()
+        }
         return {node: count for node, count in counts.items() if count}
+
+    def nodes_failed_by(self, trial_id: int) -> set[str]:
+        """The nodes on which runs of a trial failed at once."""
+        pairs = self.node_failures.items()
+        return {node for node, failed in pairs if any(trial_id == f[0] for f in failed)}
 
     def submitted_after(self, number: int) -> set[int]:
         """Trials that facts past `number` submitted (again)."""

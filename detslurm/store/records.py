@@ -242,11 +242,14 @@ class NodeFailed(Record, frozen=True, tag="node_failed"):
     """Runs failed on a node before their first report, or jobs before their first run, while other
     nodes worked.
 
-    `trials` are the trials of these runs; `excluded` keeps the experiment's next jobs from there.
+    `runs` has the trial (id) and the number of each run. `excluded` keeps the experiment's next
+    jobs from there. `suspected` says that other runs decide in a moment whether the node is to
+    blame.
     """
 
     node: str
-    trials: tuple[int, ...] = ()
+    suspected: bool = False
+    runs: tuple[tuple[int, int], ...] = ()
     jobs: tuple[str, ...] = ()
     excluded: bool = False
 

@@ -354,7 +354,7 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
         desired: What the user wants of it.
         jobs: Its submissions, in order.
         trials: Its trials in short, by id.
-        failing_nodes: By node, how many trials and jobs failed there at once while other nodes
+        failing_nodes: By node, how many runs and jobs failed there at once while other nodes
             worked.
         excluded_nodes: The nodes that its next jobs avoid.
         problems: What was unreadable in its files.

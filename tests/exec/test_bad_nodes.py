@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import State
 from detslurm.slurm.resubmit import successor_request, workers_request
 from detslurm.store import ExperimentDir, fold_trial
+from detslurm.store.records import NodeFailed
 from tests.sdk.scenes import Scene
 
 
@@ -20,11 +24,17 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "store")
 
 
-def blames(scene: Scene, experiment: ExperimentDir, index: int, node: str) -> bool:
+def blames(
+    scene: Scene,
+    experiment: ExperimentDir,
+    index: int,
+    node: str,
+    wait: Callable[[float], object] = lambda seconds: None,
+) -> bool:
     """Whether a trial's new run, which fails at once on the node, failed because of the node."""
     trial = scene.run(experiment, index, end="restart", nodes=[node])
     found = BadNodes(Intents(experiment), lambda: scene.queue)
-    return found.is_to_blame(node, fold_trial(trial), is_own_error=False)
+    return found.is_to_blame(node, fold_trial(trial), 1.0, is_own_error=False, wait=wait)
 
 
 def excluded(experiment: ExperimentDir) -> tuple[str, ...]:
@@ -47,6 +57,40 @@ def test_a_node_that_has_worked_gets_another_try(scene: Scene) -> None:
     scene.run(experiment, 0, losses=[0.5], nodes=["n1"])
     scene.run(experiment, 1, end="completed", nodes=["n2"])
     assert not blames(scene, experiment, 2, "n2")
+
+
+def test_runs_that_last_longer_are_evidence_before_they_report(scene: Scene) -> None:
+    """Data may take minutes to load elsewhere, and the node fails in a second: so a runner waits
+    whether the others fail, too, and gives up at a signal."""
+    experiment = scene.experiment(4)
+    other = scene.run(experiment, 0, nodes=["n1"])
+    assert not blames(scene, experiment, 1, "n2"), "nothing is known yet"
+
+    def wait(seconds: float) -> None:
+        earlier = time.time() - 60
+        os.utime(other.start_path(1), (earlier, earlier))
+        time.sleep(seconds / 2)
+
+    assert blames(scene, experiment, 1, "n2", wait)
+
+
+def test_runs_that_failed_and_wait_as_this_one_does_are_no_evidence(scene: Scene) -> None:
+    """All fail at once by a fault of the code, and none has its end record yet."""
+    experiment = scene.experiment(2)
+    other = scene.run(experiment, 0, nodes=["n1"])
+    earlier = time.time() - 60
+    os.utime(other.start_path(1), (earlier, earlier))
+    suspected = NodeFailed(node="n1", runs=((other.id, 1),), suspected=True)
+    experiment.append(suspected)
+    assert not blames(scene, experiment, 1, "n2")
+
+
+def test_a_trial_that_comes_back_to_its_bad_node_does_not_go_round_for_ever(scene: Scene) -> None:
+    """In a search other workers may take it there; then the node is excluded, or restarts count."""
+    experiment = scene.experiment(4)
+    scene.run(experiment, 0, losses=[0.5], nodes=["n1"])
+    assert [blames(scene, experiment, 1, "n2") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert excluded(experiment) == ("n2",)
 
 
 def test_after_the_third_failure_jobs_avoid_the_node(scene: Scene) -> None:

@@ -210,8 +210,8 @@ def test_a_trial_that_failed_by_no_fault_of_its_code_is_told_apart() -> None:
 
 def test_a_trial_that_fails_on_two_nodes_counts_for_neither() -> None:
     """Then the trial is to blame; a run whose node is to blame uses no restart."""
-    failed = [("n2", (1, 2)), ("n3", (2,)), ("n4", (2,))]
-    facts = [{"type": "node_failed", "n": 2, "node": n, "trials": t} for n, t in failed]
+    failed = [("n2", [(1, 1), (2, 1)]), ("n3", [(2, 2)]), ("n4", [(2, 3)])]
+    facts = [{"type": "node_failed", "n": 2, "node": n, "runs": runs} for n, runs in failed]
     facts.append({"type": "node_failed", "n": 5, "node": "n2", "jobs": ["7_1"], "excluded": True})
     folded = ExperimentFacts().fold(facts)
     assert (folded.failing_nodes, folded.excluded) == ({"n2": 2}, {"n2"})
