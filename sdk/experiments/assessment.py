@@ -134,9 +134,10 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
     queue = one.without_foreign_jobs(queues.query(one.worker_jobs, since=since))
     statuses = [status_of(job_ref, queue) for job_ref in one.worker_jobs]
     if all(status.alive is False for status in statuses):
+        reason = "all workers of the search have ended; `detslurm e activate` submits new ones"
         failed = _failed_setups(one, statuses)
-        reason = next(iter(failed.values()), None) or "all workers of the search have ended"
-        reason += _MEND if failed else "; `detslurm e activate` submits new ones"
+        if len(failed) == len({status.job_ref for status in statuses}):
+            reason = one.message = f"{next(iter(failed.values()))}{_MEND}"
         one.facts.lost = dict.fromkeys(search.open_ids, reason)
         one.changed()
         for trial in list(one.trials):

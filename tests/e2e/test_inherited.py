@@ -17,14 +17,19 @@ from tests.e2e.desk import Desk
 pytestmark = pytest.mark.cluster
 
 
-def test_a_failing_line_of_the_setup_is_the_end_and_shown(desk: Desk, site: Cluster) -> None:
+@pytest.mark.parametrize("search", [None, "async_halving, max_trials: 2, num_rungs: 2"])
+def test_a_failing_line_of_the_setup_is_the_end_and_shown(
+    desk: Desk, site: Cluster, search: str | None
+) -> None:
     """By every command that shows why nothing came; none advises what would fail again."""
     conda = desk.write("bin/conda", "#!/bin/sh\necho CondaError: run conda init >&2\nexit 1\n")
     conda.chmod(0o755)
     setup = f"slurm.setup=[set -eu, export PATH={conda.parent}:$PATH, conda activate gone]"
-    number = desk.submit(desk.project("print('trained')"), setup)
-    site.wait_state(desk.job(number), "FAILED")
-    for command in ("wait", "logs", "logs -f", "describe"):
+    more = [f"searcher={{name: {search}, metric: loss, max_length: 16}}"] if search else []
+    number = desk.submit(desk.project("print('trained')"), setup, *more)
+    for ref in [ref for job in desk.view(number).jobs for ref in job.refs]:
+        site.wait_state(ref, "FAILED")
+    for command in ("wait", "logs", "logs -f", *([] if search else ["describe"])):
         done = desk.run("e", *command.split(), str(number), check=False)
         shown = done.stdout + done.stderr
         assert "CondaError: run conda init" in shown, command

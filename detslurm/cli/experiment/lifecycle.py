@@ -218,8 +218,11 @@ def _note_failed_start(experiment: Experiment) -> None:
     if experiment.state != "ERROR":
         return
     from detslurm.cli.experiment.description import failure_text
+    from detslurm.sdk.errors import LifecycleError
 
-    failed = (trial for trial in experiment.trials() if trial.state == "ERROR")
+    failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
+    with contextlib.suppress(LifecycleError):  # a search may have made no trial
+        failed = failed or [experiment.first_trial()]
     first = next((trial for trial in failed if trial.row.run_count == 0), None)
     if first is not None:
         note(failure_text(first))
