@@ -27,11 +27,13 @@ class RecordMissing(StoreError):
     """A numbered record was lost: later ones are there."""
 
     def __init__(self, path: object, consequence: str) -> None:
-        super().__init__(
-            f"{path} is missing, although later records are there: {consequence}. Restore the file"
+        self.path = str(path)
+        self.problem = (
+            f"is missing, although later records are there: {consequence}. Restore the file"
             " from a backup, or let `detslurm gc` rebuild it where other records allow that. If it"
             " is lost for good, create an empty file in its place"
         )
+        super().__init__(f"{path} {self.problem}")
 
 
 class NoHardLinks(StoreError):

@@ -120,6 +120,7 @@ class ExperimentSnapshot:
         if not self.facts.searching:
             return experiment_view(self.directory.id, self.facts, list(self.trials.values()))
         search, paused = self._search, self.facts.desired.paused
+        self.facts.problems = (*self.problems, *search.problems)
         # Apart: a trial that the search has let go since it was read is to be read once more.
         self._refined = {n: search.refine(row, paused=paused) for n, row in self.trials.items()}
         view = experiment_view(self.directory.id, self.facts, list(self._refined.values()))

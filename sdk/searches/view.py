@@ -14,7 +14,8 @@ import msgspec
 from detslurm._states import FINISHED, LOST, TERMINAL
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
-from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, TrialRow, TrialView
+from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, Problem, TrialRow, TrialView
+from detslurm.store.errors import RecordMissing
 
 Row = TypeVar("Row", bound=TrialRow)
 # A trial's status in the search, as a trial's state.
@@ -58,7 +59,7 @@ class RungView:
 
 
 class SearchView:
-    """The search of one experiment, folded to the end of its log."""
+    """The search of one experiment, folded to the end of its log, or to an event that was lost."""
 
     def __init__(self, directory: ExperimentDir, facts: ExperimentFacts) -> None:
         self._search = Search(directory.config())
@@ -70,10 +71,14 @@ class SearchView:
         self.refresh(facts)
 
     def refresh(self, facts: ExperimentFacts) -> None:
-        """Fold in what is new."""
+        """Fold in what is new, up to an event that was lost."""
         self._ids = facts.trial_ids
         self._indices = {number: index for index, number in enumerate(self._ids)}
-        self._log.catch_up()
+        self.problems: tuple[Problem, ...] = ()
+        try:
+            self._log.catch_up()
+        except RecordMissing as error:
+            self.problems = (Problem(error.path, 0, error.problem),)
 
     def moved(self) -> list[int]:
         """Trials that were created, assigned, given back or closed since the last question.

@@ -138,9 +138,10 @@ def test_an_event_of_a_search_is_lost(scene: Scene, detslurm: Detslurm, packed: 
         with pytest.raises(StoreError, match=r"000003\.json is missing"):
             act()
     assert not lost.exists()
-    for words in (("experiment", "describe", 1), ("gc",)):
-        done = detslurm(*words)
-        assert str(lost) in done.out + done.err, words
+    assert str(lost) in detslurm("experiment", "describe", 1).out
+    assert str(lost) in detslurm("gc").err
+    assert len(detslurm("experiment", "list").out.splitlines()) - 2 == 1
+    assert detslurm("experiment", "kill", 1).status == 0
     lost.write_bytes(whole)
     assert again().catch_up() == state
 
