@@ -51,6 +51,36 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
     assert states == [("COMPLETED", 1)] * 4 + [("COMPLETED", 0)] * 2
 
 
+SQUATTER = """\
+import socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.bind("\\0" + sys.argv[1])
+    server.listen()
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts another user's process")
+def test_another_user_at_the_address(local: Bench) -> None:
+    """Its name can be guessed: clients that start at once all choose the same other one."""
+    cluster = local_cluster(local)
+    end_scheduler(cluster)
+    taken = cluster.paths.address
+    argv = [sys.executable, "-c", SQUATTER, taken[1:]]
+    with subprocess.Popen(
+        argv, user=65534, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
+    ) as squatter:
+        assert squatter.stdin is not None and squatter.stdout is not None
+        assert squatter.stdout.readline() == b"there\n"
+        with ThreadPoolExecutor(4) as pool:
+            jobs = list(pool.map(lambda _: local.submit("child"), range(4)))
+        local.go()
+        wait_for(lambda: all(i.final for i in cluster.query(jobs).values()), 120)
+        assert len(cluster.query(jobs)) == 4 and cluster.paths.address != taken
+        squatter.stdin.close()
+
+
 def test_the_environment_goes_with_the_job(local: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds what the submitting shell had, secrets too: of a job that is over nothing is kept,
     whether it has run, was canceled in the queue, or lost its scheduler at that moment."""

@@ -125,7 +125,7 @@ class LocalCluster:
             return {}
         try:
             rows = wire.ask(self.paths.address, {"verb": "query", "refs": _checked(job_ids)})
-        except wire.NoScheduler:
+        except (wire.NoScheduler, wire.AddressTaken):
             jobs = Jobs(journal.read(self.paths.journal))
             if jobs.busy:  # its scheduler was killed: the next one takes over
                 rows = self._ask("query", refs=_checked(job_ids))
@@ -224,10 +224,13 @@ class LocalCluster:
         """The scheduler's answer; starts one where none runs."""
         question = {"verb": verb, **arguments}
         for _ in range(5):
+            address = self.paths.address
             try:
-                return wire.ask(self.paths.address, question)
+                return wire.ask(address, question)
             except wire.NoScheduler:
                 self._start_scheduler()
+            except wire.AddressTaken:
+                self.paths.leave_address(address)
         raise SlurmError("the local cluster's scheduler does not answer", f"See {self.paths.log}.")
 
     def _start_scheduler(self) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from detslurm import _access
+
+_MOST_ADDRESSES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,30 @@ class LocalClusterPaths:
     @property
     def address(self) -> str:
         """An abstract socket: no file to be left behind, and only one process can own it."""
-        return f"\0detslurm-{os.getuid()}-{self.tag}"
+        return f"\0detslurm-{os.getuid()}-{self.tag}{self._key()}"
+
+    def leave_address(self, taken: str) -> None:
+        """Choose another address, where another user has taken this one.
+
+        The name of an abstract socket can be guessed, and is seen by all while it is in use. The
+        next one is random, and of clients that choose at once all take the first one's.
+        """
+        number = len(self._keys()) + 1
+        if self.address == taken and number < _MOST_ADDRESSES:
+            self.make()
+            key = secrets.token_hex(8)
+            draft = self.home / f".address-{key}"
+            draft.write_text(key)
+            with suppress(OSError):  # another client was faster
+                os.link(draft, self.home / f"address-{number}")
+            draft.unlink()
+
+    def _keys(self) -> list[Path]:
+        return sorted(self.home.glob("address-*"), key=lambda path: int(path.name[8:]))
+
+    def _key(self) -> str:
+        keys = self._keys()
+        return f"-{keys[-1].read_text()}" if keys else ""
 
 
 def machine() -> str:

@@ -15,6 +15,10 @@ class NoScheduler(Exception):
     """No scheduler listens, or it went away before it answered."""
 
 
+class AddressTaken(SlurmError):
+    """Another user listens at the address."""
+
+
 def listen(address: str) -> socket.socket | None:
     """The listening end, or None when another process has it."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -36,7 +40,7 @@ def ask(address: str, question: dict[str, Any], *, timeout: float = 30.0) -> Any
             _same_user(client)
             client.sendall(json.dumps(question).encode() + b"\n")
             line = read_line(client)
-        except (ConnectionError, TimeoutError) as error:
+        except (ConnectionError, TimeoutError, BlockingIOError) as error:
             raise NoScheduler from error
     if not line:
         raise NoScheduler
@@ -72,7 +76,7 @@ def read_line(connection: socket.socket) -> bytes:
 def _same_user(connection: socket.socket) -> None:
     uid = peer_user(connection)
     if uid != os.getuid():
-        raise SlurmError(
+        raise AddressTaken(
             "the local cluster's address is taken by another user",
             f"User id {uid} listens where your scheduler should; set DETSLURM_ROOT elsewhere.",
         )
