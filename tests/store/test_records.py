@@ -19,6 +19,7 @@ REQUIRED: dict[str, Any] = {
     "sending": {"first_index": 3, "count": 2},
     "intent": {"intent": "pause"},
     "idle": {"trial": 1, "run": 2},
+    "node_failed": {"node": "n1"},
     "set": {"field": "name"},
     "trials": {"first_trial": 1, "trials": 2},
     "checkpoint_kept": {"uuids": ("a",), "kept_by": "model m version 1"},
