@@ -23,10 +23,16 @@ import pytest
 from detslurm import core
 from detslurm.core import CheckpointContext, DistributedContext
 from detslurm.core._retries import retrying
+from detslurm.exec.attempt import AttemptResult
+from detslurm.exec.execution import Execution
+from detslurm.exec.runner import Runner
+from detslurm.searcher import Search, State
 from detslurm.storage import SharedFS
-from detslurm.store import RunLog, retry
+from detslurm.store import EventLog, RunLog, fold_experiment, retry, trial_metrics
+from tests.core.jobs import enter
 from tests.core.ranks import on_ranks
 from tests.pytorch.managed import Managed
+from tests.sdk.scenes import Scene
 
 CODES = (errno.EIO, errno.ESTALE, errno.EACCES)
 LEFTOVER = "2d931510-d99f-494a-8c67-87feb05e1594"
@@ -111,6 +117,36 @@ def core_api(root: Path, patch: pytest.MonkeyPatch) -> None:
     assert [found.uuid for found in managed.view().checkpoints] == [first, second]
     assert managed.steps("training") == [1] and managed.steps("validation") == [2]
     assert any(file.is_file() for file in (checkpoints / "tensorboard").rglob("*"))
+
+
+def runner(root: Path, patch: pytest.MonkeyPatch) -> None:
+    """A runner of two trials, whose code ends well at once."""
+    patch.setenv("DETSLURM_LOCAL_JOB_ID", "7")
+    patch.setattr(Execution, "_attempt", lambda *_: AttemptResult(exit_code=0, began=True))
+    experiment = Scene(root / "store").experiment(2)
+    with FAULTS.due():
+        assert Runner(experiment.path, 0, 2).run() == 0
+    ids = [row.id for row in fold_experiment(experiment).trials]
+    ends = [run.end or {} for number in ids for run in experiment.trial(number).runs()]
+    assert [end["outcome"] for end in ends] == ["completed", "completed"]
+
+
+def search(root: Path, patch: pytest.MonkeyPatch) -> None:
+    """A trial of a search: reports decide, and are each recorded once."""
+    searcher = {"name": "async_halving", "metric": "loss", "smaller_is_better": True}
+    searcher |= {"max_length": {"batches": 9}, "num_rungs": 2, "divisor": 3, "max_trials": 3}
+    config = {"searcher": searcher, "hyperparameters": {}}
+    job = enter(root, patch, config, search=True)
+    log: EventLog[State] = EventLog(job.experiment.search, Search(config))
+    log.commit([{"e": "work_requested", "worker": "1"}])
+    with FAULTS.due(), core.init() as context:
+        for operation in context.searcher.operations():
+            context.train.report_validation_metrics(operation.length, {"loss": 0.5})
+            operation.report_completed(0.5)
+    job.flag.close()
+    found = log.catch_up().trials[0]
+    assert (found.reached, found.metric) == (3, 0.5)
+    assert [row.steps for row in trial_metrics(job.trial, "validation")] == [3]
 
 
 def tensorboard(root: Path, patch: pytest.MonkeyPatch) -> None:
@@ -201,6 +237,8 @@ def trained_by(root: Path, patch: pytest.MonkeyPatch, api: Any, trial: Callable[
 
 KINDS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "core_api": core_api,
+    "runner": runner,
+    "search": search,
     "tensorboard": tensorboard,
     "sharded": sharded,
     "pytorch_trial": pytorch_trial,

@@ -15,8 +15,10 @@ from benchmarks.experiments import agent_command, job_environment, submitted
 CALLS_OF_AN_AGENT = 40
 HERE = Path(__file__).parent
 STRIDES = {
-    "core_api": 5,
-    "tensorboard": 1,
+    "core_api": 11,
+    "runner": 25,
+    "search": 3,
+    "tensorboard": 2,
     "sharded": 5,
     "pytorch_trial": 20,
     "deepspeed_trial": 25,
