@@ -158,7 +158,13 @@ class EngineCheckpoints(Checkpoints):
             [engine.optimizer for engine in engines if engine.optimizer is not None],
             [engine.lr_scheduler for engine in engines if engine.lr_scheduler is not None],
         )
-        self._with_retries(partial(self._trial.load, self._context, path))
+        load = partial(self._trial.load, self._context, path)
+        try:
+            self._with_retries(load)
+        except AssertionError:  # DeepSpeed takes a file that it can't see now for a missing one
+            if self._context.distributed.size > 1:
+                raise
+            self._with_retries(load)
         if own_options:
             options.apply()
         restore_callbacks(self._hooks.callbacks, saved.get("callbacks") or {})

@@ -18,6 +18,7 @@ from detslurm.core._retries import keep_trying
 from detslurm.pytorch.checkpointing._disk_full import faults_of_torch
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._writing import UnwrittenFile
+from detslurm.storage.files import is_directory
 
 
 def other_writers(engines: Sequence[Any]) -> list[str]:
@@ -63,7 +64,14 @@ class _RetryingEngine(TorchCheckpointEngine):  # type: ignore[misc]
         self._own = own
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        keep_trying(lambda: self._own.makedirs(path, exist_ok))
+        def make() -> None:
+            try:
+                self._own.makedirs(path, exist_ok)
+            except FileExistsError:  # also where Python could not look at what is there
+                if not (exist_ok and is_directory(Path(path))):
+                    raise
+
+        keep_trying(make)
 
     def save(self, state_dict: Any, path: str) -> None:
         """Write a state to its file."""

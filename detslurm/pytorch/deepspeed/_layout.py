@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import fnmatch
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -138,22 +141,28 @@ def _not_convertible(saved: Saved, present: Present) -> str | None:
 
 def saved_in(folder: Path) -> Saved:
     """What the files of a checkpoint's tag say. Raises `FileNotFoundError` where there are none."""
-    models = [_opened(path) for path in sorted(folder.glob("mp_rank_*_model_states.pt"))]
-    models = models or [_opened(path) for path in folder.glob("zero_pp_rank_0_mp_rank_00_model_*")]
+    names: list[str] = []
+    # Listed here, because `glob()` takes a directory that is closed now for an empty directory.
+    with suppress(FileNotFoundError, NotADirectoryError):
+        names = sorted(path.name for path in folder.iterdir())
+    models = [_opened(folder / name) for name in fnmatch.filter(names, "mp_rank_*_model_states.pt")]
+    if not models:
+        only_parts = fnmatch.filter(names, "zero_pp_rank_0_mp_rank_00_model_*")
+        models = [_opened(folder / name) for name in only_parts]
     if not models:
         raise FileNotFoundError(f"there is no checkpoint of a DeepSpeed engine in {folder}")
     # One of each stage of the pipeline: they may differ in more than their numbers.
-    files = sorted(folder.glob("*zero_pp_rank_0_mp_rank_*_optim_states.pt"))
-    shards = [_opened(file)["optimizer_state_dict"] for file in files]
+    files = fnmatch.filter(names, "*zero_pp_rank_0_mp_rank_*_optim_states.pt")
+    shards = [_opened(folder / name)["optimizer_state_dict"] for name in files]
     shard = shards[0] if shards else {}
-    pipeline = any(folder.glob("layer_*-model_states.pt"))
+    pipeline = any(fnmatch.filter(names, "layer_*-model_states.pt"))
     layout = _layout(models[0], _stage(models[0], shard), pipeline=pipeline)
     return Saved(
         layout,
         _optimizer_state(shard),
-        by_groups=any(folder.glob("*expert_*_model_states.pt"))
+        by_groups=any(fnmatch.filter(names, "*expert_*_model_states.pt"))
         or not _divisors(shard) <= {layout.data_parallel},
-        is_offloaded=(folder / "offloaded_tensors").is_dir(),
+        is_offloaded="offloaded_tensors" in names,
         repeated=_repeated(models) if pipeline else frozenset(),
         groups=frozenset(len(_base(shard).get("param_groups", ())) for shard in shards),
         global_batch=_global_batch(models[0]),
@@ -162,7 +171,13 @@ def saved_in(folder: Path) -> Saved:
 
 def _opened(path: Path) -> dict[str, Any]:
     """What DeepSpeed has written, without reading its tensors."""
-    opened: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+    opened: dict[str, Any]
+    try:
+        opened = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+    except RuntimeError as err:  # torch's errors have no number
+        if not str(err).startswith("unable to open file"):
+            raise
+        raise OSError(errno.EIO, str(err).splitlines()[0], str(path)) from err
     return opened
 
 
