@@ -29,7 +29,7 @@ lint:  ## style, format and types
 	@scripts/bootstrap.sh lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(BIN)/python scripts/typecheck.py
+	$(BIN)/python -m mypy --explicit-package-bases detslurm detslurm_command.py tests benchmarks scripts
 
 docs:  ## write the documentation as a site to build/site
 	@scripts/bootstrap.sh docs
@@ -49,4 +49,4 @@ cluster:  ## a Slurm cluster by hand, until Ctrl-C; ARGS as in python -m tests.c
 	@exec $(BIN)/python -m tests.cluster run $(ARGS)
 
 clean:  ## remove what the targets above have made here
-	rm -rf .venv .lint build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -19,9 +19,6 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = REPOSITORY / "docs" / "architecture.md"
 BEGIN, END = "<!-- begin: scripts/architecture.py -->\n", "<!-- end -->\n"
 
-MAPPED = {"launch": "launchers", "sdk": "sdk", "templates": "templates"}
-"""Packages that setup.cfg maps into detslurm from the top of the repository."""
-
 INSIDE = {"exec", "launch", "core", "pytorch"}
 """Packages whose code runs in jobs alone."""
 
@@ -69,12 +66,12 @@ OUTSIDE = {"you": "you", "code": "your training code"}
 def packages() -> list[str]:
     """The packages of the picture, by name."""
     folders = {entry.parent.name for entry in (REPOSITORY / "detslurm").glob("*/__init__.py")}
-    return sorted((folders | set(MAPPED)) - NO_PLACE)
+    return sorted(folders - NO_PLACE)
 
 
 def sources(package: str) -> Iterator[Path]:
     """The Python files of a package."""
-    return (REPOSITORY / MAPPED.get(package, f"detslurm/{package}")).rglob("*.py")
+    return (REPOSITORY / "detslurm" / package).rglob("*.py")
 
 
 @cache

@@ -12,6 +12,6 @@ if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         while IFS= read -r -d '' file; do if [ -e "$file" ]; then printf '%s\0' "$file"; fi; done |
         tar --create --null --files-from=- --file=-
 else
-    tar --create --exclude=./.venv --exclude=./.lint --file=- .
+    tar --create --exclude=./.venv --file=- .
 fi | tar --extract --no-same-owner --directory="$target"
 chmod -R a+rX "$target" 2>/dev/null || true

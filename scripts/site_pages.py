@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: what stands outside of docs/, and the package that the reference is read from.
+"""Hooks of MkDocs: pages that stand outside of docs/.
 
 On a forge the links between README.md, docs/ and examples/ lead through folders; on the site docs/
 is the top, and the others come below it.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os.path
 import posixpath
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from scripts.typecheck import package_folders
-
 REPOSITORY = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
-
-
-def on_startup(**_: Any) -> None:
-    """Lay out the package as it is installed: launchers/ and sdk/ in their places."""
-    tree = REPOSITORY / "build" / "site-package"
-    shutil.rmtree(tree, ignore_errors=True)
-    folders = package_folders()
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(REPOSITORY / folders.pop("detslurm"), tree / "detslurm", ignore=ignored)
-    for name, folder in folders.items():
-        shutil.copytree(REPOSITORY / folder, tree.joinpath(*name.split(".")), ignore=ignored)
 
 
 def outside() -> dict[str, Path]:

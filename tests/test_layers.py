@@ -17,13 +17,6 @@ from scripts import architecture
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-ELSEWHERE = {
-    "detslurm.launch": "launchers",
-    "detslurm.sdk": "sdk",
-    "detslurm.templates": "templates",
-}
-"""Packages that setup.cfg maps into detslurm."""
-
 BELOW: dict[str, set[str]] = {
     "config": {"templates"},  # pure data, read by name
     "storage": set(),
@@ -84,8 +77,7 @@ def allowed(package: str) -> set[str]:
 
 def sources(package: str) -> list[Path]:
     """The Python files of one of our packages."""
-    folder = ELSEWHERE.get(f"detslurm.{package}", f"detslurm/{package}")
-    return sorted((REPOSITORY / folder).rglob("*.py"))
+    return sorted((REPOSITORY / "detslurm" / package).rglob("*.py"))
 
 
 def imported_packages(path: Path) -> Iterator[tuple[int, str]]:
@@ -118,10 +110,7 @@ def test_imports_run_downward(package: str) -> None:
 
 def module_of(path: Path) -> str:
     """The name by which a source file is imported."""
-    name = ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
-    for package, folder in ELSEWHERE.items():
-        name = re.sub(rf"^{folder}(?=\.|$)", package, name)
-    return name
+    return ".".join(path.relative_to(REPOSITORY).with_suffix("").parts)
 
 
 def imported_names(path: Path) -> Iterator[str]:
@@ -197,8 +186,6 @@ def test_every_package_is_installed() -> None:
     setup.read(REPOSITORY / "setup.cfg")
     folders = {path.parent for package in BELOW for path in sources(package)}
     names = {".".join(folder.relative_to(REPOSITORY).parts) for folder in folders}
-    for package, folder in ELSEWHERE.items():
-        names = {re.sub(rf"^{folder}(?=\.|$)", package, name) for name in names}
     assert names | {"detslurm"} == set(setup["options"]["packages"].split())
 
 

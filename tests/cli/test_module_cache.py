@@ -19,8 +19,6 @@ import pytest
 from detslurm import _cached_modules
 from tests.docs.pages import REPOSITORY
 
-MAPPED = {"detslurm": "detslurm", "launchers": "detslurm/launch"}
-MAPPED |= {name: f"detslurm/{name}" for name in ("sdk", "templates")}
 START = "import sys; from detslurm_command import main; sys.exit(main())"
 
 
@@ -31,9 +29,8 @@ class Site:
         self.package = root / "installed" / "detslurm"
         self.home = root / "home"
         self.home.mkdir()
-        for source, name in MAPPED.items():
-            target = self.package.parent / name
-            shutil.copytree(REPOSITORY / source, target, ignore=shutil.ignore_patterns("*.pyc"))
+        ignored = shutil.ignore_patterns("*.pyc")
+        shutil.copytree(REPOSITORY / "detslurm", self.package, ignore=ignored)
         shutil.copy(REPOSITORY / "detslurm_command.py", self.package.parent)
         self.environment = {
             "HOME": str(self.home),

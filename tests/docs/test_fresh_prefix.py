@@ -71,8 +71,10 @@ def test_make_demo(prefix: Path) -> None:
 
 
 def test_pip_install(prefix: Path) -> None:
-    """`python3 -m pip install .` gives a package that works without the checkout."""
+    """`python3 -m pip install .` gives a package that works without the checkout, and in it."""
     run(prefix, "python3", "-m", "pip", "install", "--quiet", ".")
     where = "import detslurm, detslurm.sdk, detslurm.launch; print(detslurm.sdk.__file__)"
     assert "site-packages" in run(prefix, "python3", "-I", "-c", where)
+    assert str(prefix / "detslurm") in run(prefix, "python3", "-c", where)
     assert "submit" in run(prefix, "detslurm", "--help")
+    assert "gpu-gres" in run(prefix, "detslurm", "site", "list")
