@@ -13,7 +13,7 @@ from typing import Any
 from detslurm.config import load_experiment
 from detslurm.sdk import Client
 from detslurm.searcher import Search, State
-from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, SlurmError
+from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, PartitionLimits, SlurmError
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.pending_details import PendingDetails, StartTest
@@ -91,7 +91,8 @@ class Queue:
         return nullcontext()
 
     def limits(self) -> ClusterLimits:
-        return ClusterLimits(cluster="test")
+        only = PartitionLimits(name="main", default=True)
+        return ClusterLimits(cluster="test", partitions={only.name: only})
 
     def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
         self._answer()
