@@ -156,6 +156,7 @@ def bob(site: Cluster, login: Login) -> User:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--client nfs`, `--client fuse`: stores are seen through a client that remembers."""
     parser.addoption("--client", choices=KINDS, help="what kind of client sees the tests' stores")
+    parser.addoption("--chaos", type=int, metavar="TRIALS", help="chaos of that many trials")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

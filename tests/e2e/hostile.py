@@ -22,14 +22,26 @@ class Hostile:
     Without a limit a slow machine would do nothing but start again.
     """
 
-    def __init__(self, cluster: Cluster, user: User, store: Path, seed: int, most: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        user: User,
+        store: Path,
+        seed: int,
+        most: int,
+        *,
+        full: Path,
+        away: float = 20.0,
+    ) -> None:
+        """`full` is the file that a job's `faults.so` takes for a full quota; `away` is for how
+        many seconds the file server is away."""
         self._cluster, self._user, self._most, self._pause = cluster, user, most, 1.5
-        self._store = store
+        self._store, self._full, self._away = store, full, away
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._rage)
         self._dark: dict[str, float] = {}  # node without power -> when it gets it back
-        self._hidden: threading.Timer | None = None  # shows the store again
+        self._timers: list[threading.Timer] = []  # each ends a harm
         self.done: Counter[str] = Counter()
         self.log: list[str] = []
         self.failure: BaseException | None = None
@@ -46,8 +58,8 @@ class Hostile:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._hidden is not None:
-            self._hidden.join()
+        for timer in self._timers:
+            timer.join()
         for node in list(self._dark):
             self._cluster.boot_node(node)
         print("harm done:", *self.log, sep="\n")
@@ -61,6 +73,8 @@ class Hostile:
             (self.kill, 6),
             (self.kill_agent, 2),
             (self.hide_store, 1),
+            (self.fill_quota, 1),
+            (self.lose_record, 1),
             (self.cut_power, 1),
         ]
         kinds, weights = zip(*harms, strict=True)
@@ -70,7 +84,7 @@ class Hostile:
                 self._restore_power()
                 if self.done.total() >= self._most:
                     continue
-                harm = owed[-1] if owed else self._random.choices(kinds, weights)[0]
+                harm = self._random.choice(owed or self._random.choices(kinds, weights))
                 if harm():
                     self.done[harm.__name__] += 1
                     self.log.append(f"{time.strftime('%H:%M:%S')} {harm.__name__}")
@@ -132,28 +146,47 @@ class Hostile:
         return bool(reasons) and not any("held" in reason.lower() for reason in reasons)
 
     def hide_store(self) -> bool:
-        """The file server lets nobody in for 20 s, but to the files of Slurm's own output.
-
-        Without those Slurm itself fails every job that begins, and so a search's last worker.
-        """
-        if self._hidden is not None and self._hidden.is_alive():
+        """The file server lets no user in for a while, in which jobs are preempted and begin."""
+        if self._is_away():
             return False
-        for folder in self._hidden_folders():
-            folder.chmod(0)
-        # A thread of its own: other harm may take long, and may fail.
-        self._hidden = threading.Timer(20, self._show_store)
-        self._hidden.start()
+        self._store.chmod(0)
+        self._later(self._away, lambda: self._store.chmod(0o700))
+        return self.preempt()
+
+    def _is_away(self) -> bool:
+        return not self._store.stat().st_mode & 0o700
+
+    def fill_quota(self) -> bool:
+        """No job can write to a file for some seconds."""
+        if self._full.exists():
+            return False
+        self._full.touch()
+        self._later(8, self._full.unlink)
         return True
 
-    def _show_store(self) -> None:
-        for folder in self._hidden_folders():
-            folder.chmod(0o700)
+    def lose_record(self) -> bool:
+        """A fact of the experiment is missing for some seconds, with later ones behind it."""
+        records = sorted(self._store.glob("experiments/*/facts/0*.json"))[1:-1]
+        if self._is_away() or not records:
+            return False
+        lost = self._random.choice(records)
+        aside = lost.with_suffix(".aside")
+        lost.rename(aside)
+        self._later(6, lambda: self._find(aside, lost))
+        return True
 
-    def _hidden_folders(self) -> list[Path]:
-        parts = [
-            self._store.glob(f"experiments/*/{part}") for part in ("facts", "search", "trials")
-        ]
-        return [self._store / "checkpoints", *(folder for part in parts for folder in part)]
+    def _find(self, aside: Path, lost: Path) -> None:
+        try:
+            lost.hardlink_to(aside)  # fails where a job has filled the gap
+            aside.unlink()
+        except OSError as error:
+            self.failure = error
+
+    def _later(self, seconds: float, act: Callable[[], object]) -> None:
+        """A thread of its own ends a harm: other harm may take long, and may fail."""
+        timer = threading.Timer(seconds, act)
+        self._timers.append(timer)
+        timer.start()
 
     def cut_power(self) -> bool:
         """A node is gone, and comes back before or after Slurm has noticed."""

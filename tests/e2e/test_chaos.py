@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import runpy
+import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,11 +24,14 @@ from tests.searcher import drive
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 TRIALS = 40
+"""`--chaos N` runs N trials instead, with outages that last longer than time limits."""
 
 # A network with one hidden layer on scikit-learn's digits, in numpy alone: it starts fast.
 DIGITS = """\
     import importlib.util
+    import os
     import pathlib
+    import sys
     import time
 
     import numpy as np
@@ -67,6 +73,8 @@ DIGITS = """\
     def main():
         import detslurm as det
 
+        if os.environ["SLURMD_NODENAME"] == os.environ.get("CHAOS_BAD_NODE"):
+            sys.exit("the device does not answer")
         info = det.get_cluster_info()
         hparams, seed = info.trial.hparams, info.trial.trial_seed
         train, test = load()
@@ -106,40 +114,69 @@ DIGITS = """\
         main()
 """
 
-SEARCH = f"""\
+SEARCH = """\
     searcher:
       name: adaptive_asha
       metric: loss
-      max_length: {{epochs: 9}}
-      max_trials: {TRIALS}
+      max_length: {epochs: 9}
       divisor: 3
       max_rungs: 3
       max_concurrent_trials: 8
     hyperparameters:
-      rate: {{type: log, base: 10, minval: -3, maxval: 0}}
-      width: {{type: int, minval: 4, maxval: 32}}
-    reproducibility: {{experiment_seed: 11}}
-    resources: {{resource_pool: low}}
+      rate: {type: log, base: 10, minval: -3, maxval: 0}
+      width: {type: int, minval: 4, maxval: 32}
+    reproducibility: {experiment_seed: 11}
+    resources: {resource_pool: low}
     max_restarts: 20
     """
 
+# The clocks of two nodes are off by two hours. Slurm's daemons know the time: munge insists on it.
+SETUP = """\
+export LD_PRELOAD={faults} CHAOS_FULL={full} CHAOS_BAD_NODE={bad}
+case "$SLURMD_NODENAME" in n2) export CHAOS_CLOCK=7200;; n3) export CHAOS_CLOCK=-7200;; esac
+"""
 
-def undisturbed_samples(desk: Desk, number: int) -> list[Any]:
+
+def chaotic(desk: Desk, folder: Path, *, bad: str) -> list[str]:
+    """The setup of jobs whose nodes have wrong clocks and full quotas, and one of which fails."""
+    if shutil.which("cc") is None:
+        pytest.skip("no chaos: there is no C compiler")
+    source = Path(__file__).with_name("faults.c")
+    faults = desk.user.own(folder) / "faults.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", faults, source, "-ldl"], check=True)
+    faults.chmod(0o755)
+    return SETUP.format(faults=faults, full=folder / "full", bad=bad).splitlines()
+
+
+def undisturbed_samples(desk: Desk, number: int, trials: int) -> list[Any]:
     """The hyperparameters of all trials where nothing comes between."""
     search = Search(desk.experiment(number).config())
-    state = drive.run(search, lambda index, _: index / TRIALS, workers=8)
+    state = drive.run(search, lambda index, _: index / trials, workers=8)
     return [search.plan(state, index).hparams for index in range(state.created)]
 
 
-def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path) -> None:
+def test_a_search_survives_everything(
+    desk: Desk, site: Cluster, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     """Forty trials end COMPLETED, each accounted for; the best one's checkpoint keeps its word;
     the samples are those of the same search with nothing between."""
-    number = desk.submit(project(desk, DIGITS, SEARCH, name="hostile"))
-    hostile = Hostile(site, desk.user, desk.store.path, seed=7, most=TRIALS)
+    longer = pytestconfig.getoption("--chaos")
+    trials = longer or TRIALS
+    folder = desk.user.folder_in(site.layout.shared, "faults")
+    options = [f"searcher.max_trials={trials}"]
+    setup = json.dumps(chaotic(desk, folder, bad="n4" if longer else ""))
+    options.append(f"slurm.setup={setup}")
+    if longer:
+        options += ["slurm.time=00:03:00", "slurm.signal_lead=30"]
+    number = desk.submit(project(desk, DIGITS, SEARCH, name="hostile"), *options)
+    away = 150.0 if longer else 20.0
+    hostile = Hostile(
+        site, desk.user, desk.store.path, seed=7, most=trials, full=folder / "full", away=away
+    )
     with no_overlap(site), hostile:
         desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=1200)
     state = assert_sound(desk, number)
-    assert state.created == TRIALS
+    assert state.created == trials
     assert {t.outcome for t in state.trials} == {"completed"}
     reached = Counter(trial.reached for trial in state.trials)
     assert set(reached) == {1, 3, 9}
@@ -148,10 +185,11 @@ def test_a_search_survives_everything(desk: Desk, site: Cluster, tmp_path: Path)
     assert_the_best_keeps_its_word(desk, number, tmp_path)
     _wait_for_the_last(site, number)
     wait_for(lambda: not nodes.job_processes(site.layout), PATIENCE, "the end of all processes")
-    kinds = ("preempt", "requeue", "kill", "kill_agent", "hide_store", "cut_power")
+    kinds = ["preempt", "requeue", "kill", "kill_agent", "cut_power"]
+    kinds += ["hide_store", "fill_quota", "lose_record"]
     assert min(hostile.done[kind] for kind in kinds) > 0
     samples = [trial.hparams for trial in desk.view(number).trials]
-    assert samples == undisturbed_samples(desk, number)
+    assert samples == undisturbed_samples(desk, number, trials)
 
 
 def history(desk: Desk, number: int, index: int) -> str:
