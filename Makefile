@@ -10,6 +10,8 @@ help:  ## show this list
 demo:  ## train digits from start to end: the main job, on Slurm if there is one
 	@scripts/bootstrap.sh demo
 	$(BIN)/detslurm submit examples/digits/experiment.yaml --follow
+	@echo "Next: \`. $(BIN)/activate\`, then \`detslurm experiment describe last\`," \
+		"\`detslurm report last\` or \`detslurm top\`"
 
 test:  ## run everything; ARGS goes to pytest
 	@scripts/test.sh $(ARGS)

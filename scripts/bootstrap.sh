@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 umask 022 # ordinary users run in this environment too
 
 case "${1:-}" in
-demo) extras=examples,torch ;;
+demo) extras=examples,look,torch ;;
 test) extras=test ;;
 lint) extras=test,lint ;; # mypy reads the tests, too
 docs) extras=docs ;;

@@ -28,7 +28,7 @@ def prefix() -> Iterator[Path]:
     clone = root / "detslurm"
     if not cloned(clone):  # an unpacked archive, no git, or a clone of somebody else's
         subprocess.run([REPOSITORY / "scripts" / "copy.sh", clone], check=True)
-    borrowed.make_venv(clone / ".venv", "pip", "setuptools", "detslurm[examples,torch]")
+    borrowed.make_venv(clone / ".venv", "pip", "setuptools", "detslurm[examples,look,torch]")
     yield clone
     shutil.rmtree(root)
 
@@ -67,12 +67,14 @@ def test_make_demo(prefix: Path) -> None:
     last = re.findall(r"epoch 10: accuracy (0\.\d+)", output)
     assert last and float(last[0]) > 0.95
     assert "run 1 ended: completed" in output
+    assert "detslurm report last" in output.splitlines()[-1]
     assert "COMPLETED" in run(prefix, "detslurm", "experiment", "list")
+    assert ".html" in run(prefix, "detslurm", "report", "last")
 
 
 def test_pip_install(prefix: Path) -> None:
-    """`python3 -m pip install .` gives a package that works without the checkout, and in it."""
-    run(prefix, "python3", "-m", "pip", "install", "--quiet", ".")
+    """`python3 -m pip install '.[look]'` gives a package that works without the checkout, and in it."""
+    run(prefix, "python3", "-m", "pip", "install", "--quiet", ".[look]")
     where = "import detslurm, detslurm.sdk, detslurm.launch; print(detslurm.sdk.__file__)"
     assert "site-packages" in run(prefix, "python3", "-I", "-c", where)
     assert str(prefix / "detslurm") in run(prefix, "python3", "-c", where)
