@@ -43,6 +43,8 @@ _LEADERS: Final = 2
 _ANY_NUMBER: Final = 1 << 20
 # How long the others wait, in calls of the file server: a leader needs as many.
 _CALLS, _SHORTEST, _LONGEST = 6.0, 0.001, 1.0
+# How many seconds a fact is not lost after it was written.
+_SAFE: Final = 60.0
 
 
 class Fold(Protocol[S]):
@@ -87,6 +89,7 @@ class EventLog(Generic[S]):
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
         self._open: CommitRequest | None = None  # what was not known to be committed in the end
         self._saved = 0
+        self._looked = time.monotonic()  # when a later fact than the next was looked for
         self._whole = False  # whether a listing has shown no fact beyond the end
         self._load_cache()
 
@@ -197,6 +200,9 @@ class EventLog(Generic[S]):
         EEXIST, as if another process had won: reading that number finds our own mark there.
         """
         number = self.position + 1
+        if self._may_be_lost(number):
+            self._whole = False  # reading tells a lost number from a taken one
+            return False
         record: dict[str, Any] = {"v": SCHEMA, "id": own.mark, "events": own.events}
         if others:
             record["others"] = [[one.mark, one.position, one.events] for one in others]
@@ -217,6 +223,12 @@ class EventLog(Generic[S]):
         if number % snapshot_interval(number) == 0:
             self._save()
         return True
+
+    def _may_be_lost(self, number: int) -> bool:
+        """Whether the next fact has a later one already. Facts are lost long after they were
+        written, so that a busy worker need not look."""
+        looked, self._looked = self._looked, time.monotonic()
+        return self._looked - looked > _SAFE and fs.exists(self._log.path_text(number + 1))
 
     # -- packs: many facts in one file, for those that are far behind ----------------------------
 

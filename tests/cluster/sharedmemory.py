@@ -1,4 +1,4 @@
-"""Segments in /dev/shm that killed MPI jobs have left behind."""
+"""What killed MPI jobs, and jobs that never began, have left behind in /dev/shm."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from pathlib import Path
 from tests.cluster import processes
 
 FOLDER = Path("/dev/shm")
-NAMES = ("vader_segment.*", "sm_segment.*", "osc_rdma.*", "psm_*", "sem.mp-*", "torch_*", "pymp-*")
+NAMES = (
+    *("vader_segment.*", "sm_segment.*", "osc_rdma.*", "psm_*", "sem.mp-*", "torch_*", "pymp-*"),
+    "detslurm-*",  # the output of a job whose script did not begin
+)
 
 
 def clean(since: float) -> None:

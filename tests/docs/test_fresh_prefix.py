@@ -73,7 +73,7 @@ def test_make_demo(prefix: Path) -> None:
 
 
 def test_pip_install(prefix: Path) -> None:
-    """`python3 -m pip install '.[look]'` gives a package that works without the checkout, and in it."""
+    """The README's installation works without the checkout, and in it."""
     run(prefix, "python3", "-m", "pip", "install", "--quiet", ".[look]")
     where = "import detslurm, detslurm.sdk, detslurm.launch; print(detslurm.sdk.__file__)"
     assert "site-packages" in run(prefix, "python3", "-I", "-c", where)

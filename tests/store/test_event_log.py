@@ -21,6 +21,7 @@ from benchmarks.site.decisions import FileServer, crowd
 from detslurm.searcher import Search
 from detslurm.searcher import State as SearchState
 from detslurm.store import EventLog, StoreError, fs
+from detslurm.store.errors import RecordMissing
 from detslurm.store.event_log import PACK_OF, SNAPSHOT_EVERY, snapshot_interval
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import frame
@@ -301,6 +302,22 @@ def test_an_old_cache_costs_time_only(folder: Path) -> None:
     (folder / "state.bin").write_bytes(old)
     assert opened(folder).catch_up() == log.state
     assert opened(folder).position > 3 * SNAPSHOT_EVERY, "the cache was not renewed"
+
+
+def test_a_worker_does_not_fill_what_was_lost_while_it_worked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read up to the lost fact: a commit gives the number to nothing, and says so."""
+    monkeypatch.setattr("detslurm.store.event_log._SAFE", -1.0)
+    mine, other = opened(folder), opened(folder)
+    ask(mine, "mine")
+    ask(other, "other")
+    ask(other, "other", 1)
+    lost = mine._log.name(2)
+    lost.unlink()
+    with pytest.raises(RecordMissing):
+        ask(mine, "mine", 1)
+    assert not lost.exists()
 
 
 def test_a_corrupt_fact_is_passed_over_by_everybody(folder: Path) -> None:
