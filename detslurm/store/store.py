@@ -121,8 +121,14 @@ class Store:
     def _refuse_lost_tail(self, state: LedgerState, experiment_id: int) -> None:
         """Raise `StoreError` where the ledger lacks the ids of the newest experiment: a restored
         store may lack the last fact, and no later one tells."""
-        first = (ExperimentDir(self, experiment_id).log.read(1) or {}).get("first_trial")
-        if isinstance(first, int) and first >= state.next_trial:
+        try:
+            first = (ExperimentDir(self, experiment_id).log.read(1) or {}).get("first_trial")
+        except StoreError:
+            return  # another user's, who keeps it private
+        if not isinstance(first, int) or first < state.next_trial:
+            return
+        # Another process may have given them since the ledger was read.
+        if first >= self.ledger_state(thorough=True).next_trial:
             raise StoreError(
                 f"the last facts in {self.ledger.log.path} are missing: they gave trial {first} to"
                 f" experiment {experiment_id}. No trial ids are given. `detslurm gc` rebuilds the"

@@ -10,7 +10,9 @@ from detslurm.store import Store, fs
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import frame
 from detslurm.store.ledger import LedgerState
+from detslurm.store.records import Created
 from tests.store.clients import on
+from tests.store.faults import refusing
 
 
 def written(folder: Path, count: int, lost: set[int]) -> FactLog:
@@ -80,6 +82,31 @@ def test_a_file_out_of_reach_is_no_fact(tmp_path: Path, name: str) -> None:
     assert [fact.get("missing") for fact in log.facts(thorough=True)] == [None] * 3
     assert log.gaps() == [] and log.last_listed() == 3
     assert log.append({"type": "x"}) == 4
+
+
+def test_an_experiment_that_has_just_begun_is_no_sign_of_a_lost_tail(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trial ids are given between two looks of another submission: the ledger is read again."""
+    neighbour, own = store.new_experiment(), store.new_experiment()
+    read = Store.ledger_state
+
+    def late(self: Store, *, thorough: bool = False) -> LedgerState:
+        state = read(self, thorough=thorough)
+        monkeypatch.undo()
+        neighbour.create(Created(first_trial=store.reserve_trials(neighbour.id, 3), trials=3))
+        return state
+
+    monkeypatch.setattr(Store, "ledger_state", late)
+    assert store.reserve_trials(own.id, 2) == 4
+
+
+def test_a_private_experiment_stops_no_other(store: Store) -> None:
+    """In a shared store the experiment before may be one that this user may not read."""
+    private, own = store.new_experiment(), store.new_experiment()
+    private.create(Created(first_trial=store.reserve_trials(private.id, 3), trials=3))
+    with refusing(private.log.name(1)):
+        assert store.reserve_trials(own.id, 2) == 4
 
 
 def test_no_cache_keeps_a_gap(store: Store) -> None:
