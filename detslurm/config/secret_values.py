@@ -19,8 +19,9 @@ def masked_values(value: Any, name: str = "") -> Any:
     if isinstance(value, Mapping):
         # A hyperparameter that is the same in every trial stands under `val`.
         const = value.keys() == {"type", "val"} and value["type"] == "const"
+        outer = "" if isinstance(value.get("type"), str) else name
         return {
-            key: masked_values(item, name if const and key == "val" else str(key))
+            key: masked_values(item, name if const and key == "val" else _below(outer, str(key)))
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):
@@ -31,37 +32,61 @@ def masked_values(value: Any, name: str = "") -> Any:
     return masked_text(value) if isinstance(value, str) else value
 
 
-def masked_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
+def masked_sample(
+    hparams: Mapping[str, Any], space: Mapping[str, Any], outer: str = ""
+) -> dict[str, Any]:
     """Return a trial's hyperparameters as records hold them, without constants that are secrets.
 
     Args:
         hparams: The hyperparameters.
         space: The configuration's `hyperparameters`, as plain data. A value that is drawn is part
             of the result, and stays.
+        outer: The name that the hyperparameters stand under.
     """
     found = dict(hparams)
     for name, spec in space.items():
+        below = _below(outer, name)
         if name in found and _is_nested(spec) and isinstance(found[name], Mapping):
-            found[name] = masked_sample(found[name], spec)
+            found[name] = masked_sample(found[name], spec, below)
         elif name in found and found[name] == (const := _constant(spec)):
-            found[name] = masked_values(const, name)
+            found[name] = masked_values(const, below)
     return found
 
 
-def restored_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
+def shareable_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trial's hyperparameters for files that are copied: those that are drawn stay.
+
+    Args:
+        hparams: The hyperparameters, which may have others than the configuration's.
+        space: The configuration's `hyperparameters`, as plain data.
+    """
+    sampled = {name: value for name, value in hparams.items() if name in space}
+    return {**masked_values(hparams), **masked_sample(sampled, space)}
+
+
+def restored_sample(
+    hparams: Mapping[str, Any], space: Mapping[str, Any], outer: str = ""
+) -> dict[str, Any]:
     """Return the hyperparameters of which `masked_sample` made these.
 
     Args:
         hparams: The hyperparameters as recorded.
         space: The same configuration's `hyperparameters`.
+        outer: The name that the hyperparameters stand under.
     """
     found = dict(hparams)
     for name, spec in space.items():
+        below = _below(outer, name)
         if name in found and _is_nested(spec) and isinstance(found[name], Mapping):
-            found[name] = restored_sample(found[name], spec)
-        elif name in found and found[name] == masked_values(const := _constant(spec), name):
+            found[name] = restored_sample(found[name], spec, below)
+        elif name in found and found[name] == masked_values(const := _constant(spec), below):
             found[name] = const
     return found
+
+
+def _below(outer: str, name: str) -> str:
+    """The name that counts inside of a mapping: all of `credentials` is secret, whatever it is."""
+    return outer if is_secret(outer, 0) and not is_secret(name) else name
 
 
 def _is_nested(spec: Any) -> bool:

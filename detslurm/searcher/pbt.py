@@ -94,13 +94,16 @@ class PBT(Method):
         """A new member for this round: a copy of `source`, or one that starts from nothing."""
         if source is None:
             return self.new(state, self._target_length(state))
+        from detslurm.config.secret_values import masked_sample  # only here: others have no source
+
+        explored = self._explored(state.created, self._sample(source, state.trials[source]))
         return self.new(
             state,
             self._target_length(state),
             reached=state.round * self.length,
             source=source,
             source_checkpoint=checkpoint,
-            hparams=self._explored(state.created, self._sample(source, state.trials[source])),
+            hparams=masked_sample(explored, self.space),
         )
 
     def _sample(self, index: int, trial: SearchTrial) -> Sample:

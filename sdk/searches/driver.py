@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from detslurm.config.secret_values import masked_sample
 from detslurm.searcher import Search, State
 from detslurm.searcher.custom import problem_of
 from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
@@ -150,7 +151,8 @@ class SearchDriver:
 
     def _post(self) -> None:
         """Commit the saved answer, unless it was committed before, or the search is over."""
-        last, operations = self._saved.state.last_event_id, self._saved.operations
+        last = self._saved.state.last_event_id
+        operations = [self._without_secrets(one) for one in self._saved.operations]
         pause = _SHORTEST
         while not (state := self._log.state).done and _dialogue(state).answered < last:
             try:
@@ -159,6 +161,12 @@ class SearchDriver:
                 logger.warning("the answer is saved but can't be given now: %s", err)
                 self._sleep(pause)
                 pause = min(2 * pause, _LONGEST)
+
+    def _without_secrets(self, operation: dict[str, Any]) -> dict[str, Any]:
+        """An operation as the log keeps it; the search puts the configuration's secrets back."""
+        if operation["op"] != "create":
+            return operation
+        return {**operation, "hparams": masked_sample(operation["hparams"], self._search.space)}
 
     def _update_progress(self) -> None:
         """Update the progress that running trials have reported."""

@@ -10,8 +10,14 @@ import pytest
 
 from detslurm.config import load_experiment
 from detslurm.config.masking import secrets_of, shareable
+from detslurm.config.secret_names import MASK
 from detslurm.config.secret_texts import masked_code
-from detslurm.config.secret_values import masked_sample, masked_values, restored_sample
+from detslurm.config.secret_values import (
+    masked_sample,
+    masked_values,
+    restored_sample,
+    shareable_sample,
+)
 
 HUSH = "Gq7hushX"  # short, and of no service's form: only where it stands makes it a secret
 ISSUED = "Qw3rTy9hushUiOpAsDfGh7"  # as long as what services issue
@@ -37,6 +43,8 @@ KEYS: list[dict[str, Any]] = [
     {"auth": HUSH},
     {"credentials": {"user": "me", "password": HUSH}},
     {"logger": {"wandb": {"api_key": HUSH}}},
+    {"credentials": {"aws": HUSH, "more": [HUSH, {"pin": HUSH}]}},
+    {"secrets": {"wandb": {"mine": HUSH}}},
     {"servers": [{"host": "a", "password": HUSH}]},
     {"slack_webhook": f"https://example.org/{HUSH}"},
     {"cookie": f"session={HUSH}"},
@@ -191,6 +199,8 @@ def test_a_hyperparameter_that_is_drawn_is_a_result() -> None:
     """Only constants are masked in records, so that a trial can be made again of them."""
     space = {"token": {"type": "categorical", "vals": ["bpe", "char"]}}
     assert masked_sample({"token": "bpe"}, space) == {"token": "bpe"}
+    shared = shareable_sample({"token": "bpe", "password": HUSH, "lr": 0.1}, space)
+    assert shared == {"token": "bpe", "password": MASK, "lr": 0.1}
 
 
 @pytest.mark.parametrize("data", OPEN, ids=json.dumps)

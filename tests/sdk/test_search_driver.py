@@ -112,6 +112,31 @@ def test_a_search_runs_from_its_first_operations_to_its_shutdown(
     assert state.dialogue is not None and state.dialogue.progress == 0.75  # as it was told last
 
 
+class HandsOn(RandomSearch):
+    """A method that hands on the constants of the configuration, as many do."""
+
+    def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
+        operations = super().initial_operations(searcher_state)
+        return [
+            Create(one.request_id, {**one.hparams, "api_key": "hush-hush"})
+            if isinstance(one, Create)
+            else one
+            for one in operations
+        ]
+
+
+def test_the_log_of_a_search_has_no_secret(tmp_path: Path) -> None:
+    """Trials get the secrets from the configuration."""
+    config = {**CONFIG, "hyperparameters": {"api_key": {"type": "const", "val": "hush-hush"}}}
+    created = Created(name="x", trials=16, search=True)
+    experiment = Store.open(tmp_path / "store").create_experiment(created, config)
+    search(experiment, HandsOn(1, 1), tmp_path / "kept", Trainers(experiment))
+    assert not any(b"hush" in path.read_bytes() for path in experiment.search.glob("*.json"))
+    log = EventLog(experiment.search, Search(config))
+    assert log.catch_up().created == 1
+    assert Search(config).plan(log.state, 0).hparams["api_key"] == "hush-hush"
+
+
 def test_a_refused_sample_is_told_as_such(experiment: ExperimentDir, tmp_path: Path) -> None:
     """It exits early, is closed, and counts neither as failure nor as progress."""
     method, trainers = RandomSearch(2, 2), Trainers(experiment, bad=0)

@@ -10,7 +10,7 @@ import pytest
 from detslurm.searcher import RandomStream, Search, State
 from detslurm.searcher.explore import explore
 from detslurm.searcher.sampling import Samples
-from tests.searcher.drive import Metric, ask, leave, reached, report, run, search, train
+from tests.searcher.drive import SPACE, Metric, ask, leave, reached, report, run, search, train
 
 LENGTH: dict[str, Any] = {"max_length": {"epochs": 5}}
 PBT: dict[str, Any] = {
@@ -132,6 +132,17 @@ def test_pbt_copies_the_best_over_the_worst() -> None:
     _round(chosen, state)
     assert (state.done, state.created, state.verdict) == (True, 9, "completed")
     assert sum(t.reached == 6 for t in state.trials) == 5
+
+
+def test_pbt_keeps_no_secret() -> None:
+    """Copies have the secrets of the configuration; the state, which others may read, has none."""
+    secrets = {"api_key": "hush-hush", "credentials": {"aws": "hush-hush"}}
+    chosen = search("pbt", {**SPACE, **secrets}, **PBT)
+    state = chosen.initial()
+    _round(chosen, state)
+    assert state.trials[5].hparams and b"hush" not in chosen.dump(state)
+    copied = chosen.plan(chosen.load(chosen.dump(state)), 5).hparams
+    assert {name: copied[name] for name in secrets} == secrets
 
 
 def test_pbt_ranks_by_the_metric() -> None:

@@ -17,7 +17,7 @@ import torch
 
 import detslurm
 from detslurm.config.masking import shareable
-from detslurm.config.secret_values import masked_values
+from detslurm.config.secret_values import shareable_sample
 from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.core._retries import keep_trying
@@ -185,10 +185,11 @@ class CheckpointWriter:
 
     def _load_data(self) -> dict[str, Any]:
         kind, config, frozen = type(self._trial), self._context._exp_conf, frozen_code()
+        hparams, space = self._context._hparams, (config or {}).get("hyperparameters") or {}
         return {
             "trial_type": self._kind,
             "experiment_config": None if config is None else shareable(config, _NEEDED),
-            "hparams": masked_values(self._context._hparams),
+            "hparams": hparams and shareable_sample(hparams, space),
             "trial_cls_spec": f"{kind.__module__}:{kind.__qualname__}",
             "is_trainer": self._is_trainer,
             "code": None if frozen is None else str(frozen),
