@@ -507,11 +507,7 @@ class Execution:
 
     def _last_reason(self) -> Cause:
         """The same once nothing more is to be expected; a line that is missing at the time limit is
-        taken for that of the limit.
-
-        All elements of an array append to one file, and where they reach their limit at once, they
-        may overwrite each other's lines on NFS.
-        """
+        taken for that of the limit: slurmstepd can't write it where the node's memory is full."""
         cause, left = self._end_reason(), self._allocation.seconds_left()
         is_over = left is not None and -_LIMIT_SLACK < left < _EARLY
         return Cause.TIME_LIMIT if cause is Cause.ENDING and is_over else cause

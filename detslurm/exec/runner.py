@@ -276,16 +276,29 @@ class Runner:
         if hold and ending:
             self._cluster().hold([self._allocation.ref])  # should Slurm requeue it on its own
             return
-        ref = self._requeued(hold, ending) or self._submit_successor(hold)
+        ref = self._going_on(hold, ending)
         if hold and self._stop_cause() is not Cause.PAUSE:
             # The user has activated it between our reading and our hold: `activate` has released a
             # job that was not held yet, and nobody else would release it now.
             self._cluster().release([ref])
 
+    def _going_on(self, hold: bool, ending: bool) -> str:
+        """The job that goes on: this one, requeued, or a successor."""
+        if not self._on_excluded_node:
+            return self._requeued(hold, ending) or self._submit_successor(hold)
+        try:
+            return self._submit_successor(hold)
+        except SlurmError as err:
+            # Jobs may not submit everywhere. The same node is better than no job.
+            if (ref := self._requeued(hold, ending)) is None:
+                raise
+            print_message(f"{err}: requeued instead")
+            return ref
+
     def _requeued(self, hold: bool, ending: bool) -> str | None:
         """Put this job back into the queue; None where only a successor can go on."""
         ref = self._allocation.ref
-        if self._on_excluded_node or self._intents.facts.created.on_preempt == "successor":
+        if self._intents.facts.created.on_preempt == "successor":
             return None
         try:
             self._cluster().requeue(ref, hold=hold, only_running=not (hold or ending))
@@ -337,10 +350,13 @@ class Runner:
 def _slurm_output() -> tuple[Path, int]:
     """Where Slurm writes why it ends the job, and the size of what is there already.
 
-    It is not this process's output, which is in the store, and has no name any more.
+    It is not this process's output, which is in the store, and has no name any more. A file of
+    another user's, who has made its name first, may say anything.
     """
     with contextlib.suppress(OSError):
-        return Path(f"/proc/self/fd/{SLURM_OUTPUT_FD}"), os.fstat(SLURM_OUTPUT_FD).st_size
+        file = os.fstat(SLURM_OUTPUT_FD)
+        if file.st_uid == os.geteuid():
+            return Path(f"/proc/self/fd/{SLURM_OUTPUT_FD}"), file.st_size
     return Path("/proc/self/fd/1"), os.fstat(1).st_size
 
 

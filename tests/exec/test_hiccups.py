@@ -17,9 +17,9 @@ import pytest
 from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.outcome import Cause
-from detslurm.exec.runner import Runner, main
+from detslurm.exec.runner import Runner, _slurm_output, main
 from detslurm.exec.text_log import TextLog
-from detslurm.slurm import JobRequest
+from detslurm.slurm import Allocation, JobRequest, SlurmError
 from detslurm.store import ExperimentDir, fold_experiment, fs, retry
 from detslurm.store.run_log import RunLog
 from tests.sdk.scenes import Scene
@@ -294,3 +294,35 @@ def test_a_successor_whose_script_can_not_be_written(
     said = capfd.readouterr().out
     assert ("no successor could be submitted" in said) == (times == 99)
     assert "Traceback" not in said
+
+
+def test_where_jobs_may_not_submit_a_run_goes_on_on_the_node_that_it_should_leave(
+    scene: Scene, job: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own job is requeued: the trial was left without one."""
+    here = Allocation.from_environment(os.environ)
+    assert here is not None
+    result = AttemptResult(1, began=True, exclude=[*here.nodes])
+    monkeypatch.setattr(Execution, "_attempt", lambda *_: result)
+    monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
+
+    def refused(request: JobRequest) -> str:
+        raise SlurmError("sbatch is disabled on compute nodes")
+
+    monkeypatch.setattr(scene.queue, "submit", refused)
+    experiment = scene.experiment()
+    assert main([str(experiment.path), "0"]) == 0
+    assert outcomes(experiment) == ["restart"]
+    assert scene.queue.calls == [("requeue", "7")]
+
+
+def test_only_an_own_file_tells_why_slurm_ends_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user of the node may have made the file first, by the name that Slurm shows."""
+    file = os.open(tmp_path / "output", os.O_RDWR | os.O_CREAT)
+    monkeypatch.setattr("detslurm.exec.runner.SLURM_OUTPUT_FD", file)
+    assert _slurm_output() == (Path(f"/proc/self/fd/{file}"), 0)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert _slurm_output()[0] == Path("/proc/self/fd/1")
+    os.close(file)
