@@ -76,10 +76,13 @@ class BadNodes:
         if sum(run.outcome == RESTART and node in _nodes(run) for run in trial.runs) > _FAILURES:
             return False  # it comes back, whatever is excluded
         runs, working = self._evidence(failed, seconds, wait)
-        if not working - {node} or not _is_suspect(node, [*runs, *trial.runs[:-1]], is_own_error):
+        size = len(_nodes(trial.runs[-1]))
+        if len(working - {node}) < size:
+            return False  # without it there may not be enough
+        if not _is_suspect(node, [*runs, *trial.runs[:-1]], is_own_error):
             return False
         self._append(failed)
-        self._exclude_nodes(working)
+        self._exclude_nodes(working, size=size)
         return True
 
     def _evidence(
@@ -141,7 +144,7 @@ class BadNodes:
         if not died:
             return False
         # The nodes first: who submits these trials has to know which to avoid.
-        begun = (job for ref, job in seen.items() if ref not in shares)
+        begun = (job for r, job in seen.items() if r not in shares and job.state not in DIED)
         self.record_jobs(died, seen, {node for job in begun for node in job.nodes})
         return self._return({ref: shares[ref] for ref in died})
 
@@ -170,11 +173,12 @@ class BadNodes:
         facts, experiment = self._intents.facts, self._intents.experiment
         if not facts.unsubmitted.isdisjoint(share) or not facts.adopted.keys().isdisjoint(share):
             return False
-        if sum(share.start in job.indices for job in facts.jobs) >= _JOBS:
-            return False
         ids = [facts.trial_ids[index] for index in share]
-        wanted = any(self._intents.cause_for(trial) is None for trial in ids)
-        return wanted and all(experiment.trial(trial).start(1) is None for trial in ids)
+        if all(self._intents.cause_for(trial) is not None for trial in ids):
+            return False
+        if any(fs.exists(experiment.trial(trial).start_path(1)) for trial in ids):
+            return False
+        return sum(share.start in job.indices for job in facts.jobs) < _JOBS
 
     def _return(self, shares: Mapping[str, _Share]) -> bool:
         """Record it, where no other runner has done so meanwhile; whether anything was recorded."""
@@ -213,11 +217,15 @@ class BadNodes:
         self._intents.experiment.append(fact, self._intents.facts.count)
         self._intents.refresh()
 
-    def _exclude_nodes(self, working: set[str], seen: Mapping[str, JobInfo] | None = None) -> None:
-        """Exclude the nodes that fail again and again; never more nodes than work."""
+    def _exclude_nodes(
+        self, working: set[str], seen: Mapping[str, JobInfo] | None = None, *, size: int = 1
+    ) -> None:
+        """Exclude the nodes that fail again and again; never more nodes than work, and never so
+        many that fewer than `size` are left of these."""
         facts, new = self._intents.facts, []
         for node, failures in facts.failing_nodes.items():
-            full = len(facts.excluded) >= len(working - facts.excluded - {node})
+            left = len(working - facts.excluded - {node})
+            full = len(facts.excluded) >= left or left < size
             if node in facts.excluded or failures < _FAILURES or full:
                 continue
             print_message(f"{node} fails while other nodes work: new jobs avoid it")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import State
 from detslurm.slurm.resubmit import successor_request, workers_request
-from detslurm.store import ExperimentDir, fold_trial
+from detslurm.store import ExperimentDir, fold_facts, fold_trial
 from detslurm.store.records import NodeFailed
 from tests.sdk.scenes import Scene
 
@@ -30,9 +30,10 @@ def blames(
     index: int,
     node: str,
     wait: Callable[[float], object] = lambda seconds: None,
+    nodes: Sequence[str] = (),
 ) -> bool:
     """Whether a trial's new run, which fails at once on the node, failed because of the node."""
-    trial = scene.run(experiment, index, end="restart", nodes=[node])
+    trial = scene.run(experiment, index, end="restart", nodes=nodes or [node])
     found = BadNodes(Intents(experiment), lambda: scene.queue)
     return found.is_to_blame(node, fold_trial(trial), 1.0, is_own_error=False, wait=wait)
 
@@ -49,6 +50,26 @@ def test_a_node_is_to_blame_only_while_others_work(scene: Scene) -> None:
     assert blames(scene, experiment, 2, "n2")
     assert not blames(scene, experiment, 2, "n3")
     assert not blames(scene, experiment, 2, "n2"), "wherever it runs from then on"
+
+
+def test_as_many_nodes_as_a_run_needs_must_work_elsewhere(scene: Scene) -> None:
+    """Without the node no job of two nodes could start again."""
+    experiment = scene.experiment(6)
+    scene.run(experiment, 0, losses=[0.5], nodes=["n1"])
+    assert not blames(scene, experiment, 1, "n2", nodes=["n2", "n1"])
+    scene.run(experiment, 2, losses=[0.5], nodes=["n3"])
+    assert blames(scene, experiment, 3, "n2", nodes=["n2", "n1"])
+
+
+def test_as_many_nodes_stay_as_a_run_needs(scene: Scene) -> None:
+    """Of four nodes one is excluded already, and runs need three."""
+    experiment = scene.experiment(6)
+    scene.run(experiment, 0, losses=[0.5], nodes=["n1", "n2", "n3"])
+    others = [(trial, 1) for trial in fold_facts(experiment).trial_ids[4:]]
+    experiment.append(NodeFailed(node="n3", runs=tuple(others), excluded=True))
+    for index in (1, 2, 3):
+        assert blames(scene, experiment, index, "n4", nodes=["n4", "n1", "n2"])
+    assert excluded(experiment) == ("n3",)
 
 
 def test_a_node_that_has_worked_gets_another_try(scene: Scene) -> None:
