@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._quantities import counted
 from detslurm.config import LoadedExperiment, load_experiment, load_site
+from detslurm.config.secret_names import MASK
 from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
@@ -26,6 +27,7 @@ from detslurm.searcher.method import length_of
 from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
 from detslurm.store import CheckpointView, Store, fold_trial
+from detslurm.store.curve import flat
 from detslurm.store.history import Continued
 
 if TYPE_CHECKING:
@@ -225,7 +227,28 @@ def _planned(
         site=load_site(),
         store=store,
     )
-    return replace(plan, warnings=(*plan.warnings, *check(plan, store)))
+    lacking = left_out(loaded.config.to_dict()) if one.facts.created.imported else []
+    return replace(plan, warnings=(*plan.warnings, *check(plan, store), *lacking))
+
+
+def left_out(config: Mapping[str, Any]) -> list[str]:
+    """Return a warning if the bundle that an experiment came in left out values that are not given.
+
+    Args:
+        config: The whole configuration of the experiment that is to begin.
+    """
+    lacking = []
+    for name, value in flat(config):
+        if name.startswith("environment.environment_variables."):
+            value = list(dict(entry.partition("=")[::2] for entry in value).values())  # last wins
+        if MASK in str(value):
+            lacking.append(name)
+    if not lacking:
+        return []
+    return [
+        f"asterisks stand for what the bundle has left out, in {', '.join(lacking)}: give these"
+        " values with --config, or your code gets the asterisks"
+    ]
 
 
 # -- where trials begin ----------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from detslurm.config.secret_names import MASK
 from detslurm.sdk import LifecycleError, SubmitError
+from detslurm.sdk.submission.descent import left_out
 from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
@@ -351,3 +353,20 @@ def test_a_submission_that_broke_off_before_its_first_job(
         scene.client.experiment(1).activate()
     scene.client.experiment(1).kill()
     scene.client.experiment(1).delete()
+
+
+def test_a_fork_of_an_import_names_what_the_bundle_left_out(scene: Scene, tmp_path: Path) -> None:
+    """The code would get asterisks, unless the values are given."""
+    made = scene.experiment(1)
+    scene.run(made, 0, losses=[3.0], end="completed")
+    scene.client.experiment(made.id).bundle(tmp_path / "a.tar")
+    there = scene.client.import_bundle(tmp_path / "a.tar").experiment_id
+    imported = scene.client.experiment(there)
+    imported.fork()
+    (warning,) = (text for text in scene.warnings if "asterisks" in text)
+    assert "data.secrets.token" in warning
+    imported.fork(["data.secrets.token=hush-hush"])
+    assert sum("asterisks" in text for text in scene.warnings) == 1
+    variables = ["A=********", "B=1", "A=2"]
+    assert not left_out({"environment": {"environment_variables": {"cpu": variables}}})
+    assert left_out({"environment": {"environment_variables": {"cpu": [*variables, f"B={MASK}"]}}})
