@@ -47,9 +47,11 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     # The job is this process's own, so that the controller knows it and has its script still.
     command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
     words = arguments(job_id, record)
+    script = record.get("Command", "").partition(" ")[0]
     return {
-        "command": record.get("Command", "").partition(" ")[0],
-        "line": record.get("SubmitLine", ""),
+        "command": script,
+        # Not the whole line: it may have secrets, and others may read it.
+        "given": command_line_options(script, record.get("SubmitLine", "")),
         "variables": list(shell_variables()),
         "options": options_of(record),
         "arguments": words,
@@ -78,8 +80,7 @@ def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] 
 
 def _options(path: Path, recipe: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
     """The options of the first submission's command line, and those that only the record has."""
-    line = recipe["line"] or submit_line(recipe["job"])
-    given = command_line_options(recipe["command"], line)
+    given = recipe["given"] or command_line_options(recipe["command"], submit_line(recipe["job"]))
     named = {
         *given,
         *options_of_variables(variables),

@@ -192,7 +192,7 @@ class Script(Record, frozen=True, tag="script"):
     """What was kept of a user's batch script; `unknown` is the reason why nothing was."""
 
     command: str | None = None
-    line: str | None = None  # sbatch's; empty where only accounting has it
+    given: dict[str, str] | None = None  # of sbatch's options, where its line is in the record
     variables: list[str] | None = None
     options: list[str] | None = None
     arguments: list[str] | None = None

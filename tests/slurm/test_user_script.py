@@ -19,7 +19,7 @@ from detslurm.slurm.script_arguments import (
     options_of_variables,
     script_options,
 )
-from detslurm.slurm.user_script import submit_again
+from detslurm.slurm.user_script import keep, submit_again
 from tests.cluster.waiting import wait_for
 from tests.slurm.bench import Bench
 
@@ -118,7 +118,7 @@ def test_a_script_is_queued_once_though_the_answer_was_lost(
     recipe = {
         "job": "1",
         "command": "/a/batch.sh",
-        "line": "sbatch batch.sh",
+        "given": {},
         "variables": [],
         "options": ["--job-name=x"],
         "arguments": ["two words", "x"],
@@ -196,3 +196,15 @@ def test_what_the_user_asked_for_comes_before_the_record() -> None:
         "qos",
         "time",
     ]
+
+
+def test_what_is_kept_of_a_command_line_has_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may read the store; the options that count are kept."""
+    line = "SubmitLine=sbatch -A lab --export=ALL,WANDB_API_KEY=hush job.sh\n   Command=/a/job.sh\n"
+    monkeypatch.setattr(command, "run", lambda *_, **__: f"{RECORD.rstrip()}\n   {line}")
+    recipe = keep("7", tmp_path / "batch.sh")
+    assert recipe is not None
+    assert recipe["given"] == {"account": "lab"}
+    assert "hush" not in str(recipe)
