@@ -105,9 +105,11 @@ class BadNodes:
                 if run.outcome is None
             )
             now = time.monotonic()
-            if working - {node} or not undecided or now >= until:
+            # Where so many have failed and nothing works, no run waits, and none says so.
+            waits = undecided and now < until and len(failed_runs) < _TRIALS
+            if working - {node} or not waits:
                 return [run for _, run in others], working
-            if (trial_id, number) not in self._intents.facts.failed_runs:
+            if (trial_id, number) not in failed_runs:
                 # Runs that failed elsewhere wait as this one does: they must not seem to last.
                 self._append(structs.replace(failed, suspected=True))
             wait(_PAUSE)

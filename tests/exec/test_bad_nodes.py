@@ -106,6 +106,17 @@ def test_runs_that_failed_and_wait_as_this_one_does_are_no_evidence(scene: Scene
     assert not blames(scene, experiment, 1, "n2")
 
 
+def test_where_many_runs_failed_and_none_works_no_run_waits(scene: Scene) -> None:
+    """All runs fail by a fault of the code: few facts say so, and no job is idle."""
+    experiment = scene.experiment(70)
+    scene.run(experiment, 0, nodes=["n1"])
+    runs = tuple((trial, 1) for trial in fold_facts(experiment).trial_ids[2:66])
+    experiment.append(NodeFailed(node="n3", runs=runs, suspected=True))
+    known, waits = fold_facts(experiment).count, list[float]()
+    assert not blames(scene, experiment, 1, "n2", waits.append)
+    assert (fold_facts(experiment).count, waits) == (known, [])
+
+
 def test_a_trial_that_comes_back_to_its_bad_node_does_not_go_round_for_ever(scene: Scene) -> None:
     """In a search other workers may take it there; then the node is excluded, or restarts count."""
     experiment = scene.experiment(4)
