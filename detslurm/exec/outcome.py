@@ -121,8 +121,7 @@ def _cut_short(facts: AttemptFacts) -> bool:
     # is not its failure. At a time limit it must at least have saved something, or a script
     # that never checkpoints would be chained without end.
     if facts.store_failed and facts.exit_code and facts.invalid_hp is None:
-        # Nor is it that the code could not save while the store was away.
-        return facts.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)
+        return True  # nor is it that the code could not save while the store was away
     if facts.exit_code not in KILLED_BY_SIGNAL:
         return False
     return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint

@@ -137,6 +137,10 @@ def test_an_error_while_giving_way_without_a_store_is_none_of_the_code() -> None
     away: dict[str, object] = {"exit_code": 1, "store_failed": True}
     assert outcome_of(**away, cause=Cause.PREEMPTION) == ("preempted", Action.REQUEUE)
     assert outcome_of(**away, cause=Cause.TIME_LIMIT) == ("time_limit", Action.REQUEUE)
+    assert outcome_of(**away, cause=Cause.PAUSE) == ("paused", Action.HOLD)
+    ending = {"cause": Cause.ENDING, "store_failed": True}  # its cause is often not known either
+    for code in (1, 143):
+        assert outcome_of(exit_code=code, **ending) == ("ended", Action.STOP)
     stalled = outcome_of(**away, cause=Cause.TIME_LIMIT, stalled=True)
     assert stalled == ("restart", Action.REQUEUE)
     assert outcome_of(**away) == ("restart", Action.RETRY)
