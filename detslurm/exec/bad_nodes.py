@@ -242,11 +242,11 @@ class BadNodes:
         try:
             if seen is None:
                 seen = self._cluster().query([job.job_id for job in facts.jobs])
-            names = ",".join(excluded_nodes(experiment.facts(), experiment))
+            names = excluded_nodes(experiment.facts(), experiment)
             folder = str(experiment.jobs)
             waiting = (r for r, j in seen.items() if j.waiting and not j.is_foreign_to(folder))
             ids = dict.fromkeys(ref.partition("_")[0] for ref in waiting)
-            for job_id in ids:
+            for job_id in ids if names else ():
                 self._update(job_id, names)
         except (SlurmError, NeverSubmitted) as error:  # their runs go elsewhere once they failed
             print_message(f"waiting jobs may still start there: {error}")

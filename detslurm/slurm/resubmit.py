@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from detslurm import _start
+from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import nice_of, priority_of_weight
 from detslurm.slurm.request import JobRequest
@@ -167,12 +168,14 @@ def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequ
     return original.with_changes(**changes) if changes else original
 
 
-def excluded_nodes(
-    facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment
-) -> tuple[str, ...]:
-    """The nodes that new jobs avoid: those of the configuration, and those that failed."""
+def excluded_nodes(facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment) -> str:
+    """The nodes that jobs of the experiment avoid, as ExcNodeList takes them: those that failed,
+    and the user's own. Empty if the user's are in a file, which only sbatch reads."""
     facts = list(facts)
-    return _as_set(_first(facts, experiment), facts).exclude
+    request = _as_set(_first(facts, experiment), facts)
+    own = last_given(request.sbatch_args, "exclude", "x")
+    nodes = (*request.exclude, own) if own else request.exclude
+    return "" if own and "/" in own else ",".join(nodes)
 
 
 def is_moved(facts: Iterable[Mapping[str, Any]]) -> bool:

@@ -16,7 +16,7 @@ from detslurm.searcher import State
 from detslurm.slurm.resubmit import successor_request, workers_request
 from detslurm.store import ExperimentDir, fold_facts, fold_trial
 from detslurm.store.records import NodeFailed
-from tests.sdk.scenes import Scene
+from tests.sdk.scenes import YAML, Scene
 
 
 @pytest.fixture
@@ -139,6 +139,22 @@ def test_after_the_third_failure_jobs_avoid_the_node(scene: Scene) -> None:
     for index in (4, 5, 6):
         blames(scene, experiment, index, "n3")
     assert excluded(experiment) == ("n2",), "only as many as work: n1"
+
+
+@pytest.mark.parametrize(
+    ("own", "set_to"), [("--exclude=n[7,9]", ["n2,n[7,9]"]), ("-x ./broken-nodes", [])]
+)
+def test_waiting_jobs_avoid_the_users_own_nodes_still(
+    scene: Scene, own: str, set_to: list[str]
+) -> None:
+    """An update replaces the whole list; of a file only sbatch knows what it names."""
+    text = YAML.replace("{slot_type: cpu}", f"{{slot_type: cpu, sbatch_args: ['{own}']}}")
+    experiment = scene.experiment(6, text=text)
+    scene.queue.put("7_5", "PENDING")
+    scene.run(experiment, 0, losses=[0.5], nodes=["n1"])
+    assert all(blames(scene, experiment, index, "n2") for index in (1, 2, 3))
+    updates = [call[2]["ExcNodeList"] for call in scene.queue.calls if call[0] == "update"]
+    assert updates == set_to
 
 
 def test_a_search_sends_no_more_workers_to_a_node_where_they_die(scene: Scene) -> None:
