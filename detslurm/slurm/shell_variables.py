@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 
 PREFIX = "SBATCH_"
+_EXPORT = "SBATCH_EXPORT"
 
 # Input variables of sbatch overrule the script's own lines: those of options that we always set.
 _OVERRULING = frozenset(
@@ -37,7 +38,15 @@ _OVERRULING = frozenset(
 )
 
 
+def exported_values(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """SBATCH_EXPORT where it gives variables values (`ALL,TOKEN=x`): these may be secrets, and
+    others may read what is recorded. Jobs hand it on to those that they submit."""
+    value = environ.get(_EXPORT, "")
+    return {_EXPORT: value} if "=" in value else {}
+
+
 def shell_variables(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """NAME=value of sbatch's input variables that count, in the order of their names."""
+    left_out = _OVERRULING | exported_values(environ).keys()
     names = sorted(name for name in environ if name.startswith(PREFIX))
-    return tuple(f"{name}={environ[name]}" for name in names if name not in _OVERRULING)
+    return tuple(f"{name}={environ[name]}" for name in names if name not in left_out)

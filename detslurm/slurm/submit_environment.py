@@ -6,7 +6,7 @@ import os
 
 from detslurm import _env
 from detslurm.slurm.request import JobRequest
-from detslurm.slurm.shell_variables import PREFIX
+from detslurm.slurm.shell_variables import PREFIX, exported_values
 
 
 def variables_of(request: JobRequest) -> dict[str, str]:
@@ -31,4 +31,5 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
     """What sbatch may see, and therefore the job: no other job's identity, no overruling."""
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
     # the old job's index and restart count on to the new one.
-    return {**_env.inheritable(os.environ, PREFIX), **variables_of(request)}
+    inherited = {**_env.inheritable(os.environ, PREFIX), **exported_values()}
+    return {**inherited, **variables_of(request)}

@@ -221,6 +221,9 @@ def test_sbatch_sees_no_overruling_variables(
     monkeypatch.setenv("SBATCH_PARTITION", "main")  # which the configuration has taken over
     assert "SBATCH_PARTITION=main" in seen(partition="main")
     assert "SBATCH_PARTITION=main" not in seen()
+    monkeypatch.setenv("SBATCH_EXPORT", "ALL,TOKEN=hush")
+    assert "SBATCH_EXPORT=ALL,TOKEN=hush" in seen()
+    assert "hush" not in "".join(shell_variables()), "others may read what is recorded"
     assert log.exists()
 
 
