@@ -58,7 +58,10 @@ _HEADER = re.compile(
     r"(?:(?:basic|bearer|token|digest|apikey|negotiate)\s+)?[^\s\"']+",
     re.IGNORECASE,
 )
-_ASSIGNED = re.compile(rf"([A-Za-z][\w.-]*)([\"']?\]?\s*(?:=(?!=)|:(?=[\s\"']))\s*)({_VALUE})")
+# Names are bounded, because a long line without spaces would take minutes else.
+_ASSIGNED = re.compile(
+    rf"(?<![A-Za-z])([A-Za-z][\w.-]{{0,80}})([\"']?\]?\s*(?:=(?!=)|:(?=[\s\"']))\s*)({_VALUE})"
+)
 _OPTION = re.compile(rf"(?<!\S)(--?([A-Za-z][\w-]*)[ \t\x1f]+)(?!-)({_VALUE})")
 _SET = re.compile(rf"(\bset\s+([\w.-]+)\s+)({_VALUE})")
 _LOGIN = re.compile(
@@ -132,8 +135,9 @@ PROGRAMS: Final = frozenset(
 """The endings of files in which only literals are values."""
 
 _LITERAL = re.compile(
-    rf"([A-Za-z_][\w-]*)(\\?[\"']?\]?\s*(?::\s*[\w.\[\] |]+?\s*)?(?:=|:)\s*[rbuf]?|[\"']\s*,\s*"
-    rf"|[\"'][^\n]*?\bdefault\s*=\s*)({_LITERALS})"
+    rf"(?<![A-Za-z])([A-Za-z_][\w-]{{0,80}})"
+    rf"(\\?[\"']?\]?\s*(?::\s*[\w.\[\] |]{{1,80}}?\s*)?(?:=|:)\s*[rbuf]?|[\"']\s*,\s*"
+    rf"|[\"'][^\n]{{0,400}}?\bdefault\s*=\s*)({_LITERALS})"
 )
 _CALLED = re.compile(rf"(\blogin\(\s*(?:\w+\s*=\s*)?)({_LITERALS})")
 

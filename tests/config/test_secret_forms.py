@@ -11,7 +11,7 @@ import pytest
 from detslurm.config import load_experiment
 from detslurm.config.masking import secrets_of, shareable
 from detslurm.config.secret_names import MASK
-from detslurm.config.secret_texts import masked_code
+from detslurm.config.secret_texts import masked_code, masked_text
 from detslurm.config.secret_values import (
     masked_sample,
     masked_values,
@@ -223,3 +223,10 @@ def test_lookalikes_in_commands(command: str) -> None:
 def test_lookalikes_in_code(code: str) -> None:
     """Names without a literal value, and literals without a secret's name, stay readable."""
     assert masked_code(code, program=True) == code
+
+
+@pytest.mark.parametrize("unit", ["a", "a.", "hf_", 'a"', "a: b"])
+def test_long_lines_take_no_minutes(unit: str) -> None:
+    """Data in the code has lines of any length; the time grows as the line does, not faster."""
+    line = unit * (50_000 // len(unit))
+    assert masked_text(line) == line == masked_code(line, program=True)
