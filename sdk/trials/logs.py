@@ -12,7 +12,6 @@ from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detslurm._states import FINISHED
 from detslurm.sdk.trials.log_lines import EVERYTHING, RANK_PREFIX, Filter, LogLine, parse
 from detslurm.store import CorruptRecord, ExperimentDir, TrialDir, fs
 from detslurm.store.experiment_files import open_shown
@@ -98,8 +97,11 @@ def job_output(trial: Trial, most: int = 10) -> list[str]:
 
 
 def before_any_run(trial: Trial, wanted: Filter = EVERYTHING) -> list[LogLine]:
-    """The log of a trial that is over without a run: the end of what its job printed."""
-    if trial.state not in FINISHED or trial.directory.runs():
+    """The log of a trial that failed without a run: the end of what its job printed.
+
+    The jobs of an array print into one file: it says nothing of a trial that its user ended.
+    """
+    if trial.state != "ERROR" or trial.directory.runs():
         return []
     return list(filter(wanted.reader(), (parse(raw, 0) for raw in job_output(trial, 1000))))
 

@@ -322,6 +322,20 @@ def test_the_jobs_own_output_explains_what_failed_before_any_run(scene: Scene) -
     assert found[1:] == ["module: no such module cuda"]
 
 
+def test_what_other_jobs_printed_is_no_log_of_a_trial_that_was_killed_before_its_run(
+    scene: Scene,
+) -> None:
+    experiment = scene.experiment(2, job="7")
+    (experiment.jobs / "slurm-7.out").write_text("detslurm: job 7_1: slurm.setup failed\n")
+    scene.client.trial(1).kill()
+    scene.queue.put("7_0", "CANCELLED")
+    killed = scene.client.trial(1)
+    assert killed.state == "CANCELED"
+    assert list(killed.logs()) == []
+    scene.queue.put("7_1", "FAILED")
+    assert len(list(scene.client.trial(2).logs())) == 2
+
+
 def test_waiting_ends_with_the_experiment(scene: Scene) -> None:
     """Progress is told when it changes, and the final state is the answer."""
     experiment = scene.experiment(2, job="7")
