@@ -67,8 +67,16 @@ class RunLog:
         return len(self._tail) - self._written + self._block_size
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Take a record; it is written with the next flush. Never fails for want of space."""
+        """Take a record; it is written with the next flush. Never fails for want of space.
+
+        Raises `ValueError` for a record that is too long to be read: none after it would be read.
+        """
         raw = encode_json(record)
+        if len(raw) > LARGEST_LINE - 2 * BLOCK_BYTES:
+            raise ValueError(
+                f"a record of {len(raw)} bytes is too long (limit {LARGEST_LINE} bytes): save large"
+                " values as a file, such as in a checkpoint"
+            )
         with self._lock:
             self._block.append(raw)
             self._block_size += len(raw)

@@ -11,7 +11,7 @@ import pytest
 from detslurm.store import RunLog, StoreFault, StoreFull, fs, read_records
 from detslurm.store.errors import CorruptRecord, Problem
 from detslurm.store.frame import frame, unframe_all
-from detslurm.store.run_log import BLOCK_BYTES, lines_of
+from detslurm.store.run_log import BLOCK_BYTES, LARGEST_LINE, lines_of
 from tests.store import scenes
 from tests.store.faults import FULL_DISK, failing
 
@@ -59,6 +59,8 @@ def test_a_refused_record_leaves_the_log_usable(place: Path) -> None:
     with RunLog.open(place / "log") as log:
         with pytest.raises(TypeError):
             log.append({"t": "status", "text": object()})
+        with pytest.raises(ValueError, match="too long"):  # nothing after it would be read
+            log.append({"t": "status", "text": "x" * LARGEST_LINE})
         log.append(RECORDS[0])
     assert _written(place / "log") == RECORDS[:1]
 
