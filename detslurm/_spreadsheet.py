@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|Infinity)")
 
 
 def spreadsheet_text(value: Any) -> Any:

@@ -195,7 +195,7 @@ def test_completion_imports_no_command(scene: Scene) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["plain,experiment"]
     modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
-    light = ("_env", "_errors", "cli", "cli.app", "cli.lazy", "cli.session")
+    light = ("_env", "_errors", "_pythonpath", "cli", "cli.app", "cli.lazy", "cli.session")
     ours = {name for name in modules if name.startswith("detslurm.")}
     assert ours <= {f"detslurm.{name}" for name in light}
 

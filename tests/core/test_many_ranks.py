@@ -355,7 +355,7 @@ class TestReportsOfAllRanks:
                 context.train.report_progress(0.5)
                 if dist.rank == 1:
                     monkeypatch.setattr(Recorder, "of", refuse)
-                    monkeypatch.setattr(_recorder, "with_retries", lambda act, *rest: act())
+                    monkeypatch.setattr(_recorder, "keep_trying", lambda act: act())
                     context.train.report_training_metrics(1, {"loss": 1})
                     context.train.report_training_metrics(2, {"loss": 1})
 

@@ -184,8 +184,8 @@ def test_a_slip_in_the_mode_is_said(desk: Desk) -> None:
 
 
 def test_a_module_that_detslurm_has_not(desk: Desk) -> None:
-    """It is said in the trial's log, with what there is."""
-    script = "from determined.cli import main\n"
-    number = desk.submit(project(desk, script, PLAIN), CPU)
+    """The submission reads the entrypoint's file; the trial's log names what other files lack."""
+    desk.write("project/helper.py", "from determined.cli import main\n")
+    number = desk.submit(project(desk, "import helper\n", PLAIN), CPU)
     desk.wait_for_state(number, "ERROR")
     assert "no module 'determined.cli': here detslurm stands in" in desk.log(number)

@@ -94,7 +94,7 @@ def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> 
 
 _NOEXEC = """\
 for place in "$@"; do
-  mount --bind "$place" "$place" && mount -o remount,bind,noexec "$place" || exit 1
+  mount --rbind "$place" "$place" && mount -o remount,bind,noexec "$place" || exit 1
 done
 mount --bind "$0" "$0" && mount -o remount,bind,exec "$0"
 """

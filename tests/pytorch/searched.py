@@ -29,7 +29,9 @@ from detslurm.store import (
 from detslurm.store.records import Created
 from tests.pytorch.managed import inside
 
-ALLOCATION: Any = SimpleNamespace(record=lambda: {"cluster": "local", "ref": "1", "nodes": ["one"]})
+ALLOCATION: Any = SimpleNamespace(
+    nodes=("one",), record=lambda: {"cluster": "local", "ref": "1", "nodes": ["one"]}
+)
 
 
 class Searched:
@@ -101,7 +103,7 @@ class Searched:
             config=self.config,
             allocation=ALLOCATION,
             cluster=nothing,
-            inbox=nothing,
+            inbox=SimpleNamespace(wait=lambda seconds: False),  # type: ignore[arg-type]
             end_reason=lambda: None,
         )
         before = execution.view()
