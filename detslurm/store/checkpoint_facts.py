@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from detslurm._process import Identity
 from detslurm.store import fs
-from detslurm.store.errors import StoreError, StoreFault
+from detslurm.store.errors import NotFound, StoreError, StoreFault
 from detslurm.store.reading import fold_facts
 from detslurm.store.records import (
     CheckpointDeleted,
@@ -50,16 +50,24 @@ class Deletion(NamedTuple):
 
 
 def keep(
-    directory: ExperimentDir, uuids: Iterable[str], *, by: str, holder: Identity | None = None
+    directory: ExperimentDir,
+    uuids: Iterable[str],
+    *,
+    by: str,
+    holder: Identity | None = None,
+    experiment: int | None = None,
 ) -> int:
     """Protect checkpoints of an experiment from being deleted; returns the number to `release`.
 
     `by` says what needs them, as people are told. With a `holder` they are protected while that
-    process lives. Raises `CheckpointGone` where one is deleted: then none is protected by this.
+    process lives, and for good once the other `experiment`, if any, was created. Raises
+    `CheckpointGone` where one is deleted: then none is protected by this.
     """
     wanted = tuple(dict.fromkeys(uuids))
     named = None if holder is None else str(holder)
-    number = directory.append(CheckpointKept(uuids=wanted, kept_by=by, holder=named))
+    number = directory.append(
+        CheckpointKept(uuids=wanted, kept_by=by, holder=named, experiment=experiment)
+    )
     found = fold_facts(directory).checkpoints
     if number not in found.kept:
         gone = [uuid for uuid in wanted if found.closed or uuid in found.deleted]
@@ -164,7 +172,7 @@ def _release_dead_holders(directory: ExperimentDir, facts: ExperimentFacts) -> E
         holder = Identity.parse(fact.holder) if fact.holder else None
         if holder is None or not _is_over(directory, number, holder):
             continue
-        if not _registered(directory, number):  # or a version of a model needs it for good
+        if not _needed_for_good(directory, number, fact):
             release(directory, number)
     return facts.fold(directory.facts(facts.count))
 
@@ -179,7 +187,16 @@ def _is_over(directory: ExperimentDir, number: int, holder: Identity) -> bool:
     return written is not None and now is not None and now - written > LONGEST_HOLD
 
 
-def _registered(directory: ExperimentDir, number: int) -> bool:
-    """Whether a version of a model needs what a process kept: that lasts beyond the process."""
+def _needed_for_good(directory: ExperimentDir, number: int, fact: CheckpointKept) -> bool:
+    """Whether an experiment or a version of a model needs what a process kept, which lasts beyond
+    the process."""
+    if fact.experiment is not None:
+        try:
+            directory.store.experiment(fact.experiment)
+        except NotFound:
+            return False
+        except StoreError:  # unreadable: it may be there
+            pass
+        return True
     state = directory.store.models.state()
     return bool(state.problems) or state.needs(directory.id, number)

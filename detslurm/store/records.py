@@ -277,11 +277,13 @@ class CheckpointKept(Record, frozen=True, kw_only=True, tag="checkpoint_kept"):
         kept_by: What needs them, as people are told.
         holder: The process (`detslurm._process.Identity`) that needs them while it lives; None for
             what lasts until it is released.
+        experiment: The experiment that needs them beyond its holder's life, once it was created.
     """
 
     uuids: tuple[str, ...]
     kept_by: str
     holder: str | None = None
+    experiment: int | None = None
 
 
 class CheckpointReleased(Record, frozen=True, tag="checkpoint_released"):

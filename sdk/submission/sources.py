@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from detslurm._process import Identity
 from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE, found_in
 from detslurm.sdk.errors import LifecycleError, SubmitError
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError
@@ -85,28 +86,32 @@ def source_notes(store: Store, found: tuple[int, str] | None) -> list[str]:
 
 
 @contextmanager
-def holding(store: Store, sources: Sources) -> Iterator[None]:
-    """Nobody deletes them inside of the block. Raises `CheckpointGone` where somebody has.
+def keeping(sources: Sources) -> Iterator[Callable[[ExperimentDir], None]]:
+    """Yield what protects them for an experiment, to be called before the experiment is created.
 
-    A submission that breaks off protects nothing: its process is then known to be dead.
+    They are protected as long as the experiment exists. Where it does not come to be, they are
+    free again: at once after an error, else when this process is known to be dead. The call raises
+    `CheckpointGone` where one was deleted.
     """
-    if not sources:
-        yield
-        return
-    from detslurm.store.checkpoint_facts import held
+    from detslurm.store.checkpoint_facts import keep, release
 
-    with ExitStack() as stack:
+    made: list[tuple[ExperimentDir, ExperimentDir, int]] = []
+
+    def keep_for(experiment: ExperimentDir) -> None:
+        name, own = _name(experiment), Identity.own()
         for number, uuids in sources.items():
-            stack.enter_context(held(store.experiment(number), uuids, by="a submission"))
-        yield
+            source = experiment.store.experiment(number)
+            fact = keep(source, uuids, by=name, holder=own, experiment=experiment.id)
+            made.append((experiment, source, fact))
 
-
-def keep_sources(experiment: ExperimentDir, sources: Sources) -> None:
-    """Protect them as long as the experiment exists."""
-    for number, uuids in sources.items():
-        from detslurm.store.checkpoint_facts import keep
-
-        keep(experiment.store.experiment(number), uuids, by=_name(experiment))
+    try:
+        yield keep_for
+    except BaseException:
+        for experiment, source, fact in made:
+            with suppress(StoreError):
+                if not experiment.was_created():
+                    release(source, fact)
+        raise
 
 
 def release_sources(experiment: ExperimentDir) -> None:

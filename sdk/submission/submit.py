@@ -15,7 +15,7 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
 from detslurm.sdk.submission.planning import Plan
-from detslurm.sdk.submission.sources import holding, keep_sources
+from detslurm.sdk.submission.sources import keeping
 from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.deferred import submit_as_many
@@ -185,21 +185,26 @@ def cache_modules(store: Store) -> None:
 
 
 def _create(plan: Plan, store: Store, environment: records.Environment | None) -> ExperimentDir:
-    with holding(store, plan.sources):
+    with keeping(plan.sources) as keep_sources:
         experiment = store.create_experiment(
             _created(plan, environment),
             plan.config.to_dict(),
             plan.text,
             masked=plan.config.masked(),
             freeze=partial(freeze, plan.context),
-            prepare=partial(_prepare, plan),
+            prepare=partial(_prepare, plan, keep_sources),
         )
-        keep_sources(experiment, plan.sources)
     return experiment
 
 
-def _prepare(plan: Plan, experiment: ExperimentDir, first_trial: int) -> None:
+def _prepare(
+    plan: Plan,
+    keep_sources: Callable[[ExperimentDir], None],
+    experiment: ExperimentDir,
+    first_trial: int,
+) -> None:
     """Add what has to be there once the experiment can be seen."""
+    keep_sources(experiment)
     if plan.descent is not None:
         plan.descent.prepare(experiment, first_trial)
     if not plan.jobs.arrays:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 import yaml
 
 from detslurm.config.secret_names import MASK
 from detslurm.sdk import LifecycleError, SubmitError
+from detslurm.sdk.submission import submit as submission
 from detslurm.sdk.submission.descent import left_out
 from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
@@ -268,15 +271,27 @@ def test_a_warm_start_from_a_trial_that_still_runs(scene: Scene, tmp_path: Path)
     assert refused.kept == {"early": f"experiment {done.experiment_id}"}
 
 
-def killed_at(place: str, act: Callable[[], object]) -> None:
-    """Do it in a process that is killed when it comes to a function."""
+def killed_at(place: str, act: Callable[[], object], *, after: bool = False) -> None:
+    """Do it in a process that is killed when it comes to a function, or when it has called it."""
+    real = resolve_name(place)
+
+    def killed(*args: Any, **kwargs: Any) -> None:
+        if after:
+            real(*args, **kwargs)
+        os.kill(os.getpid(), 9)
+
     child = os.fork()
     if child == 0:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(place, lambda *_, **__: os.kill(os.getpid(), 9))
+            patch.setattr(place, killed)
             act()
         os._exit(1)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == 9
+
+
+def interrupted(*_: object, **__: object) -> None:
+    """Stand in for a function in which Ctrl-C arrives."""
+    raise KeyboardInterrupt
 
 
 def test_a_submission_that_is_killed_protects_nothing(scene: Scene, parent: int) -> None:
@@ -284,33 +299,51 @@ def test_a_submission_that_is_killed_protects_nothing(scene: Scene, parent: int)
     directory = scene.store.experiment(parent)
     trial = directory.created().first_trial
     killed_at(
-        "detslurm.store.Store.create_experiment",
+        "detslurm.store.ExperimentDir.create",
         lambda: scene.client.experiment(parent).continue_(MORE, trial_id=trial),
     )
     assert fold_facts(directory).checkpoints.protection("kept") is not None
+    scene.client.gc()
+    assert fold_facts(directory).checkpoints.protection("kept") is None
     assert mark_deleted(directory, ["kept"]).deleted == ("kept",)
 
 
+def test_a_submission_that_fails_protects_nothing(
+    scene: Scene, parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, although the process that submitted lives on."""
+    monkeypatch.setattr("detslurm.store.ExperimentDir.create", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scene.client.experiment(parent).continue_(MORE, trial_id=1)
+    directory = scene.store.experiment(parent)
+    assert fold_facts(directory).checkpoints.protection("kept") is None
+
+
 @pytest.mark.parametrize(
-    ("place", "protects"),
-    [("keep_sources", False), ("submit_as_many", True), ("submitted_fact", True)],
+    ("place", "after"),
+    [
+        ("store.ExperimentDir.create", True),
+        ("sdk.submission.submit.submit_as_many", False),
+        ("sdk.submission.submit.submitted_fact", False),
+    ],
 )
 def test_a_submission_that_is_killed_before_a_job_is_recorded(
-    scene: Scene, parent: int, place: str, protects: bool
+    scene: Scene, parent: int, place: str, after: bool
 ) -> None:
     """Lists say what to do about it; `kill` and `delete` do it, and what it was to begin with is
-    free again. Where a job may have been queued, that has what it begins with."""
+    free again. Until then it is protected: a job may have been queued."""
     directory = scene.store.experiment(parent)
     trial = directory.created().first_trial
     killed_at(
-        f"detslurm.sdk.submission.submit.{place}",
+        f"detslurm.{place}",
         lambda: scene.client.experiment(parent).continue_(MORE, trial_id=trial),
+        after=after,
     )
     number = parent + 1
     assert [row.state for row in scene.client.rows()] == ["COMPLETED", "ACTIVE"]
     (said,) = scene.warnings
     assert "no job was queued for it" in said and f"`detslurm e kill {number}`" in said
-    assert mark_deleted(directory, ["kept"]).deleted == (() if protects else ("kept",))
+    assert mark_deleted(directory, ["kept"]).deleted == ()
     child = scene.client.experiment(number)
     assert child.message is not None and child.message in said
     scene.warnings.clear()
@@ -318,7 +351,7 @@ def test_a_submission_that_is_killed_before_a_job_is_recorded(
     assert scene.client.experiment(number).state == "CANCELED" and not scene.warnings
     scene.client.experiment(number).delete()
     assert [row.id for row in scene.client.rows()] == [parent]
-    assert not protects or mark_deleted(directory, ["kept"]).deleted == ("kept",)
+    assert mark_deleted(directory, ["kept"]).deleted == ("kept",)
 
 
 def test_a_search_whose_submission_is_killed_goes_on_with_the_jobs_that_it_has(
@@ -339,14 +372,16 @@ def test_a_submission_that_broke_off_before_its_first_job(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, search: bool
 ) -> None:
     """It has nothing that could be submitted again: `activate` says so, and it can be deleted."""
+    create = submission._create
 
-    def interrupted(*_: object) -> None:
+    def created_and_interrupted(*args: Any) -> None:
+        create(*args)
         raise KeyboardInterrupt
 
     (tmp_path / "train.py").write_text("")
     config = yaml.safe_load(SEARCH if search else YAML)
     with monkeypatch.context() as patch:
-        patch.setattr("detslurm.sdk.submission.submit.keep_sources", interrupted)
+        patch.setattr(submission, "_create", created_and_interrupted)
         with pytest.raises(KeyboardInterrupt):
             scene.client.submit(config, tmp_path)
     with pytest.raises(LifecycleError, match="its submission broke off"):
