@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from detslurm.core._metrics import plain
+from detslurm.core._metrics import plain, storable
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.storage import Resources
@@ -36,13 +36,16 @@ class CheckpointRecords:
         self._begun: set[str] = set()
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """The metadata itself. Raises `ValueError` when it lacks the steps of a trial."""
+        """The metadata itself. Raises `ValueError` when it lacks the steps of a trial, or has more
+        than readers take."""
         steps = metadata.get("steps_completed")
         if self._needs_steps and (isinstance(steps, bool) or not isinstance(steps, int)):
             raise ValueError(
                 "checkpoint metadata needs a 'steps_completed' key with an integer, "
                 f"but metadata is {dict(metadata)!r}"
             )
+        if isinstance(steps, int):
+            storable(steps)
         return dict(metadata)
 
     def begin(self) -> str:

@@ -152,11 +152,13 @@ class Context:
 
         Raises:
             RuntimeError: After the end of the run, and in a fork of the chief's process.
+            TypeError: If the title or the description is no text.
             ValueError: If there is no such level.
         """
         if level not in _ALERT_LEVELS:
             raise ValueError(f"level must be one of {', '.join(_ALERT_LEVELS)}, not {level!r}")
-        logger.log(_ALERT_LEVELS[level], "alert: %s", ": ".join(filter(None, (title, description))))
+        texts = [text for text in (title, description) if text is not None and text != ""]
+        logger.log(_ALERT_LEVELS[level], "alert: %s", ": ".join(texts))
         self._recorder.record(
             {
                 "t": "alert",

@@ -7,10 +7,19 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
+from detslurm.store.run_records import MOST_STEPS
+
 logger = logging.getLogger("detslurm.core")
 
 _DEEPEST: Final = 100  # readers walk through values, and Python's stack ends at 1,000
 _PLAIN = (float, int, str, bool, type(None))
+
+
+def storable(steps: int) -> int:
+    """Return the steps. Raises `ValueError` for more than readers of records take."""
+    if not -MOST_STEPS <= steps <= MOST_STEPS:
+        raise ValueError(f"steps_completed must be less than 2**63, not {steps}")
+    return steps
 
 
 def plain(values: Mapping[str, Any], depth: int = 0) -> dict[str, Any]:

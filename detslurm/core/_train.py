@@ -15,7 +15,7 @@ from detslurm._errors import MetricError
 from detslurm._flag import PreemptFlag
 from detslurm.core._console_log import MetricLines
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._metrics import plain
+from detslurm.core._metrics import plain, storable
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._reported_steps import ReportedSteps
@@ -108,7 +108,8 @@ class TrainContext:
 
         Raises:
             TypeError: If `steps_completed` is not a whole number.
-            ValueError: If one of the metrics was already reported at this step.
+            ValueError: If one of the metrics was already reported at this step, or the steps are
+                2**63 or more.
         """
         batches = [plain(batch) for batch in batch_metrics] if batch_metrics else None
         self._report("training", steps_completed, metrics, batches)
@@ -129,7 +130,8 @@ class TrainContext:
             RuntimeError: If a value is None, if the searcher's metric is not a number, or if the
                 search needs its metric and this report lacks it.
             TypeError: If `steps_completed` is not a whole number.
-            ValueError: If one of the metrics was already reported at this step.
+            ValueError: If one of the metrics was already reported at this step, or the steps are
+                2**63 or more.
         """
         self._report("validation", steps_completed, metrics)
 
@@ -160,6 +162,7 @@ class TrainContext:
             raise ValueError(f"the metrics group {group!r} must not contain a dot")
         if type(steps) is not int:
             steps = _as_int(steps)
+        storable(steps)
         values = plain(metrics)
         if group == "validation":
             _refuse_none(values)
@@ -246,6 +249,9 @@ class TrainContext:
 
         Returns:
             The metadata as recorded, in plain types.
+
+        Raises:
+            TypeError: If it is no mapping of names to values.
         """
         self._metadata = plain(metadata)
         self._recorder.record({"t": "run_metadata", "data": self._metadata})

@@ -290,6 +290,22 @@ def test_metadata_is_replaced_as_a_whole(root: Path) -> None:
     assert (view.metadata, view.status) == ({"b": 2}, "warming up")
 
 
+def test_what_readers_would_not_take_is_refused_at_the_call(root: Path, tmp_path: Path) -> None:
+    """A malformed record would stop the retention of the trial's checkpoints."""
+    with core.init() as context:
+        with pytest.raises(TypeError, match="a mapping of names to values"):
+            context.train.set_metadata([1])  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="expected str"):
+            context.alert(title=0)  # type: ignore[arg-type]
+        for steps in (1 << 63, -(1 << 63)):
+            with pytest.raises(ValueError, match="less than 2"):
+                context.train.report_training_metrics(steps, {"loss": 1.0})
+            with pytest.raises(ValueError, match="less than 2"):
+                context.checkpoint.upload(tmp_path, {"steps_completed": steps})
+        context.train.report_training_metrics((1 << 63) - 1, {"loss": 1.0})
+    assert not the_trial(root).problems
+
+
 def test_a_trial_that_another_script_goes_on_with_keeps_its_metadata(root: Path) -> None:
     """On every rank, so that what is read, changed and set again loses nothing."""
     config = core_v2.Config(external_experiment_id="e", external_trial_id="t")
