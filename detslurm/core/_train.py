@@ -146,8 +146,8 @@ class TrainContext:
         Raises:
             RuntimeError: For the group "validation", as `report_validation_metrics`.
             TypeError: If `steps_completed` is not a whole number.
-            ValueError: If the group has a dot in its name, or one of the metrics was already
-                reported at this step.
+            ValueError: If the group has a dot in its name, one of the metrics was already reported
+                at this step, or the steps are 2**63 or more.
         """
         self._report(group, steps_completed, metrics)
 
