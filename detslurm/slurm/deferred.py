@@ -180,7 +180,7 @@ def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[st
     """
     reason = facts.deferral
     for number, one in facts.sending.items():
-        if reason is None or not (has_died(one.job) if one.job else _is_over(one)):
+        if reason is None or not (has_died(one.job) if one.job else is_over(one.process, one.time)):
             continue
         trials = range(one.first_index, one.first_index + one.count)
         request = _marked(log, number, trials, reason.each)
@@ -192,12 +192,12 @@ def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[st
     return False
 
 
-def _is_over(one: Announcement) -> bool:
+def is_over(process: str, announced: float | None) -> bool:
     """Whether a user's command is gone, by its process or, from other machines, by its age."""
-    process = Identity.parse(one.process)
-    if process is not None and process.is_dead():
+    known = Identity.parse(process)
+    if known is not None and known.is_dead():
         return True
-    return time.time() - (one.time or 0.0) > COMMAND_PATIENCE
+    return time.time() - (announced or 0.0) > COMMAND_PATIENCE
 
 
 def _marked(log: FactsDir, number: int, trials: range, each: int) -> Any:

@@ -24,6 +24,7 @@ from detslurm.store.records import (
     Job,
     Lost,
     NodeFailed,
+    Resubmitting,
     Script,
     SearchEnded,
     Sending,
@@ -45,6 +46,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     `promise` is the number of an announcement of more workers that no submission has followed.
     `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
     by their numbers, the announcements to submit some of them that no submission has followed.
+    `resubmitting` is the announcement of new jobs for lost trials that has no end yet.
     `node_failures` has, by node, the runs (with the trial's id) and the jobs (refs) that failed
     there at once; new jobs avoid the nodes in `excluded`. `failed_runs` are those and others that
     failed at once, whatever is to blame.
@@ -68,6 +70,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     deferral: Deferred | None = None
     deferred: set[int] = msgspec.field(default_factory=set)
     sending: dict[int, Sending] = msgspec.field(default_factory=dict)
+    resubmitting: Resubmitting | None = None
     node_failures: dict[str, set[tuple[int, int] | str]] = msgspec.field(default_factory=dict)
     excluded: set[str] = msgspec.field(default_factory=set)
     failed_runs: set[tuple[int, int]] = msgspec.field(default_factory=set)
@@ -100,6 +103,8 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             case Sending():
                 self.deferred -= {*fact.indices}
                 self.sending[fact.n] = fact
+            case Resubmitting():
+                self.resubmitting = fact if fact.parts else None
             case AddingWorkers():
                 self.promise = fact.n
             case Script():

@@ -181,6 +181,17 @@ class Sending(Record, frozen=True, tag="sending"):
         return range(self.first_index, self.first_index + self.count)
 
 
+class Resubmitting(Record, frozen=True, tag="resubmitting"):
+    """A user's command is about to queue new jobs for lost trials: no other one should.
+
+    `parts` has of each job the index of its first trial, its elements and the trials of each; with
+    none, no more jobs of the last announcement will come.
+    """
+
+    parts: tuple[tuple[Count, Count, Each], ...] = ()
+    process: str = ""  # of the command, by its identity
+
+
 class AddingWorkers(Record, frozen=True, tag="adding_workers"):
     """A worker of a search is about to submit more of them: no other one should."""
 
@@ -336,6 +347,7 @@ Fact = (
     | Submitted
     | Deferred
     | Sending
+    | Resubmitting
     | AddingWorkers
     | Script
     | Intent

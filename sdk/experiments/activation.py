@@ -24,6 +24,8 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
         from detslurm.sdk.searches.worker_pool import resume
 
         return resume(one, queues)
+    one.refresh(())  # jobs that were submitted since it was read
+    read = one.facts.count
     deferred = {one.facts.trial_ids[index] for index in one.facts.unsubmitted}
     known, trials = one.job_refs, sorted({*one.unfinished, *lost_trials(one)} - deferred)
     wanted = [known[trial] for trial in trials if trial in known]
@@ -31,7 +33,8 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
     queue = cancel_stranded(one, queue, queues)
     statuses = {trial: status_of(known.get(trial), queue) for trial in trials}
     done = queues.release([s.job_ref for s in statuses.values() if s.job_ref and s.alive])
-    _resubmit(one, [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)], queues)
+    gone = [t for t, s in statuses.items() if _has_no_job(s, queue.unreachable)]
+    _resubmit(one, gone, queues, read)
     if deferred and not queue.unreachable:
         from detslurm.sdk.experiments.resubmission import submit_deferred
 
@@ -56,7 +59,7 @@ def _has_no_job(status: JobStatus, unreachable: Collection[str]) -> bool:
     )
 
 
-def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues) -> None:
+def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues, read: int) -> None:
     if not trials:
         return
     ids = one.facts.trial_ids
@@ -68,4 +71,4 @@ def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues) ->
         return
     from detslurm.sdk.experiments.resubmission import resubmit
 
-    resubmit(one.directory, indices, queues.cluster(one.facts.cluster))
+    resubmit(one.directory, indices, queues.cluster(one.facts.cluster), read)

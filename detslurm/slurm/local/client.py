@@ -82,8 +82,10 @@ class LocalCluster:
         return answer
 
     def submitted(self, request: JobRequest) -> str | None:
-        """None: whoever submits a job here has recorded it."""
-        return None
+        """The job of a request with a mark, if the journal has it."""
+        asked, jobs = (request.mark, request.folder), Jobs(journal.read(self.paths.journal)).jobs
+        of = {(job.request.mark, job.request.folder): str(job.id) for job in jobs.values()}
+        return of.get(asked) if request.mark else None
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; jobs that are over already are skipped."""
