@@ -312,6 +312,9 @@ def test_an_array_is_one_experiment(desk: Desk, site: Cluster) -> None:
     regular = batch(desk, script, "--array=2-8:3", "--job-name=regular", words=["0"])
     asked = ("--array=1,5,6", "--job-name=irregular", "--hold", "-p", "main")
     irregular = batch(desk, script, *asked, words=words)
+    # sbatch's command line is known from accounting, which lags behind on a busy machine.
+    line = ("sacct", "-nXP", f"--jobs={irregular}", "--format=SubmitLine")
+    wait_for(lambda: "main" in site.command(*line), PATIENCE, "sbatch's line in accounting")
     site.command("scontrol", "update", f"JobId={irregular}", "Partition=low")
     site.command("scontrol", "release", irregular)
     killed = find_program(desk, r"\S*python3 train.py 25\b")
