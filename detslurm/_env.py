@@ -126,7 +126,7 @@ DEVICES = frozenset(
         *("GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"),
     }
 )
-"""Which devices a process may use: a job has its own."""
+"""They select the devices that a process may use: a job has its own."""
 COMPILER_CACHES = frozenset({"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"})
 """Compilers set them for themselves, in a directory of the job's."""
 OF_A_TASK = frozenset(
@@ -135,7 +135,7 @@ OF_A_TASK = frozenset(
         *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "SLURM_TASK_PID"),
     }
 )
-"""What makes a process the rank of an srun step; in a run's step the tasks are node agents."""
+"""They make a process the rank of an srun step; in a run's step the tasks are node agents."""
 
 LONGEST_VALUE = 120 * 1024
 """Bytes of a value: Linux refuses an exec with one string of 128 KiB or more (MAX_ARG_STRLEN)."""
@@ -156,7 +156,7 @@ def task_and_allocation(
 
 
 def inheritable(env: Mapping[str, str], *more: str) -> dict[str, str]:
-    """What a new job may inherit from the shell, or from the job, that submits it.
+    """Return the variables that a new job inherits from the shell or job that submits it.
 
     A user's own variables pass, as with sbatch. Of those that give a process a place (in a job, in
     an MPI job, among the ranks of a launcher, on devices) only the allowed ones pass: where the
@@ -182,7 +182,7 @@ def is_of_a_launcher(name: str) -> bool:
 
 
 def for_code(env: Mapping[str, str], *, is_rank: bool) -> dict[str, str]:
-    """What the code of a run inherits from its node agent, whose step may have a TaskProlog.
+    """Return the variables that code inherits from its agent, whose step may have a TaskProlog.
 
     Its run, its launcher and its tasks are set afterwards, by those that know them. `is_rank`: the
     step has a task for each slot, so that the code may be a rank of it.

@@ -45,7 +45,7 @@ def append_what_is_aside() -> None:
 
 
 def complaint(error: Exception) -> str | None:
-    """What a user should know if a package in PYTHONPATH is to blame for an error."""
+    """Return a sentence for the user if a package in PYTHONPATH is to blame for an error."""
     failed = (getattr(error, "name", None) or "").partition(".")[0]
     passed = _files_of(error)
     for directory in _directories():

@@ -151,7 +151,7 @@ class BadNodes:
         return self._return({ref: shares[ref] for ref in died})
 
     def _query(self, refs: Collection[str]) -> dict[str, JobInfo]:
-        """What the queue knows of all jobs, and accounting of these if they have left the queue."""
+        """Ask the queue for all jobs, and accounting for these if they have left the queue."""
         facts, cluster = self._intents.facts, self._cluster()
         seen = cluster.query([job.job_id for job in facts.jobs])
         gone = [ref for ref in refs if ref not in seen]

@@ -1,4 +1,4 @@
-"""What the kernel reports of this process's memory cgroup."""
+"""Read the kernel's counters of this process's memory cgroup."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def failure_in(log: Path) -> Failure | None:
 
 
 def failure_before_code(why: str | None) -> Failure | None:
-    """What kept the code from beginning, the same in each run: its startup-hook.sh, or noexec."""
+    """Name the cause that kept the code from beginning in each run: the hook, or noexec."""
     kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec"}
     for start, kind in kinds.items():
         if why is not None and why.startswith(start):

@@ -110,7 +110,7 @@ def decide(facts: AttemptFacts) -> Decision:
 
 
 def _doubts(facts: AttemptFacts) -> str:
-    """What speaks against a success that the exit code claims."""
+    """Name the signs against a success that the exit code claims."""
     count = facts.oom_kills
     killed = f"; the kernel killed {count} of its processes for lack of memory" if count else ""
     return f"{'; SIGINT had come before' if facts.got_sigint else ''}{killed}"

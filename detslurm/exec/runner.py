@@ -333,7 +333,7 @@ class Runner:
                     exclude=self._excluded,
                 )
             )
-            # What fails is the script's file, before sbatch: no job can be there twice.
+            # Only writing the script is retried, before sbatch: no job can be there twice.
             job_id = with_long_retries(lambda: cluster.submit(request))
         except NeverSubmitted as err:  # its `submit` was killed
             why = "how this job was submitted is not recorded"

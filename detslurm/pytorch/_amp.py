@@ -14,7 +14,7 @@ _FIRST_SCALE: Final = 65536.0  # torch's own
 
 
 class LossScale(NamedTuple):
-    """What a loss is multiplied by: a fixed number, or one that adapts within bounds."""
+    """The factor of a loss: a fixed number, or a number that adapts within bounds."""
 
     fixed: float | None = None
     least: float | None = None

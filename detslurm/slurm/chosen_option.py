@@ -1,4 +1,4 @@
-"""Which value of an option of sbatch counts for a request, and where it comes from."""
+"""Find the value of an sbatch option that counts for a request, and its origin."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def variables_of(request: JobRequest) -> dict[str, str]:
 
 
 def submit_environment(request: JobRequest) -> dict[str, str]:
-    """What sbatch may see, and therefore the job: no other job's identity, no overruling."""
+    """Return the environment of sbatch, and so of the job: no other job's identity."""
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
     # the old job's index and restart count on to the new one.
     inherited = {**_env.inheritable(os.environ, PREFIX), **exported_values()}

@@ -100,7 +100,7 @@ class FactLog:
         return fact, min(later, default=0)
 
     def lost(self, number: int) -> dict[str, Any]:
-        """What stands for a fact that was lost."""
+        """Return the record that stands for a lost fact."""
         path = self.path_text(number)
         return {"type": "corrupt", "n": number, "path": path, "problem": MISSING, "missing": True}
 

@@ -24,7 +24,7 @@ ADVICE: Final = (
     "Restore the files from a backup, or let `detslurm gc` rebuild what other records tell. If a"
     " file is lost for good, create an empty one in its place."
 )
-"""What a user can do about a lost record."""
+"""The remedy for a lost record, for users."""
 
 
 class _Gap(NamedTuple):

@@ -259,7 +259,7 @@ def _how(row: TrialRow) -> str:
 
 
 def _hint(one: ExperimentSnapshot) -> str:
-    """What the user can do for a trial whose job is gone."""
+    """Name the remedy for a trial whose job is gone."""
     number = one.directory.id
     if one.facts.created.managed:
         return f"; `detslurm e activate {number}` queues it again"

@@ -30,12 +30,13 @@ def cancel_stranded(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queue
 def _is_gone(folder: Path) -> bool:
     """Whether the store of such a folder is gone, as seen in the directory that it was in.
 
-    Where that can't be seen either, this host may have the file system under another name.
+    Where that can't be seen either, this host may have the file system under another name. A
+    listing alone is no proof, because an automounter lists only what is mounted.
     """
     if len(folder.parents) < 4:
         return False
     root = folder.parents[2]
     try:
-        return root.name not in {entry.name for entry in root.parent.iterdir()}
+        return not root.exists() and root.name not in {p.name for p in root.parent.iterdir()}
     except OSError:
         return False

@@ -71,7 +71,7 @@ def _imports(
 
 
 def _missing(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """What a statement asks for that is not here."""
+    """List the names that a statement imports and detslurm lacks."""
     if isinstance(node, ast.Import):
         yield from (a.name for a in node.names if _is_theirs(a.name) and not _module(a.name))
     elif not node.level and node.module and _is_theirs(node.module):

@@ -1,4 +1,4 @@
-"""What is known of a `startup-hook.sh` before it runs on a node."""
+"""Check a `startup-hook.sh` before it runs on a node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def problems(files: Mapping[str, Path]) -> list[str]:
 
 
 def notes(files: Mapping[str, Path], *, in_container: bool) -> list[str]:
-    """What the hook does to the environment that all of the user's jobs share."""
+    """List the lines of the hook that change the environment that all jobs share."""
     lines = [line.strip() for line in _text(files).decode("utf-8", "replace").splitlines()]
     if in_container or any(_OWN.search(line) for line in lines):
         return []  # an environment of its own

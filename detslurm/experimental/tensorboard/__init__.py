@@ -1,1 +1,1 @@
-"""What code written for Determined imports of its TensorBoard package."""
+"""Names that code written for Determined imports of its TensorBoard package."""

@@ -44,7 +44,7 @@ class LocalClusterPaths:
         return self.jobs / str(job) / "environment.json"
 
     def output(self, job: int) -> Path:
-        """What the script of a job prints before it opens the job's own output, and why it ends."""
+        """The file that Slurm's part of the output goes to: early lines, and why the job ends."""
         return self.jobs / str(job) / "output"
 
     def forget(self, job: int) -> None:
