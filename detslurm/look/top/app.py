@@ -160,6 +160,8 @@ class TopApp(App[None]):
 
     def on_view_read(self, message: ViewRead) -> None:
         """Show what is new."""
+        if not self.is_running:
+            return  # the application ends: the widgets are gone before the last messages
         view, before = message.view, self._view
         self._view = view
         if view.experiments != before.experiments:

@@ -15,7 +15,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from detslurm.look.top.app import TopApp
+from detslurm.look.top.app import TopApp, ViewRead
 from detslurm.look.top.watcher import Request, TopView, Watcher
 from detslurm.sdk.client import Client
 from detslurm.store import RunLog
@@ -195,6 +195,27 @@ def test_a_burst_of_keys_changes_what_the_cursor_has_come_to(scene: Scene) -> No
         await until(pilot, said(pilot, "Experiment 2 has already ended: COMPLETED"))
 
     drive(scene, act)
+
+
+def test_a_view_that_was_read_too_late_is_dropped(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader's last message may arrive when the widgets are gone already."""
+    late: list[bool] = []
+
+    async def close_all(
+        app: TopApp, close: Callable[..., Awaitable[None]] = TopApp._close_all
+    ) -> None:
+        await close(app)
+        app.on_view_read(ViewRead(app._view))
+        late.append(True)
+
+    async def act(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: len(keys(pilot, "experiments")) == 2)
+
+    monkeypatch.setattr(TopApp, "_close_all", close_all)
+    drive(scene, act)
+    assert late
 
 
 def test_a_burst_of_keys_goes_where_they_lead(scene: Scene) -> None:
