@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from detslurm.store import NotFound, StoreError
 
 if TYPE_CHECKING:
-    from detslurm.sdk.jobs.job import Job
+    from detslurm.sdk.jobs.job import Job, JobKind
     from detslurm.sdk.jobs.queues import Queues
     from detslurm.sdk.waiting.answer_cache import AnswerCache
     from detslurm.sdk.waiting.evidence import JobEvidence
@@ -38,6 +38,7 @@ class ExplainingJobs:
 
     store: Store
     queues: Queues
+    warn: Callable[[str], None]
 
     def explain_job(
         self,
@@ -46,6 +47,7 @@ class ExplainingJobs:
         sooner: bool = False,
         refresh: bool = False,
         cluster: str = "auto",
+        kind: JobKind = "any",
     ) -> Explanation:
         """Say why a job waits, with what shows it.
 
@@ -59,27 +61,27 @@ class ExplainingJobs:
                 calls more; off by default.
             refresh: Whether the cluster is asked again at once; off by default.
             cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            kind: "experiment" or "job" where the id may be both; by default the experiment is
+                meant if it has jobs in the queue, and a warning names the other meaning.
 
         Returns:
             The explanation, also of a job that runs.
 
         Raises:
             NotFound: If it is not in the queue; the error says how it ended, as far as is known.
-            LifecycleError: If the id is that of a job and of another job's experiment.
             ValueError: If it is no such id.
             SlurmError: If the cluster does not answer.
         """
-        from detslurm.sdk.jobs.job import named, not_queued
+        from detslurm.sdk.jobs.job import named
 
         check_name(job_id)
         where, name = self.queues.cluster(cluster), str(job_id)
         cache, jobs, rows = self._queue(where, refresh)
-        found = named(jobs, name)
+        found = named(jobs, name, kind)
         if cache.was_used and (not found or self._changed(found[0].experiment_id, cache)):
             cache, jobs, rows = self._queue(where, refresh=True)
-            found = named(jobs, name)
-        if not found:
-            raise NotFound(not_queued(name, where.evidence([name.partition("_")[0]])))
+            found = named(jobs, name, kind)
+        self._check_found(found, jobs, name, where, kind)
         return self._explained(_first(found), rows, where, cache, sooner)
 
     def explain_trial(
@@ -113,6 +115,38 @@ class ExplainingJobs:
             if found:
                 return self._explained(_first(found), rows, where, cache, sooner)
         raise NotFound(f"no job of trial {trial_id} is in the queue")
+
+    def _check_found(
+        self, found: Sequence[Job], jobs: Sequence[Job], name: str, where: Cluster, kind: JobKind
+    ) -> None:
+        """Warn where a number may mean another job, too. Raises NotFound where no job was found."""
+        from detslurm.sdk.jobs.job import named, not_queued
+
+        if kind == "experiment":
+            self.store.experiment(int(name))
+        experiment = kind != "job" and self._is_experiment(name)
+        if not found and experiment:
+            raise NotFound(
+                f"experiment {name} has no job in the queue;"
+                f" `detslurm experiment describe {name}` shows how it stands" + _other_kind(kind)
+            )
+        if not found:
+            raise NotFound(not_queued(name, where.evidence([name.partition("_")[0]])))
+        if kind != "any" or not experiment:
+            return
+        if all(str(job.experiment_id) != name for job in found):
+            self.warn(f"experiment {name} has no job in the queue: this is Slurm's job {name}")
+        elif named(jobs, name, "job") not in ([], found):
+            self.warn(
+                f"{name} is an experiment and a job: the experiment is meant" + _other_kind(kind)
+            )
+
+    def _is_experiment(self, name: str) -> bool:
+        from detslurm.store import fold_facts
+
+        with suppress(ValueError, StoreError):
+            return not fold_facts(self.store.experiment(int(name))).desired.deleted
+        return False
 
     def _changed(self, experiment_id: int | None, cache: AnswerCache) -> bool:
         """Whether something was done to an experiment after the queue was asked: a command that
@@ -187,3 +221,7 @@ class ExplainingJobs:
 def _first(jobs: Sequence[Job]) -> Job:
     """The one that waits and comes first, or any of those that run."""
     return next((job for job in jobs if job.waiting), jobs[0])
+
+
+def _other_kind(kind: JobKind) -> str:
+    return "" if kind != "any" else '; `-j` (in Python `kind="job"`) means the job of this number'

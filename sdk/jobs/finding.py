@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.jobs.explaining import ExplainingJobs, check_name
-from detslurm.store import NotFound
 
 if TYPE_CHECKING:
-    from detslurm.sdk.jobs.job import Job
+    from detslurm.sdk.jobs.job import Job, JobKind
     from detslurm.sdk.jobs.queues import Queues
     from detslurm.sdk.jobs.resource_pool import ResourcePool
     from detslurm.sdk.jobs.slots import NodeSlots
@@ -55,7 +54,9 @@ class FindingJobs(ExplainingJobs):
         ordered = scheduling_order(rows, partitions)
         return jobs_of(where.name, ordered, JobOwners(self.store), explain=self.explain_job)
 
-    def find_jobs(self, name: str | int, *, cluster: str = "auto") -> list[Job]:
+    def find_jobs(
+        self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any"
+    ) -> list[Job]:
         """Return the jobs in the queue that a name stands for, those that run first.
 
         Elements of an array that are in different conditions are several jobs.
@@ -64,39 +65,39 @@ class FindingJobs(ExplainingJobs):
             name: Slurm's id of a job or an array, such as "4711", of elements, such as "4711_3" or
                 "4711_[3-9]", or the id of an experiment.
             cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            kind: "experiment" or "job" where the name may be both; by default the experiment is
+                meant if it has jobs in the queue, and a warning names the other meaning.
 
         Raises:
             NotFound: If there are none; the error says how the job ended, as far as that is known.
-            LifecycleError: If the name is that of a job and of another job's experiment.
             ValueError: If it is no such name.
             SlurmError: If the cluster does not answer.
         """
-        from detslurm.sdk.jobs.job import named, not_queued
+        from detslurm.sdk.jobs.job import named
 
         check_name(name)
-        found = named(self.list_jobs(cluster=cluster), str(name))
-        if not found:
-            where = self.queues.cluster(cluster)
-            raise NotFound(not_queued(str(name), where.evidence([str(name).partition("_")[0]])))
+        jobs = self.list_jobs(cluster=cluster)
+        found = named(jobs, str(name), kind)
+        self._check_found(found, jobs, str(name), self.queues.cluster(cluster), kind)
         return found
 
-    def job(self, name: str | int, *, cluster: str = "auto") -> Job:
+    def job(self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any") -> Job:
         """Return a job in the queue; of an array whose elements differ, the part that waits.
 
         Args:
             name: As for `find_jobs`.
             cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            kind: As for `find_jobs`; "any" by default.
 
         Returns:
             The job; of several that wait the one that is considered first.
 
         Raises:
             NotFound: If there is none; the error says how it ended, as far as that is known.
-            LifecycleError: If the name is that of a job and of another job's experiment.
             ValueError: If it is no such name.
             SlurmError: If the cluster does not answer.
         """
-        found = self.find_jobs(name, cluster=cluster)
+        found = self.find_jobs(name, cluster=cluster, kind=kind)
         return next((job for job in found if job.waiting), found[0])
 
     def resource_pools(self, *, cluster: str = "auto") -> list[ResourcePool]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.owner import JobOwners
@@ -19,6 +19,9 @@ from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation
+
+JobKind = Literal["any", "experiment", "job"]
+"""The meaning of a number: an experiment's id, a Slurm job's id, or whichever of both exists."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,9 @@ class Job:
         """
         if self._explain is None:
             raise LifecycleError(f"job {self.id} does not come from a client")
-        return self._explain(self.id, sooner=sooner, refresh=refresh, cluster=self.cluster)
+        return self._explain(
+            self.id, sooner=sooner, refresh=refresh, cluster=self.cluster, kind="job"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything that is known of it, as plain data."""
@@ -301,24 +306,20 @@ def jobs_of(
     ]
 
 
-def named(jobs: Sequence[Job], name: str) -> list[Job]:
-    """Those that a name stands for, in their order; of elements that it names only these.
+def named(jobs: Sequence[Job], name: str, kind: JobKind = "any") -> list[Job]:
+    """The jobs that a name stands for, in their order; of an array only the elements it names.
 
     A name is Slurm's, of a job, an array, or elements such as "4711_3" and "4711_[3-9]", or the id
-    of an experiment. Raises LifecycleError if it may be both.
+    of an experiment. Where it may be both, the experiment with jobs in the queue is meant.
     """
     number, underscore, indices = name.partition("_")
     if underscore:
         chosen = frozenset(expand_indices(indices))
         return [part for job in jobs if job.job_id == number for part in job.only(chosen)]
-    by_number = [job for job in jobs if job.job_id == number]
     by_experiment = [job for job in jobs if str(job.experiment_id) == number]
-    if by_number and by_experiment and by_number != by_experiment:
-        ids = ", ".join(dict.fromkeys(job.job_id for job in by_experiment))
-        raise LifecycleError(
-            f"{number} is a job and an experiment, whose jobs are {ids}: name one of these"
-        )
-    return by_number or by_experiment
+    if kind == "experiment" or (kind == "any" and by_experiment):
+        return by_experiment
+    return [job for job in jobs if job.job_id == number]
 
 
 def not_queued(name: str, known: Mapping[str, JobInfo]) -> str:

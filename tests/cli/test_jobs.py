@@ -113,6 +113,16 @@ def test_a_job_is_described_with_its_trials_and_runs(scene: Scene, detslurm: Det
     assert (waits["trial_ids"], waits["priority"]) == ([2, 3], 42)
     assert waits["requested"] == {"cpus": 2, "memory": 2048, "throttle": 1}
     assert len(detslurm("job", "describe", "last", "--json").data) == 2
+    scene.queue.rows += [_row("1", user="carol")]
+    for command in ("describe", "why"):
+        both = detslurm("job", command, "1")
+        assert "9_" in both.out and "1 is an experiment and a job" in both.err
+        for words in (("-e", "1"), ("last",), ("test",)):
+            one = detslurm("job", command, *words)
+            assert ("carol" not in one.out, "9_" in one.out, one.err) == (True, True, "")
+    assert "carol" in detslurm("job", "describe", "-j", "1").out
+    assert detslurm("job", "why", "-j", "1", "--json").data["job_id"] == "1"
+    assert detslurm("job", "why", "-ej", "1").status == 2
     assert detslurm("job", "describe", "9_x").status == 2
     assert "no experiment is called 'digits'" in detslurm("job", "describe", "digits").err
     assert "no job 77" in detslurm("job", "describe", "77").err

@@ -68,7 +68,9 @@ class Asking:
         found: dict[str, Any] = {}
 
         def explained() -> bool:  # a command that takes too long is done without
-            found.update(unwrap(self.desk.run("job", "why", job, "--refresh", "--json").stdout))
+            found.update(
+                unwrap(self.desk.run("job", "why", "-j", job, "--refresh", "--json").stdout)
+            )
             return not found["unavailable"]
 
         wait_for(explained, PATIENCE, f"all that Slurm can tell of job {job}")
@@ -115,6 +117,7 @@ def _check_quotas(ask: Asking, alice: User, bob: User, small: str, gpus: str, nu
     found = ask.why(f"{array}_1", "JobArrayTaskLimit")
     assert (found["category"], found["experiment_id"]) == ("quota", number)
     assert "its own experiment's limit of trials that run at once: 1 of 1 run" in found["cause"]
+    assert ask.desk.run("job", "why", str(number)).stdout.startswith(f"Job {array}_[1-2] waits")
     trial = ask.desk.experiment(number).created().first_trial + 2
     text = ask.desk.run("job", "why", "--trial", str(trial)).stdout
     assert "its own experiment's limit" in text and f"of experiment {number}" in text

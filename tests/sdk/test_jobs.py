@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk import Job, LifecycleError
+from detslurm.sdk import Job
 from detslurm.sdk.jobs.resource_pool import pools
 from detslurm.sdk.jobs.slots import slots_of
 from detslurm.slurm import ClusterLimits, JobInfo, NodeInfo, PartitionLimits
@@ -156,7 +156,7 @@ def test_slots_of_a_node_by_what_uses_them() -> None:
 
 
 def test_a_job_is_found_by_any_of_its_names(scene: Scene) -> None:
-    """An array, an element, a range, an experiment; a name that may be two things is refused."""
+    """An array, an element, a range, an experiment; of two meanings the experiment wins."""
     scene.experiment(trials=4, job="90")
     folder = str(scene.root / "experiments" / "1" / "jobs")
     scene.queue.rows = [
@@ -177,12 +177,36 @@ def test_a_job_is_found_by_any_of_its_names(scene: Scene) -> None:
         found("digits")
     with pytest.raises(NotFound, match="no job 90_4 is in the queue"):
         found("90_4")
-    scene.queue.rows.append(_row("1"))
-    with pytest.raises(LifecycleError, match="whose jobs are 90"):
-        found("1")
+    scene.queue.rows.append(_row("1", reason="JobHeldUser"))
+    assert [job.id for job in found("1")] == ["90_0", "90_[1-3]"]
+    both = ["1 is an experiment and a job: the experiment is meant"]
+    assert [text.partition(";")[0] for text in scene.warnings] == both
+    assert scene.client.explain_job(1).job_id == "90_[1-3]"
+    (job,) = found("1", kind="job")
+    assert job.explain().job_id == job.id == "1"
+    assert [job.id for job in found(1, kind="experiment")] == ["90_0", "90_[1-3]"]
+    assert len(scene.warnings) == 2, "nothing is ambiguous where a kind is given"
+    with pytest.raises(NotFound, match="no experiment 7"):
+        found(7, kind="experiment")
     scene.queue.remembered["8"] = JobInfo(ref="8", state="FAILED", exit_code=3, folder=folder)
     with pytest.raises(NotFound, match=r"job 8 of experiment 1 .* ended FAILED, exit code 3"):
         found("8")
+
+
+def test_the_number_of_a_finished_experiment_is_not_an_old_job(scene: Scene) -> None:
+    """Slurm remembers a job of another user with this number, which has nothing to do with it."""
+    scene.experiment(job=None)
+    scene.queue.remembered["1"] = JobInfo(ref="1", state="FAILED", exit_code=3)
+    for ask in (scene.client.find_jobs, scene.client.explain_job):
+        with pytest.raises(NotFound, match="experiment 1 has no job in the queue; `detslurm"):
+            ask("1")
+        with pytest.raises(NotFound, match="job 1 is not in the queue any more: it ended FAILED"):
+            ask("1", kind="job")
+    scene.queue.rows = [_row("1")]
+    assert [job.id for job in scene.client.find_jobs("1")] == ["1"]
+    assert scene.warnings == ["experiment 1 has no job in the queue: this is Slurm's job 1"]
+    with pytest.raises(NotFound, match="experiment 1 has no job in the queue"):
+        scene.client.find_jobs("1", kind="experiment")
 
 
 def test_unmanaged_jobs_are_known_by_their_claims(scene: Scene) -> None:

@@ -6,6 +6,7 @@ or a glob of names does, too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from detslurm.cli.output.printing import print_json, warn
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
     from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.jobs.job import JobKind
     from detslurm.sdk.trials.trial import Trial
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -24,6 +26,7 @@ Name = TypeVar("Name")
 _EXPERIMENT_HELP = (
     "an id, a name, a glob of names in quotes, `last`, or `@-2` for the second newest"
 )
+_JOB = re.compile(r"\d+(_.*)?", re.ASCII | re.DOTALL)
 _TRIAL_HELP = "an id, `last`, or `@-2` for the second newest"
 
 
@@ -91,11 +94,17 @@ def _trials_of(word: str) -> list[int]:
     return [trial_of(word)]
 
 
-def job_or_experiment(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A job's or an experiment's id as it is; `last` and names of experiments as ids."""
-    if value is None or ctx.resilient_parsing or value[:1].isdigit():
-        return value
-    return str(experiment_of(value))
+def job_or_experiment(word: str, *, experiment: bool, job: bool) -> tuple[str, JobKind]:
+    """A number and its meaning, from a job's or an experiment's id, `last` or an experiment's name.
+
+    Raises BadParameter, NotFound, and UsageError if both meanings are chosen.
+    """
+    if experiment and job:
+        raise click.UsageError("give either --experiment or --job")
+    text = word.strip()
+    if job or (not experiment and _JOB.fullmatch(text)):
+        return text, "job" if job else "any"
+    return str(experiment_of(text)), "experiment"
 
 
 def _is_number(text: str) -> bool:
@@ -158,6 +167,16 @@ any_experiments = click.argument(
     callback=several(experiments_of),
     shell_complete=completed_by("experiments"),
 )
+
+
+def either_kind(command: Command) -> Command:
+    """`-e` and `-j`: the meaning of a number that is an experiment's and a job's."""
+    return together(
+        click.option(
+            "-e", "--experiment", is_flag=True, help="Take the number as an experiment's."
+        ),
+        click.option("-j", "--job", "is_job", is_flag=True, help="Take the number as a job's."),
+    )(command)
 
 
 def any_trials(text: str) -> Callable[[Command], Command]:

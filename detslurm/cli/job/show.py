@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
-from detslurm.cli.arguments.ids import client, job_or_experiment
+from detslurm.cli.arguments.ids import client, either_kind, job_or_experiment
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, local_time, size
 from detslurm.slurm.hostlist import compress_indices
@@ -21,16 +21,16 @@ _RUNS = 20  # trials whose runs are looked up; more are only named
 
 
 @click.command()
-@click.argument(
-    "job", metavar="JOB", callback=job_or_experiment, shell_complete=completed_by("jobs")
-)
+@click.argument("job", metavar="JOB", shell_complete=completed_by("jobs"))
+@either_kind
 @cluster_option
 @describes
-def describe(job: str, cluster: str) -> Document:
+def describe(job: str, cluster: str, experiment: bool, is_job: bool) -> Document:
     """Show a job in the queue: whose it is, what it asked for, why it waits, where it runs.
 
     JOB is Slurm's id of a job or an array, of elements (4711_3), or an experiment's id or name.
-    Elements of an array that are in different conditions are shown apart.
+    Of a number that is both, the experiment is meant while it has jobs in the queue. Elements of an
+    array that are in different conditions are shown apart.
 
     \b
     Examples:
@@ -40,8 +40,9 @@ def describe(job: str, cluster: str) -> Document:
     from detslurm.cli.experiment.description import properties
 
     mine = client()
+    name, kind = job_or_experiment(job, experiment=experiment, job=is_job)
     try:
-        found = mine.find_jobs(job, cluster=cluster)
+        found = mine.find_jobs(name, cluster=cluster, kind=kind)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     return Document(
@@ -87,7 +88,7 @@ def _remedy(job: Job) -> str:
     from detslurm.slurm.reasons import reason_of
 
     if job.held and job.experiment_id is not None:
-        return f"`detslurm job why {job.id}` says what lets it go on"
+        return f"`detslurm job why -j {job.id}` says what lets it go on"
     return reason_of(job.reason).remedy.format(ref=job.id)
 
 

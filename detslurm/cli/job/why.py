@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
-from detslurm.cli.arguments.ids import client, job_or_experiment, trial_option
+from detslurm.cli.arguments.ids import client, either_kind, job_or_experiment, trial_option
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     "job_id",
     metavar="[ID]",
     required=False,
-    callback=job_or_experiment,
     shell_complete=completed_by("jobs"),
 )
+@either_kind
 @trial_option("Show it for the job of this trial.")
 @click.option(
     "--sooner",
@@ -41,23 +41,30 @@ def why(
     sooner: bool,
     refresh: bool,
     cluster: str,
+    experiment: bool,
+    is_job: bool,
 ) -> Document:
     """Say why a job waits, what shows it, what would help, and when it will start.
 
     ID is Slurm's, such as 4711 or 4711_3, of anybody's job, or that of an experiment, of whose jobs
-    the first to start is meant. Slurm is asked at most five times, and not again within a minute.
+    the first to start is meant. Of a number that is both, the experiment is meant while it has jobs
+    in the queue. Slurm is asked at most five times, and not again within a minute.
 
     \b
     Examples:
       detslurm job why 4711
       detslurm job why last --sooner
+      detslurm job why -j 7
     """
     if (job_id is None) == (trial_id is None):
         raise click.UsageError("give either ID or --trial")
     mine = client()
     if job_id is not None:
+        name, kind = job_or_experiment(job_id, experiment=experiment, job=is_job)
         try:
-            found = mine.explain_job(job_id, sooner=sooner, refresh=refresh, cluster=cluster)
+            found = mine.explain_job(
+                name, sooner=sooner, refresh=refresh, cluster=cluster, kind=kind
+            )
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
     else:
