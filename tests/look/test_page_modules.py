@@ -13,6 +13,8 @@ from detslurm._states import RunOutcome
 from detslurm.look.report import _EXPORT, _IMPORT, MODULES, _folder, _scoped
 from tests.look.browser import Browser
 
+ABSENT = "absent"
+
 
 def source(name: str) -> str:
     return (_folder() / f"{name}.js").read_text()
@@ -40,8 +42,8 @@ def test_modules_import_what_earlier_ones_export() -> None:
 
 
 def importance(browser: Browser, values: list[Any], results: list[float]) -> Any:
-    """The measure for these trials."""
-    given = f"{json.dumps(values)}, {json.dumps(results)}"
+    """The measure for these trials; `ABSENT` of a trial whose space has no such hyperparameter."""
+    given = f"{json.dumps(values)}, {json.dumps(results)}".replace(json.dumps(ABSENT), "undefined")
     return called(browser, "importance_measure", f"importance({given})")
 
 
@@ -61,6 +63,36 @@ def test_importance_tells_what_matters_from_chance(chromium: Browser) -> None:
     assert importance(chromium, values[:9], values[:9]) is None
     each = [f"name {place}" for place in range(100)]  # nothing repeats
     assert importance(chromium, each, values) is None
+
+
+def test_importance_of_trials_of_different_spaces(chromium: Browser) -> None:
+    """A trial that was run by hand, or that another experiment searched, has other
+    hyperparameters: those that it lacks are measured on the others, and no constant is shown."""
+    chance = random.Random(3)
+    rates = [10 ** chance.uniform(-4, -1) for _ in range(30)]
+    results = [rate + chance.random() / 100 for rate in rates]
+    alone = importance(chromium, rates, results)
+    for strange in (ABSENT, None, "auto", [1e-3]):
+        found = importance(chromium, [*rates, strange], [*results, 0.001])
+        assert found == alone
+    assert importance(chromium, [*[64] * 30, ABSENT], [*results, 9]) is None
+    assert importance(chromium, [*[64] * 30, 128], [*results, 9]) is None
+    # Two spaces: a half has rates, the others names.
+    mixed = importance(chromium, [*rates, *["a", "b"] * 15], [*results, *[5, 6] * 15])
+    assert mixed["groups"] == 7 and mixed["share"] > 0.9
+    only = importance(chromium, [*rates[:9], *[ABSENT] * 30], [*results[:9], *results])
+    assert only is None, "too few trials have it"
+
+
+def test_hyperparameters_that_differ_do_so_among_trials_that_have_them(chromium: Browser) -> None:
+    """One that a trial lacks is a constant if all others agree."""
+    hparams = [{"lr": 0.1, "width": 64}, {"lr": 0.2, "width": 64}, {}, {"lr": 0.1, "depth": 3}]
+    trials = json.dumps([{"id": n, "state": "COMPLETED", "hparams": h} for n, h in enumerate(hparams)])
+    names = MODULES[: MODULES.index("trials") + 1]
+    chromium.open("about:blank")
+    code = "".join(_scoped(name, source(name)) for name in names)
+    load = f"$state.load({{experiments: [{{id: 1, trials: {trials}}}]}})"
+    assert chromium.js(f"{code}; {load}; return $trials.differingHparams()") == ["lr"]
 
 
 def test_chance_seldom_passes_the_mark(chromium: Browser) -> None:

@@ -16,9 +16,8 @@ export function importanceView() {
 function drawImportance(box) {
   const trials = shownTrials().filter((trial) => Number.isFinite(result(trial)));
   const results = trials.map((trial) => result(trial));
-  const names = differingHparams(trials);
   if (trials.length < FEWEST) return box.clear(`${counted(trials.length, "trial")} with a result: at least ${FEWEST} are needed to say anything.`);
-  const found = names.map((name) => ({ name, ...importance(trials.map((trial) => trial.hparams.get(name)), results) }))
+  const found = differingHparams(trials).map((name) => ({ name, ...importance(trials.map((trial) => trial.hparams.get(name)), results) }))
     .filter((one) => one.share != null).sort((one, other) => one.share - other.share).slice(-20);
   if (!found.length) return box.clear("No hyperparameter has values that repeat often enough to compare.");
   box.draw([bars(found), noise(found)], {
@@ -26,7 +25,7 @@ function drawImportance(box) {
     xaxis: { title: { text: `part of the differences in ${plain(metricName())} that goes with it` }, range: [0, 1], tickformat: ".0%" },
     yaxis: { type: "category", tickvals: found.map((_, place) => place), ticktext: found.map((one) => plain(one.name)), type: "linear", range: [-0.6, found.length - 0.4] },
   });
-  box.say(`From ${counted(trials.length, "trial")}: eta squared of the results' ranks, each hyperparameter alone. A bar that ends before its mark may be chance. What depends on several together, and trials stopped early, are not told apart.`);
+  box.say(`From ${counted(trials.length, "trial")}: eta squared of the results' ranks, each hyperparameter alone, among the trials that have it. A bar that ends before its mark may be chance. What depends on several together, and trials stopped early, are not told apart.`);
 }
 
 function bars(found) {
@@ -42,7 +41,7 @@ function described(one) {
   const chance = one.share > one.noise ? "more than chance" : "no more than chance";
   const towards = state.smaller === one.direction < 0 ? "larger" : "smaller";
   const direction = one.direction != null && Math.abs(one.direction) >= 0.3 ? `; ${towards} values do better` : "";
-  return `${plain(one.name)}: ${percent(one.share)}, ${chance} (${percent(one.noise)})${direction}`;
+  return `${plain(one.name)}: ${percent(one.share)} in ${counted(one.trials, "trial")}, ${chance} (${percent(one.noise)})${direction}`;
 }
 
 function noise(found) {

@@ -8,15 +8,19 @@ const DEALS = 200;
 const MOST_GROUPS = 5;
 export const FEWEST = 10; // trials; of fewer nothing can be said
 
-// {share, noise, direction, groups}: noise is what 95 in 100 random deals stay below; direction
-// is Spearman's correlation for numbers, or null. Null where nothing can be said.
+// {share, noise, direction, groups, trials}: noise is what 95 in 100 random deals stay below; direction
+// is Spearman's correlation for numbers, or null. Trials that lack the hyperparameter, and those whose
+// value no other trial has, can't be compared and are left out. Null where nothing can be said.
 export function importance(values, results) {
-  if (results.length < FEWEST) return null;
-  const { groups, count } = grouped(values);
-  if (count < 2 || count > results.length / 2) return null;
-  const ranks = ranksOf(results);
-  const share = explained(ranks, groups, count);
-  return { share, noise: noiseOf(ranks, groups, count), direction: directionOf(values, ranks), groups: count };
+  const keys = groupKeys(values);
+  const kept = keys.flatMap((key, place) => (key == null ? [] : [place]));
+  const distinct = [...new Set(kept.map((place) => keys[place]))];
+  const count = distinct.length;
+  if (kept.length < FEWEST || count < 2 || count > kept.length / 2) return null;
+  const ranks = ranksOf(kept.map((place) => results[place]));
+  const groups = kept.map((place) => distinct.indexOf(keys[place]));
+  return { share: explained(ranks, groups, count), noise: noiseOf(ranks, groups, count), groups: count, trials: kept.length,
+    direction: directionOf(kept.map((place) => values[place]), ranks) };
 }
 
 // Ranks from 1; equal values share the mean of theirs.
@@ -32,15 +36,16 @@ export function ranksOf(values) {
   return ranks;
 }
 
-// The number of each trial's group.
-function grouped(values) {
-  const keys = values.map((value) => JSON.stringify(value) ?? "");
-  const distinct = [...new Set(keys)];
-  const numeric = values.every((value) => typeof value === "number");
-  if (!numeric || distinct.length <= MOST_GROUPS) return { groups: keys.map((key) => distinct.indexOf(key)), count: distinct.length };
-  const count = Math.min(MOST_GROUPS, Math.floor(values.length / 5));
-  const groups = ranksOf(values).map((rank) => Math.min(count - 1, Math.floor(((rank - 0.5) / values.length) * count)));
-  return { groups, count };
+// The group of each trial; null where there is nothing like it.
+function groupKeys(values) {
+  const numbers = values.filter((value) => typeof value === "number");
+  const parts = new Set(numbers).size > MOST_GROUPS ? Math.min(MOST_GROUPS, Math.floor(numbers.length / 5)) : 0;
+  const ranks = ranksOf(numbers).values();
+  const partOf = () => `part ${Math.min(parts - 1, Math.floor(((ranks.next().value - 0.5) / numbers.length) * parts))}`;
+  const keys = values.map((value) => (parts && typeof value === "number" ? partOf() : JSON.stringify(value)));
+  const sizes = new Map();
+  for (const key of keys) sizes.set(key, (sizes.get(key) ?? 0) + 1);
+  return keys.map((key) => (key !== undefined && sizes.get(key) > 1 ? key : null));
 }
 
 function explained(ranks, groups, count) {

@@ -5,9 +5,9 @@ export function hparamNames() {
   return [...new Set(state.trials.flatMap((trial) => [...trial.hparams.keys()]))];
 }
 
-// The hyperparameters of which not all trials have the same value.
+// The hyperparameters that differ among the trials that have them.
 export function differingHparams(trials = state.trials) {
-  const seen = (name) => new Set(trials.map((trial) => JSON.stringify(trial.hparams.get(name))));
+  const seen = (name) => new Set(trials.filter((trial) => trial.hparams.has(name)).map((trial) => JSON.stringify(trial.hparams.get(name))));
   return hparamNames().filter((name) => seen(name).size > 1);
 }
 
