@@ -87,7 +87,9 @@ def test_importance_of_trials_of_different_spaces(chromium: Browser) -> None:
 def test_hyperparameters_that_differ_do_so_among_trials_that_have_them(chromium: Browser) -> None:
     """One that a trial lacks is a constant if all others agree."""
     hparams = [{"lr": 0.1, "width": 64}, {"lr": 0.2, "width": 64}, {}, {"lr": 0.1, "depth": 3}]
-    trials = json.dumps([{"id": n, "state": "COMPLETED", "hparams": h} for n, h in enumerate(hparams)])
+    trials = json.dumps(
+        [{"id": n, "state": "COMPLETED", "hparams": h} for n, h in enumerate(hparams)]
+    )
     names = MODULES[: MODULES.index("trials") + 1]
     chromium.open("about:blank")
     code = "".join(_scoped(name, source(name)) for name in names)
