@@ -232,7 +232,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         smaller_is_better: Whether the best metric is the smallest.
         searcher: The searcher's name.
         unit: The unit of the searcher's lengths.
-        trial_count: The number of its trials; `trials` may be fewer.
+        trial_count: The number of its trials, also of those to come; `trials` may be fewer.
         config: Its configuration; secrets are masked.
         code: The text files of its code by path, as far as they are small; empty if not asked for.
         trials: Its trials.

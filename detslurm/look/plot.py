@@ -99,7 +99,7 @@ def sparkline(values: Sequence[float], width: int = 20) -> str:
 def progress_bar(share: float, width: int = 10) -> str:
     """A share from 0 to 1 as a bar."""
     full = round(min(max(share, 0.0), 1.0) * width)
-    return "█" * full + "░" * (width - full)
+    return "█" * full + "·" * (width - full)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -8,7 +8,7 @@ counts once, however often it is sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -87,7 +87,7 @@ class Custom(Method):
     def over(self, state: State) -> bool:
         return not state.open and _dialogue(state).verdict is not None
 
-    def progress(self, state: State) -> float:
+    def progress(self, state: State, shares: Mapping[int, float]) -> float:
         return _dialogue(state).progress
 
     def operations(self, state: State, event: Operations) -> None:

@@ -35,11 +35,11 @@ class IndependentTrials(Method):
         if state.created - invalid < self.max_trials:
             self.new(state, self.target_length)
 
-    def progress(self, state: State) -> float:
+    def progress(self, state: State, shares: Mapping[int, float]) -> float:
         share = 0.0
-        for trial in state.trials:
+        for index, trial in enumerate(state.trials):
             if trial.status == "closed":
                 share += trial.outcome != "invalid_hp"
             elif trial.target_length:
-                share += min(trial.reached / trial.target_length, 1.0)
+                share += max(min(trial.reached / trial.target_length, 1.0), shares.get(index, 0.0))
         return share / self.max_trials

@@ -67,8 +67,8 @@ class Method:
         """The units from which a report of this trial can change anything; None: no report can."""
         return None
 
-    def progress(self, state: State) -> float:
-        """The part of the search that is done, 0 to 1."""
+    def progress(self, state: State, shares: Mapping[int, float]) -> float:
+        """The part of the search that is done, 0 to 1; `shares` as for `Search.progress`."""
         raise NotImplementedError
 
     def arrived(self, state: State, index: int, units: int, event: Validated) -> bool:

@@ -114,7 +114,7 @@ class PBT(Method):
         stream = RandomStream(self.samples.plan(index).seed)
         return explore(self.space, sample, stream, self.resample, self.factor)
 
-    def progress(self, state: State) -> float:
+    def progress(self, state: State, shares: Mapping[int, float]) -> float:
         target = self._target_length(state)
         done = sum(min(state.trials[i].reached / target, 1.0) for i in state.members)
         return (state.round + 1) / self.rounds * done / self.population

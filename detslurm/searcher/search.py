@@ -28,6 +28,7 @@ _DECODER = msgspec.msgpack.Decoder(State)
 
 # A trial that lost its workers before it had hyperparameters is not to blame for that. It comes
 # back more often than `max_restarts`, but not without end, because they may die of the sampler.
+_UNKNOWN: Mapping[int, float] = {}
 _UNSAMPLED_LOSSES = 20
 
 # How a run's outcome closes its trial; after all others the trial goes on.
@@ -191,13 +192,15 @@ class Search:
             request_id=trial.request_id or plan.request_id,
         )
 
-    def progress(self, state: State) -> float:
+    def progress(self, state: State, shares: Mapping[int, float] = _UNKNOWN) -> float:
         """Return the part of the search that is done, from 0 to 1.
 
         Args:
             state: The state.
+            shares: The part that open trials have done of what they were asked for, by index, as
+                far as their own reports show it; none by default.
         """
-        return 1.0 if state.done else min(max(self.method.progress(state), 0.0), 1.0)
+        return 1.0 if state.done else min(max(self.method.progress(state, shares), 0.0), 1.0)
 
     def unsampled(self, state: State) -> list[int]:
         """Return trials that have a worker, but no hyperparameters yet: a sampler has to draw them.

@@ -204,6 +204,11 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         return self.created.search and self.closed is None and not self.desired.deleted
 
     @property
+    def planned_trials(self) -> int:
+        """How many trials there will be if all goes well; 0 where a custom search decides that."""
+        return 0 if self.created.runner else self.created.trials
+
+    @property
     def cluster(self) -> str:
         """Where its jobs are: in Slurm if nothing else is recorded."""
         return self.created.cluster or "slurm"
@@ -298,6 +303,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             checkpoints=self.checkpoints,
             lost=self.lost.get(trial_id),
             closed=(self.closed or {}).get(trial_id),
+            length=None if self.searching else self.created.length,
         )
 
 
@@ -319,19 +325,21 @@ def experiment_view(
     best = first_best(trials, _best_value, smaller)
     done = state in FINISHED
     ends = (trial.ended for trial in trials if trial.ended is not None)
+    known = len(trials if facts.searching else facts.trial_ids)
+    planned = max(known, facts.planned_trials)
     return ExperimentView(
         id=experiment_id,
         name=_line(fields.get("name", created.name)),
         owner=created.owner or created.by or "",
         state=state,
         pause_reason=desired.pause_reason if state == "PAUSED" else None,
-        progress=1.0 if state == "COMPLETED" else _progress(trials, ended=done),
+        progress=1.0 if state == "COMPLETED" else _progress(trials, planned, ended=done),
         created=created.time,
         started=min((t.started for t in trials if t.started is not None), default=None),
         ended=max(ends, default=desired.stopped) if done else None,
         pool=fields.get("resource_pool", created.pool),
         slots=created.slots,
-        trial_count=len(trials if facts.searching else facts.trial_ids),
+        trial_count=known if done else planned,
         trial_states=dict(Counter(trial.state for trial in trials)),
         description=_text(fields.get("description", created.description)),
         labels=facts.labels,
@@ -430,9 +438,8 @@ def _best_value(trial: TrialRow) -> float | None:
     return trial.best_validation.value if trial.best_validation else None
 
 
-def _progress(trials: Sequence[TrialRow], *, ended: bool) -> float:
-    """The part that is done; once all has ended, what was killed counts as far as it came."""
-    if not trials:
-        return 0.0
+def _progress(trials: Sequence[TrialRow], planned: int, *, ended: bool) -> float:
+    """The part that is done of the planned trials; once all has ended, what was killed counts as
+    far as it came."""
     whole = {"COMPLETED"} if ended else FINISHED
-    return sum(1.0 if t.state in whole else t.progress for t in trials) / len(trials)
+    return sum(1.0 if t.state in whole else t.progress for t in trials) / max(planned, 1)

@@ -127,6 +127,7 @@ class Created(Record, frozen=True, tag="created"):
     workers: Count = 1  # how many a search may have at once, `max_slots` aside
     max_slots: Id | None = None
     budget: Hours | None = None  # in slot-hours
+    length: Count | None = None  # which its trials train, in the configuration's unit
     runner: str | None = None  # which process runs the method of a custom search
     code_bytes: Id | None = None  # of the frozen code
     parent: Id | None = None  # the experiment that it comes from

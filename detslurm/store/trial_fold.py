@@ -93,7 +93,7 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     """What a trial's fold takes from its experiment.
 
     `lost` says why its job is known to be gone for good, `closed` how its search closed it, once
-    that is over.
+    that is over. `length` is what it is to train, in the configuration's unit.
     """
 
     metric: str | None = None
@@ -102,6 +102,7 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
     lost: str | None = None
     closed: str | None = None
+    length: int | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -130,6 +131,7 @@ def trial_view(
     if shown and last is None and newest.end is None and context.is_lost:
         lost_end = {"outcome": LOST, "reason": context.lost}  # as its end record would be
         shown[-1] = _run_view(msgspec.structs.replace(newest, end=lost_end), others)
+    steps = _steps(logs, limits, validations, checkpoints, others)
     drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
     return TrialView(
         id=trial_id,
@@ -143,8 +145,8 @@ def trial_view(
         ended=_end_time(shown, last) if finished else None,
         run_count=len(runs),
         restarts=sum(map(_used_restart, runs)),
-        steps=_steps(logs, limits, validations, checkpoints, others),
-        progress=1.0 if state == "COMPLETED" else _progress(runs),
+        steps=steps,
+        progress=1.0 if state == "COMPLETED" else _progress(runs, steps, context.length),
         status=_latest(runs, "status", "text"),
         end_reason=reason,
         invalid=(last or {}).get("outcome") == INVALID_HP,
@@ -245,9 +247,20 @@ def _latest(runs: Sequence[RunFacts], kind: str, field: str | None = None) -> An
     return None
 
 
-def _progress(runs: Sequence[RunFacts]) -> float:
+def _progress(runs: Sequence[RunFacts], steps: int, length: int | None) -> float:
     value = _latest(runs, "progress", "value")
-    return min(max(float(value), 0.0), 1.0) if isinstance(value, (int, float)) else 0.0
+    if isinstance(value, (int, float)):
+        return min(max(float(value), 0.0), 1.0)
+    done = (_latest(runs, "completed") or {}).get("length")
+    return 1.0 if length and done == length else trained_share(steps, length)
+
+
+def trained_share(steps: float, length: int | None) -> float:
+    """Which part of a length was trained, for code that reports no progress; 0 if that is unknown.
+
+    Steps far beyond the length count something else, such as batches where the length is in epochs.
+    """
+    return min(steps / length, 1.0) if length and steps <= 2 * length else 0.0
 
 
 def validation_rows(run: RunFacts) -> Iterable[MetricRow]:

@@ -292,7 +292,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             1970; None while it is unfinished.
         pool: The partition; None for the default one.
         slots: The number of slots of each trial.
-        trial_count: The number of its trials.
+        trial_count: The number of its trials, with those that an unfinished search has yet to
+            create.
         trial_states: How many trials are in each state.
         description: Its description.
         labels: Its labels.

@@ -123,6 +123,8 @@ def progress(experiment: Experiment, message: str | None = None) -> str:
     """How far an experiment is, in a line."""
     view = experiment.view
     counts = ", ".join(f"{n} {state}" for state, n in sorted(view.trial_states.items()))
+    if to_come := view.trial_count - sum(view.trial_states.values()):
+        counts += f", {to_come} to come"
     text = f"experiment {view.id} is {view.state}, {100 * view.progress:.0f}% done ({counts})"
     return f"{text}; {message}" if message and "RUNNING" not in view.trial_states else text
 

@@ -24,6 +24,7 @@ from detslurm.searcher.custom_method import Operation, SearcherState, SearchMeth
 from detslurm.searcher.state import Dialogue
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, StoreError, fold_trial
 from detslurm.store.retry import LONG, is_transient, with_retries
+from detslurm.store.trial_fold import trained_share
 
 logger = logging.getLogger("detslurm.searcher")
 
@@ -175,7 +176,9 @@ class SearchDriver:
         for index in state.assigned().values():
             request = state.trials[index].request_id
             if request and (trial := UUID(request)) in known and index < len(ids):
-                known[trial] = fold_trial(self._experiment.trial(ids[index])).progress
+                found = fold_trial(self._experiment.trial(ids[index]))
+                length = state.trials[index].target_length
+                known[trial] = found.progress or trained_share(found.steps, length)
 
     def _over(self) -> bool:
         self._facts.fold(self._experiment.facts(after=self._facts.count))

@@ -16,6 +16,7 @@ from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, Problem, TrialRow, TrialView
 from detslurm.store.errors import RecordMissing
+from detslurm.store.trial_fold import trained_share
 
 Row = TypeVar("Row", bound=TrialRow)
 # A trial's status in the search, as a trial's state.
@@ -68,6 +69,7 @@ class SearchView:
         self._ids: Sequence[int] = ()
         self._indices: dict[int, int] = {}
         self._assignments: list[_Assignment] = []
+        self._shares: dict[int, float] = {}  # by index, of the trials that were refined last
         self.refresh(facts)
 
     def refresh(self, facts: ExperimentFacts) -> None:
@@ -108,8 +110,8 @@ class SearchView:
 
     @property
     def progress(self) -> float:
-        """The completed part of the search, 0 to 1."""
-        return self._search.progress(self.state)
+        """The completed part of the search, 0 to 1, with what the refined rows know."""
+        return self._search.progress(self.state, self._shares)
 
     @property
     def created_ids(self) -> Sequence[int]:
@@ -137,7 +139,8 @@ class SearchView:
         }
 
     def refine(self, row: Row, *, paused: bool) -> Row:
-        """The row, with what only the search knows: whether the trial is over, paused or waits."""
+        """The row, with what only the search knows: whether the trial is over, paused or waits,
+        and which part it has done of what the search wants of it."""
         trial = self.trial(row.id)
         if trial is None or row.state in FINISHED:
             return row
@@ -147,9 +150,20 @@ class SearchView:
                 return _with_lost_run(msgspec.structs.replace(row, state=state))
             progress = 1.0 if state == "COMPLETED" else row.progress
             return msgspec.structs.replace(row, state=state, progress=progress)
+        row = self._with_progress(row, trial.target_length)
         if paused:
             return row
         return msgspec.structs.replace(row, state=_STATES.get(trial.status, row.state))
+
+    def _with_progress(self, row: Row, target_length: int | None) -> Row:
+        if not row.progress:
+            steps, metric = row.steps, self._search.time_metric
+            if metric is not None and row.last_validation is not None:
+                steps = row.last_validation.metrics.get(metric, steps)
+            if isinstance(steps, (int, float)):
+                row = msgspec.structs.replace(row, progress=trained_share(steps, target_length))
+        self._shares[self._indices[row.id]] = row.progress
+        return row
 
     def counts(self) -> dict[str, int]:
         """How many trials wait, run, are paused at a rung, are closed, had invalid samples."""

@@ -16,6 +16,7 @@ from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
 from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import keeping
+from detslurm.searcher.method import length_of
 from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.deferred import submit_as_many
@@ -260,6 +261,7 @@ def _created(plan: Plan, environment: records.Environment | None) -> records.Cre
         workers=min(plan.workers, searcher.get("max_concurrent_trials") or plan.workers),
         max_slots=resources.get("max_slots"),
         budget=plan.config.slurm.budget.slot_hours if plan.config.slurm.budget else None,
+        length=length_of(searcher)[0],
         runner=plan.method_runner,
         parent=plan.descent.parent if plan.descent is not None else None,
         origin=plan.descent.origin if plan.descent is not None else None,

@@ -21,7 +21,7 @@ def half(scene: Scene) -> Scene:
 def test_bars_where_a_list_has_room_for_them(half: Scene, detslurm: Detslurm) -> None:
     """No column goes for a bar; a pipe and other encodings get none."""
     wide = without_colors(on_terminal("e", "list", columns=200))
-    assert " 50% ████░░░░" in wide and "100%" in wide and "100% █" not in wide
+    assert " 50% ████····" in wide and "100%" in wide and "100% █" not in wide
     narrow = without_colors(on_terminal("e", "list", columns=60))
     assert "50%" in narrow and "█" not in narrow
     assert max(map(len, wide.splitlines())) <= 200
@@ -33,7 +33,7 @@ def test_bars_where_a_list_has_room_for_them(half: Scene, detslurm: Detslurm) ->
 def test_a_description_shows_how_far_and_the_best_curve(half: Scene, detslurm: Detslurm) -> None:
     """Beside the figures that a pipe gets."""
     shown = without_colors(on_terminal("e", "describe", 1))
-    assert "50% ██████████░░░░░░░░░░" in shown
+    assert "50% ██████████··········" in shown
     assert "loss 0.1 (trial 1)  █▅▃▁" in shown
     plain = detslurm("e", "describe", 1).out
     assert "50%\n" in plain and "loss 0.1 (trial 1)\n" in plain and "█" not in plain

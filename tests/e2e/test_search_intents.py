@@ -42,7 +42,7 @@ def test_a_user_looks_and_intervenes(desk: Desk) -> None:
     """Killing a trial costs no worker; pausing lets all leave, and activating goes on."""
     number = begin(desk)
     data = described(desk, number)
-    assert data["search"]["trials"]["running"] == 4
+    assert (data["search"]["trials"]["running"], data["trial_count"]) == (4, 8)
     assert [rung["units"] for rung in data["search"]["brackets"][0]["rungs"]] == [3, 9]
     assert {trial["state"] for trial in data["trials"]} == {"RUNNING"}
     victim = data["trials"][0]["id"]

@@ -16,6 +16,7 @@ from tests.e2e.conftest import copy_example
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.digits import SEED
 from tests.e2e.exact import HELD_AT, assert_undisturbed, project
+from tests.e2e.exact_train import LAST
 from tests.e2e.test_failures import CRASHES_TWICE, WAITS, let_go, pid_of_code
 from tests.e2e.test_orphans import assert_no_orphan_lives_beside_the_next_run
 
@@ -113,8 +114,9 @@ class TestWithoutSlurm:
 
     def test_pause_and_activate(self, local: Desk) -> None:
         """The same bits come out of a training that was paused in between."""
-        number = local.submit(project(local, HELD_AT))
+        number = local.submit(project(local, HELD_AT), f"searcher.max_length={LAST}")
         local.wait_for_steps(number, HELD_AT)
+        assert f"{100 * HELD_AT / LAST:.0f}%" in local.run("experiment", "list").stdout
         local.run("experiment", "pause", str(number))
         local.wait_for_state(number, "PAUSED")
         wait_for(lambda: local.outcomes(number) == ["paused"], PATIENCE, "the end of the run")

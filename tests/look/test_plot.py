@@ -129,4 +129,4 @@ def test_sparklines_and_bars() -> None:
     assert sparkline([3.0, math.nan, 1.0]) == "█ ▁"
     assert len(sparkline(list(range(1000)), width=20)) == 20
     assert sparkline([]) == sparkline([math.nan]) == ""
-    assert [progress_bar(share, 4) for share in (0, 0.5, 1, 7)] == ["░░░░", "██░░", "████", "████"]
+    assert [progress_bar(share, 4) for share in (0, 0.5, 1, 7)] == ["····", "██··", "████", "████"]

@@ -7,6 +7,7 @@ from collections.abc import Collection
 import pytest
 
 from detslurm.sdk import LifecycleError
+from detslurm.sdk.experiments.polling import progress
 from detslurm.sdk.experiments.snapshot import read
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.searches.worker_pool import resume
@@ -25,16 +26,46 @@ class TestLooking:
     """How a search and its trials stand."""
 
     def test_only_trials_that_began_are_listed(self, scene: Scene) -> None:
-        """Ids that are kept ready for what the search may create are no trials yet."""
+        """Ids kept ready for what the search may create are counted, and no trials yet."""
         experiment, log = scene.search()
         scene.works(experiment, log, "7_0")
         found = scene.client.experiment(experiment.id)
         assert [t.id for t in found.trials()] == [1]
-        assert found.view.trial_count == 1 and found.state == "ACTIVE"
+        assert found.view.trial_count == 6 and found.state == "ACTIVE"
+        assert "(1 RUNNING, 5 to come)" in progress(found)
         assert found.search is not None
         assert found.search.counts() == {
             "created": 3, "waiting": 2, "running": 1, "paused": 0, "closed": 0, "invalid": 0,
         }  # fmt: skip
+
+    def test_trials_that_report_no_progress_have_some(self, scene: Scene) -> None:
+        """By their steps, of what the search wants of them now; the experiment has its share."""
+        text = SEARCH.replace("async_halving", "optuna").replace(" num_rungs: 2, divisor: 3,", "")
+        for search, wanted, whole in ((SEARCH, 3, 0.0), (text, 9, 2 / 9 / 6)):
+            experiment, log = scene.search(search)
+            scene.works(experiment, log, "7_0", losses=[0.3, 0.2])
+            found = scene.client.experiment(experiment.id)
+            assert found.trials()[0].row.progress == pytest.approx(2 / wanted)
+            assert found.view.progress == pytest.approx(whole)
+            assert found.search is not None
+            assert found.search.data()["progress"] == found.view.progress
+
+    def test_the_part_of_a_stopped_search(self, scene: Scene) -> None:
+        """One of six trials was done: trials that never came count, too."""
+        experiment, log = scene.search()
+        scene.works(experiment, log, "7_0", losses=[0.1], end="completed")
+        experiment.append({"type": "intent", "intent": "kill"})
+        experiment.append(
+            {
+                "type": "search_ended",
+                "created": 1,
+                "closed": {"1": "completed"},
+                "verdict": "canceled",
+            }
+        )
+        found = scene.client.experiment(experiment.id)
+        assert (found.state, found.view.trial_count) == ("CANCELED", 1)
+        assert found.view.progress == pytest.approx(1 / 6)
 
     def test_a_trial_is_where_its_worker_is(self, scene: Scene) -> None:
         """Not where an array's element of its number is."""

@@ -386,6 +386,26 @@ def test_a_views_small_print(store: Store) -> None:
     assert found.row().id == found.id
 
 
+@pytest.mark.parametrize(
+    ("length", "records", "progress"),
+    [
+        (10, [scenes.metrics(4, "training", loss=1)], 0.4),
+        (10, [scenes.metrics(4, "training", loss=1), scenes.checkpoint("c", 6)], 0.6),
+        (10, [scenes.metrics(11, "validation", loss=1)], 1.0),  # reported every few batches
+        (10, [scenes.metrics(500, "validation", loss=1)], 0.0),  # batches, of 10 epochs
+        (10, [scenes.metrics(500, "validation", loss=1), {"t": "completed", "length": 10}], 1.0),
+        (10, [{"t": "progress", "value": 0.25}, scenes.metrics(4, "validation", loss=1)], 0.25),
+        (None, [scenes.metrics(4, "validation", loss=1)], 0.0),
+    ],
+)
+def test_the_progress_of_code_that_reports_none(
+    length: int | None, records: list[dict[str, Any]], progress: float
+) -> None:
+    """Its steps and checkpoints of the configured length, where they count the same."""
+    found = view(RunFacts(number=1, records=records), length=length)
+    assert found.progress == progress
+
+
 def test_a_resubmission_gives_lost_trials_another_chance() -> None:
     """Evidence of death holds until a later fact submits the trial again."""
     facts: list[dict[str, Any]] = [

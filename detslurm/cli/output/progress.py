@@ -90,5 +90,5 @@ def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], No
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(what, total=1)  # without a total and colours, rich draws a full bar
         yield lambda done, whole: bar.update(task, completed=done, total=whole)

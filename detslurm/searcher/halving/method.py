@@ -74,7 +74,7 @@ class Halving(Method):
         bracket.invalid += 1
         self.create(state, trial.bracket)
 
-    def progress(self, state: State) -> float:
+    def progress(self, state: State, shares: Mapping[int, float]) -> float:
         parts = [self._part(state, number) for number in range(len(state.brackets))]
         return sum(parts) / len(parts)
 
