@@ -63,7 +63,7 @@ def submitted(
     config = context / "experiment.yaml"
     config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint, slurm=slurm))
     client = Client(root, connect=lambda name: Nowhere(root))
-    experiment = client.store.experiment(client.submit(config).experiment_id)
+    experiment = client.store.experiment(client.submit(config).id)
     cache_modules(client.store)
     return experiment
 

@@ -85,27 +85,32 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             return f"{path} ({origin}) is a file, not a store"
         return f"there is no store at {path} ({origin}); the first submission makes one"
 
-    def directory(self, experiment_id: int) -> ExperimentDir:
+    def directory(self, experiment_id: int | str) -> ExperimentDir:
         """Return the directory of an experiment in the store; a deleted one still has it.
 
         Args:
-            experiment_id: The experiment's id.
+            experiment_id: The experiment's id, its name, `last`, or `@-2` for the second newest.
 
         Raises:
             NotFound: If there is no such experiment, or no store.
+            LifecycleError: If several experiments have that name.
+            ValueError: If it can't be an id.
         """
+        from detslurm.sdk.experiments import finding
+
         if text := self.missing():
             raise NotFound(text)
-        return self.store.experiment(experiment_id)
+        return self.store.experiment(finding.experiment_of(self, experiment_id))
 
-    def experiment(self, experiment_id: int) -> Experiment:
+    def experiment(self, experiment_id: int | str) -> Experiment:
         """Return an experiment as it is now, by the store and the queue.
 
         Args:
-            experiment_id: The experiment's id.
+            experiment_id: The experiment's id, its name, `last`, or `@-2` for the second newest.
 
         Raises:
             NotFound: If there is no such experiment, or it was deleted.
+            LifecycleError: If several experiments have that name.
             StoreError: If it can't be read.
 
         Example:
@@ -121,12 +126,12 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return self.experiments([experiment_id])[0]
 
     def experiments(
-        self, ids: Iterable[int], *, skip: Callable[[StoreError], None] | None = None
+        self, ids: Iterable[int | str], *, skip: Callable[[StoreError], None] | None = None
     ) -> list[Experiment]:
         """Return several experiments as they are now, with one query of the queue for all of them.
 
         Args:
-            ids: The experiments' ids.
+            ids: The experiments' ids, or names as for `experiment`.
             skip: Gets the error for each experiment that does not exist or can't be read, which is
                 then left out. By default such an error is raised.
 
@@ -150,21 +155,21 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             self.warn(text)
         return [Experiment(self.queues, one) for one in found]
 
-    def _read(self, number: int) -> ExperimentSnapshot:
+    def _read(self, number: int | str) -> ExperimentSnapshot:
         from detslurm.sdk.experiments.snapshot import read
 
         one = read(self.directory(number), self._logs)
         if one.facts.desired.deleted:
-            raise NotFound(f"experiment {number} was deleted")
+            raise NotFound(f"experiment {one.directory.id} was deleted")
         return one
 
-    def stored(self, experiment_id: int, *, deleted: bool = False) -> Experiment:
+    def stored(self, experiment_id: int | str, *, deleted: bool = False) -> Experiment:
         """Return an experiment as the store alone knows it, without a query of the queue.
 
         That is enough to change it, and much faster.
 
         Args:
-            experiment_id: The experiment's id.
+            experiment_id: The experiment's id, or a name as for `experiment`.
             deleted: Whether to return a deleted experiment, too; off by default.
 
         Raises:
@@ -176,7 +181,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         one = read(self.directory(experiment_id))
         if one.facts.desired.deleted and not deleted:
-            raise NotFound(f"experiment {experiment_id} was deleted")
+            raise NotFound(f"experiment {one.directory.id} was deleted")
         return Experiment(self.queues, one)
 
     def rows(self, *, archived: bool = False) -> list[ExperimentRow]:
@@ -226,7 +231,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         self,
         sort_by: ExperimentSortBy = ExperimentSortBy.ID,
         order_by: OrderBy = OrderBy.ASCENDING,
-        experiment_ids: Collection[int] | None = None,
+        experiment_ids: Collection[int | str] | None = None,
         labels: Iterable[str] | None = None,
         users: Iterable[str] | None = None,
         states: Iterable[ExperimentState | str] | None = None,
@@ -240,7 +245,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         Args:
             sort_by: What they are sorted by; their ids by default.
             order_by: The direction; ascending by default.
-            experiment_ids: Only those with these ids; all by default.
+            experiment_ids: Only those with these ids or names; all by default.
             labels: Only those with all of these labels; all by default.
             users: Only those that one of these users has submitted; all by default.
             states: Only those in one of these states; all by default.
@@ -257,7 +262,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         found = {one.row.id: one for one in self._newest_first(None)}
         rows = selected(
             [one.row for one in reversed(found.values())],
-            ids=experiment_ids, labels=labels, users=users, states=states, name=name,
+            ids=self._ids(experiment_ids), labels=labels, users=users, states=states, name=name,
         )  # fmt: skip
 
         def sizes() -> dict[int, list[int]]:
@@ -283,7 +288,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
     def disk_usage(
         self,
-        experiment_ids: Sequence[int] | None = None,
+        experiment_ids: Sequence[int | str] | None = None,
         *,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> list[ExperimentUsage]:
@@ -302,7 +307,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         from detslurm.sdk.disk.usage import usage_of_store
 
         rows = {row.id: row for row in self.rows(archived=True)}
-        wanted = list(rows) if experiment_ids is None else list(experiment_ids)
+        ids = self._ids(experiment_ids)
+        wanted = list(rows) if ids is None else ids
         if missing := [number for number in wanted if number not in rows]:
             raise NotFound(f"there is no experiment {missing[0]} in {self.store.path}")
         found = []
@@ -327,7 +333,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
     def gc(
         self,
-        experiment_ids: Sequence[int] | None = None,
+        experiment_ids: Sequence[int | str] | None = None,
         *,
         dry_run: bool = False,
         unrecorded: bool = False,
@@ -355,13 +361,13 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         if text := self.missing():
             raise NotFound(text)
         cleaning = Cleaning(self.store, self.warn, dry_run=dry_run)
-        return cleaning.run(experiment_ids, with_unrecorded=unrecorded)
+        return cleaning.run(self._ids(experiment_ids), with_unrecorded=unrecorded)
 
-    def trial(self, trial_id: int) -> Trial:
+    def trial(self, trial_id: int | str) -> Trial:
         """Return a trial as it is now, by the store and the queue.
 
         Args:
-            trial_id: The trial's id.
+            trial_id: The trial's id, `last`, or `@-2` for the second newest.
 
         Raises:
             NotFound: If there is no such trial.
@@ -372,11 +378,11 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         directory = self._trial(trial_id)
         return Trial(self.experiment(directory.experiment_id), directory.id)
 
-    def stored_trial(self, trial_id: int) -> Trial:
+    def stored_trial(self, trial_id: int | str) -> Trial:
         """Return a trial as the store alone knows it, without a query of the queue.
 
         Args:
-            trial_id: The trial's id.
+            trial_id: The trial's id, `last`, or `@-2` for the second newest.
 
         Raises:
             NotFound: If there is no such trial.
@@ -388,12 +394,12 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return Trial(self.stored(directory.experiment_id), directory.id)
 
     def compare(
-        self, ids: Iterable[int], *, trials: bool = False, diff: bool = False
+        self, ids: Iterable[int | str], *, trials: bool = False, diff: bool = False
     ) -> Comparison:
         """Compare experiments or trials: configuration, code and results, as far as they differ.
 
         Args:
-            ids: The ids, at least two.
+            ids: The ids, at least two, or names as for `experiment` and `trial`.
             trials: Whether they are those of trials; by default they are those of experiments.
             diff: Whether to compare the code line by line; by default files are only named.
 
@@ -411,7 +417,14 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             return comparison.compare_trials(chosen, diff=diff, warn=self.warn)
         return comparison.compare_experiments(self.experiments(ids), diff=diff, warn=self.warn)
 
-    def _trial(self, trial_id: int) -> TrialDir:
+    def _ids(self, words: Iterable[int | str] | None) -> list[int] | None:
+        from detslurm.sdk.experiments import finding
+
+        return None if words is None else [finding.experiment_of(self, word) for word in words]
+
+    def _trial(self, trial_id: int | str) -> TrialDir:
+        from detslurm.sdk.experiments import finding
+
         if text := self.missing():
             raise NotFound(text)
-        return self.store.find_trial(int(trial_id))  # of the command line's, say, it is a text
+        return self.store.find_trial(finding.trial_of(self, trial_id))

@@ -96,14 +96,13 @@ class Determined(Client):
         """
         overrides = project_overrides(project_id) if project_id is not None else ()
         with tempfile.TemporaryDirectory() as empty:
-            submitted = self.submit(
+            return self.submit(
                 config,
                 model_dir or empty,
                 includes=includes or (),
                 template=template,
                 overrides=overrides,
             )
-        return self.experiment(submitted.experiment_id)
 
     def get_experiment(self, experiment_id: int) -> Experiment:
         """Return an experiment as it is now.
@@ -150,9 +149,11 @@ class Determined(Client):
 
         Raises:
             NotFound: If there is no such trial.
+            ValueError: If these trials have metrics, but none of this group.
         """
-        for number in trial_ids:
-            yield from self.stored_trial(number).iter_metrics(group)
+        from detslurm.sdk.trials.metrics import metrics_of
+
+        return metrics_of((self.stored_trial(number).directory for number in trial_ids), group)
 
     def stream_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
         """Give what `iter_trials_metrics` does; this is its older name.

@@ -40,16 +40,21 @@ def metrics_frame(
     trials: Iterable[TrialDir], group: str, names: Sequence[str] | None
 ) -> pandas.DataFrame:
     """A line for each trial and step."""
+    from detslurm.sdk.trials.metrics import refuse_unknown
     from detslurm.store.columns import column_name, metric_columns
 
     pd = _pandas()
-    frames = []
+    frames, trials = [], list(trials)
+    seen: set[str] = set()
     for trial in trials:
         # Not in lists: pandas takes the arrays of a compacted file as they are.
         steps, metrics = metric_columns(trial, group, names)
         if len(steps):
+            seen.update(metrics)
             columns = {column_name(name, _METRIC_KEYS): metrics[name] for name in metrics}
             frames.append(pd.DataFrame({"trial": trial.id, "steps": steps, **columns}))
+    if not frames or set(names or ()) - seen:
+        refuse_unknown(trials, group, names)
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=_METRIC_KEYS)
 
 

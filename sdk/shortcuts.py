@@ -66,19 +66,15 @@ def submit(
     client = client or Client()
     more: dict[str, Any] = {"overrides": overrides, "cluster": cluster}
     if callable(what):
-        submitted = _function(client, what, config or {}, more)
-    elif isinstance(what, Mapping):
-        submitted = client.submit(what, **more)
-    elif Path(what).is_dir():
-        submitted = client.submit(config or _file_in(Path(what)), what, **more)
-    else:
-        submitted = client.submit(what, **more)
-    return client.experiment(submitted.experiment_id)
+        return _function(client, what, config or {}, more)
+    if not isinstance(what, Mapping) and Path(what).is_dir():
+        return client.submit(config or _file_in(Path(what)), what, **more)
+    return client.submit(what, **more)
 
 
 def _function(
     client: Client, function: Callable[..., Any], config: Mapping[str, Any], more: dict[str, Any]
-) -> Any:
+) -> Experiment:
     from submitit.helpers import DelayedSubmission
 
     from detslurm.sdk.functions.packing import packed, training_config

@@ -15,8 +15,8 @@ from detslurm.store import Store
 
 if TYPE_CHECKING:
     from detslurm.sdk.bundle.importing import Imported
+    from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.submission.planning import Plan
-    from detslurm.sdk.submission.submit import Submission
 
 Config = Mapping[str, Any] | str | os.PathLike[str]
 """A configuration, or the path of a file with one (`-`: standard input)."""
@@ -137,7 +137,7 @@ class Submitting:
         from_checkpoint: str | None = None,
         test_mode: bool = False,
         progress: Callable[[int, int], None] = lambda done, whole: None,
-    ) -> Submission:
+    ) -> Experiment:
         """Create an experiment and queue its jobs: all of them, or nothing at all.
 
         `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what
@@ -164,7 +164,7 @@ class Submitting:
                 number, where nodes stage one that was not packed before; by default nobody is.
 
         Returns:
-            The ids of the experiment, of its trials and of its jobs.
+            The experiment; its `submission` has the ids of its trials and jobs.
 
         Raises:
             ConfigErrors: If the configuration is wrong; it names every problem with file and line.
@@ -184,10 +184,10 @@ class Submitting:
                 "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
                 "slurm": {"slot_type": "cpu"},
             }
-            client = Client()
-            submitted = client.submit(config, ".", overrides=["description=an example"])
-            print(client.experiment(submitted.experiment_id).state)
+            experiment = Client().submit(config, ".", overrides=["description=an example"])
+            print(experiment.state)
         """
+        from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.submission.planning import Plan
         from detslurm.sdk.submission.submit import submit
 
@@ -204,7 +204,8 @@ class Submitting:
                 from_checkpoint=from_checkpoint,
                 test_mode=test_mode,
             )
-        return submit(plan, self.store, paused=paused, progress=progress)
+        done = submit(plan, self.store, paused=paused, progress=progress)
+        return Experiment(self.queues, self.store.experiment(done.experiment_id), done)
 
     def import_bundle(
         self,

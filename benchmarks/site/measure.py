@@ -100,7 +100,7 @@ class JobStore:
         """A new one, whose jobs are queued nowhere."""
         client = Client(self.store, connect=lambda name: Nowhere(self.store))
         config = self.config(entrypoint, trials, script)
-        experiment = client.store.experiment(client.submit(config).experiment_id)
+        experiment = client.store.experiment(client.submit(config).id)
         cache_modules(client.store)
         return experiment
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
+from detslurm.store import metric_columns, trial_metrics
+from detslurm.store.columns import in_lists
 from detslurm.store.curve import flat, is_number
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def _groups(trials: Iterable[Trial], group: str | None) -> Iterator[str]:
 
 
 def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
-    columns = trial.metrics(group, [name])
+    columns = in_lists(metric_columns(trial.directory, group, [name]))
     steps, values = columns.steps, columns.metrics.get(name)
     if values is None:
         return None
@@ -150,7 +152,7 @@ def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
 
 
 def _steps_of(trial: Trial, group: str, name: str) -> set[int]:
-    rows = trial.metric_rows(group)
+    rows = trial_metrics(trial.directory, group)
     return {row.steps for row in rows if any(key == name for key, _ in flat(row.metrics))}
 
 

@@ -29,15 +29,18 @@ class FindingCheckpoints:
     def missing(self) -> str | None:
         """Return why there is no store; None if there is one."""
 
+    @abstractmethod
+    def _ids(self, words: Iterable[int | str] | None) -> list[int] | None: ...
+
     def checkpoints(
-        self, experiment_ids: Iterable[int] | None = None, *, deleted: bool = False
+        self, experiment_ids: Iterable[int | str] | None = None, *, deleted: bool = False
     ) -> list[Checkpoint]:
         """Return the checkpoints of experiments as they were recorded, by experiment and trial.
 
         Whether somebody has removed their files is not looked at.
 
         Args:
-            experiment_ids: The ids of the experiments; by default all that can be read.
+            experiment_ids: The ids or names of the experiments; by default all that can be read.
             deleted: Whether to return those that were deleted, too; off by default.
 
         Raises:
@@ -48,7 +51,7 @@ class FindingCheckpoints:
 
         if text := self.missing():
             raise NotFound(text)
-        ids = None if experiment_ids is None else list(experiment_ids)
+        ids = self._ids(experiment_ids)
         for number in ids or ():
             self.store.experiment(number)
         found = objects(self.store, saved_checkpoints(self.store, self.warn, ids))

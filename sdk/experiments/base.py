@@ -11,31 +11,58 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.assessment import attach_job_status
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
-from detslurm.store import ExperimentFacts, ExperimentRow, ExperimentView, fold_facts
+from detslurm.store import (
+    ExperimentDir,
+    ExperimentFacts,
+    ExperimentRow,
+    ExperimentView,
+    fold_facts,
+)
 from detslurm.store.records import Environment, Intent, Set
 
 if TYPE_CHECKING:
     from detslurm.sdk.costs.budget import Budget
     from detslurm.sdk.jobs.queues import Queues
+    from detslurm.sdk.submission.submit import Submission
     from detslurm.slurm import JobInfo
 
 
 class ExperimentBase:
     """One experiment as it was when it was read last, and the way to its facts and jobs."""
 
-    def __init__(self, queues: Queues, known: ExperimentSnapshot | Finished) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        known: ExperimentSnapshot | Finished | ExperimentDir,
+        submission: Submission | None = None,
+    ) -> None:
         self._queues = queues
-        self._known = known
+        self._directory = known if isinstance(known, ExperimentDir) else known.directory
+        self._known = None if isinstance(known, ExperimentDir) else known
+        self._submission = submission
+
+    @property
+    def submission(self) -> Submission:
+        """What was queued, of the object that a submission has returned.
+
+        Raises:
+            LifecycleError: If this object was found by its id.
+        """
+        if self._submission is None:
+            raise LifecycleError("only the experiment that a submission returns has `submission`")
+        return self._submission
 
     @property
     def _snapshot(self) -> ExperimentSnapshot:
         """All that is known of it, read when it is first needed."""
-        if isinstance(self._known, Finished):
-            self._known = read(self._known.directory)
+        if self._known is None:
+            self._read_again()
+        if not isinstance(self._known, ExperimentSnapshot):
+            self._known = read(self._directory)
         return self._known
 
     def _read_again(self) -> None:
-        self._known = read(self._known.directory)
+        self._known = read(self._directory)
         attach_job_status([self._known], self._queues)
 
     @property
@@ -51,12 +78,12 @@ class ExperimentBase:
     @property
     def id(self) -> int:
         """The experiment's id."""
-        return self._known.directory.id
+        return self._directory.id
 
     @property
     def path(self) -> Path:
         """The experiment's directory in the store."""
-        return self._known.directory.path
+        return self._directory.path
 
     @property
     def state(self) -> ExperimentState:

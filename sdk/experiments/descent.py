@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from detslurm.sdk.experiments.base import ExperimentBase
 
 if TYPE_CHECKING:
     from detslurm.sdk.bundle.writing import Bundled
     from detslurm.sdk.submission.planning import Plan
-    from detslurm.sdk.submission.submit import Submission
 
 Config = Mapping[str, Any] | str | os.PathLike[str]
 
@@ -30,7 +29,7 @@ class Descendants(ExperimentBase):
         includes: Iterable[os.PathLike[str] | str] = (),
         cluster: str | None = None,
         paused: bool = False,
-    ) -> Submission:
+    ) -> Self:
         """Go on with a finished, canceled or failed experiment, from its latest checkpoints.
 
         The result is a new experiment, whose trials go on counting: their curves begin with what
@@ -50,7 +49,7 @@ class Descendants(ExperimentBase):
             paused: Whether the jobs are held until `activate()`; by default they are not.
 
         Returns:
-            The ids of the new experiment, of its trials and of its jobs.
+            The new experiment; its `submission` has the ids of its trials and jobs.
 
         Raises:
             ConfigErrors: If the configuration is wrong.
@@ -74,7 +73,7 @@ class Descendants(ExperimentBase):
         includes: Iterable[os.PathLike[str] | str] = (),
         cluster: str | None = None,
         paused: bool = False,
-    ) -> Submission:
+    ) -> Self:
         """Submit a new experiment with this one's configuration and code, but for changes.
 
         Args:
@@ -89,7 +88,7 @@ class Descendants(ExperimentBase):
             paused: As for `continue_`; off by default.
 
         Returns:
-            The ids of the new experiment, of its trials and of its jobs.
+            The new experiment; its `submission` has the ids of its trials and jobs.
 
         Raises:
             ConfigErrors: If the configuration is wrong.
@@ -110,7 +109,7 @@ class Descendants(ExperimentBase):
         config: Config | None = None,
         cluster: str | None = None,
         paused: bool = False,
-    ) -> Submission:
+    ) -> Self:
         """Run it again from the beginning: the same configuration, code and seeds.
 
         Args:
@@ -120,7 +119,7 @@ class Descendants(ExperimentBase):
             paused: As for `continue_`; off by default.
 
         Returns:
-            The ids of the new experiment, of its trials and of its jobs.
+            The new experiment; its `submission` has the ids of its trials and jobs.
 
         Raises:
             ConfigErrors: If the configuration is wrong.
@@ -164,9 +163,11 @@ class Descendants(ExperimentBase):
 
         return bundle(self._snapshot, Path(path).absolute(), checkpoints, progress)
 
-    def _submit(self, plan: Plan, paused: bool) -> Submission:
+    def _submit(self, plan: Plan, paused: bool) -> Self:
         from detslurm.sdk.submission.submit import submit
 
         for warning in plan.warnings:
             self._queues.warn(warning)
-        return submit(plan, self._snapshot.directory.store, paused=paused)
+        store = self._directory.store
+        done = submit(plan, store, paused=paused)
+        return type(self)(self._queues, store.experiment(done.experiment_id), done)

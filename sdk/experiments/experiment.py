@@ -248,9 +248,12 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
 
         Raises:
             StoreFault: If a file of a trial can't be read.
+            ValueError: If its trials have metrics, but none of this group; the error lists those
+                that there are. "training" and "validation" may yet come.
         """
-        for trial in self.trials():
-            yield from trial.iter_metrics(group)
+        from detslurm.sdk.trials.metrics import metrics_of
+
+        return metrics_of((trial.directory for trial in self.trials()), group)
 
     # -- in a notebook ----------------------------------------------------------------------------
 
@@ -359,6 +362,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         Raises:
             ModuleNotFoundError: If pandas is not installed.
             StoreFault: If a file of a trial can't be read.
+            ValueError: If there is no such group, as for `iter_metrics`, or no such metric.
         """
         from detslurm.sdk.frames import metrics_frame
 

@@ -16,6 +16,72 @@ if TYPE_CHECKING:
 _FROM_THE_END = re.compile(r"@-([1-9]\d{0,5})")
 _GLOB = re.compile(r"[*?\[]")
 _SHOWN = 10  # candidates of a message
+_NUMBER = re.compile(r"[-+]?[0-9]+")
+_TRIAL_WORDS = "an id, `last`, or `@-2` for the second newest"
+_EXPERIMENT_WORDS = (
+    "an id, a name, a glob of names in quotes, `last`, or `@-2` for the second newest"
+)
+
+
+def experiments_of(client: Client, word: int | str) -> list[int]:
+    """Return the ids of the experiments that a word stands for; whether an id exists is not asked.
+
+    Args:
+        client: Whose store it is.
+        word: An id, `last`, `@-2` for the second newest, a name, or a glob of names.
+
+    Raises:
+        NotFound: If it is no id and stands for none.
+        LifecycleError: If several experiments have the very name.
+        ValueError: If it can't be an id.
+    """
+    text = str(word).strip()
+    if _NUMBER.fullmatch(text):
+        return [_positive(text)]
+    place = from_the_end(text)
+    if place is not None:
+        return [newest_experiment(client, place)]
+    if not text or text.startswith("@"):
+        raise ValueError(f"{text!r} is not {_EXPERIMENT_WORDS}")
+    return named(client, text)
+
+
+def experiment_of(client: Client, word: int | str) -> int:
+    """Return the id of the one experiment that a word stands for, as `experiments_of`.
+
+    Raises:
+        LifecycleError: If it may mean several.
+    """
+    found = experiments_of(client, word)
+    if len(found) > 1:
+        raise LifecycleError(ambiguous(client, str(word).strip(), found))
+    return found[0]
+
+
+def trial_of(client: Client, word: int | str) -> int:
+    """Return the id of the trial that a word stands for; whether it exists is not asked.
+
+    Args:
+        client: Whose store it is.
+        word: An id, `last`, or `@-2` for the second newest.
+
+    Raises:
+        NotFound: If there are fewer trials.
+        ValueError: If it can't be an id.
+    """
+    text = str(word).strip()
+    place = from_the_end(text)
+    if place is not None:
+        return newest_trial(client, place)
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"{text!r} is not the id of a trial: {_TRIAL_WORDS}")
+    return _positive(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or len(text) > 15 or int(text) < 1:
+        raise ValueError(f"{text!r} is not an id: ids are whole numbers from 1")
+    return int(text)
 
 
 def from_the_end(word: str) -> int | None:

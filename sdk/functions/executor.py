@@ -108,13 +108,12 @@ class Executor(submitit.Executor):  # type: ignore[misc]
         name = self.parameters.get("name") or name_of(delayed_submissions[0].function)
         base = calls_config(len(delayed_submissions), name, self._python)
         with packed(delayed_submissions) as functions:
-            submitted = self.client.submit(
+            experiment = self.client.submit(
                 configured(base, self.parameters),
                 self._context_dir or functions.parent,
                 includes=[functions] if self._context_dir else (),
                 cluster=self.cluster,
             )
-        experiment = self.client.experiment(submitted.experiment_id)
         self._link(experiment)
         poller = SharedPoller(experiment)
         return [FunctionJob(self.folder, poller, trial) for trial in experiment.trials()]

@@ -218,7 +218,7 @@ def submit_once(
         cluster=cluster,
         method_runner=mark.text,
     )
-    return store.experiment(done.experiment_id)
+    return store.experiment(done.id)
 
 
 def _warn(text: str) -> None:

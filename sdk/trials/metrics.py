@@ -2,17 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from detslurm.sdk.deprecation import deprecated
-from detslurm.store import MetricRow
+from detslurm.store import MetricRow, TrialDir, metric_columns, trial_metrics
+
+PROFILE_GROUPS = ("cpu", "memory", "disk", "network", "gpu")
+
+_USUAL = frozenset({"training", "validation"})
+"""Groups that a trial may yet report: asking for them early is no mistake."""
 
 
 def moment(seconds: float | None) -> datetime | None:
     """A time in UTC; None if it is unknown."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def refuse_unknown(
+    trials: Iterable[TrialDir], group: str | None, names: Sequence[str] | None = None
+) -> None:
+    """Refuse a mistyped group or metric; called where nothing was found of it.
+
+    Nothing is refused while the trials have reported nothing at all.
+
+    Args:
+        trials: The trials whose metrics were asked for.
+        group: The group that was asked for; None for all.
+        names: The metrics that were asked for; all by default.
+
+    Raises:
+        ValueError: If the trials have other groups, or other metrics in this group; the error
+            lists them.
+    """
+    trials = list(trials)
+    groups = sorted({row.group for trial in trials for row in trial_metrics(trial, None)})
+    if group is not None and groups and group not in {*groups, *_USUAL}:
+        raise ValueError(f"there is no group of metrics {group!r}; there are {', '.join(groups)}")
+    if group in groups and names is not None:
+        known = {name for trial in trials for name in metric_columns(trial, group).metrics}
+        if known and (wrong := [name for name in names if name not in known]):
+            raise ValueError(
+                f"there is no metric {', '.join(map(repr, wrong))} in {group!r};"
+                f" there are {', '.join(sorted(known))}"
+            )
 
 
 @dataclass(frozen=True)
@@ -55,3 +90,24 @@ class TrialMetrics:
         """The older name of `steps_completed`."""
         deprecated("TrialMetrics.total_batches", "steps_completed")
         return self.steps_completed
+
+
+def metrics_of(trials: Iterable[TrialDir], group: str | None) -> Iterator[TrialMetrics]:
+    """Yield what several trials reported, trial by trial and step by step.
+
+    Args:
+        trials: The trials.
+        group: The group of metrics; None for all.
+
+    Raises:
+        ValueError: If none of them has this group and some have others, as `refuse_unknown`.
+    """
+    seen: list[TrialDir] = []
+    empty = True
+    for trial in trials:
+        seen.append(trial)
+        for row in trial_metrics(trial, group):
+            empty = False
+            yield TrialMetrics.of_row(trial.id, row)
+    if empty:
+        refuse_unknown(seen, group)

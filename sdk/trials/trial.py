@@ -14,6 +14,7 @@ from detslurm.sdk.enums import TrialState
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.checkpoints import CheckpointChoice
 from detslurm.sdk.jobs.status import JobStatus
+from detslurm.sdk.trials.metrics import PROFILE_GROUPS, TrialMetrics, metrics_of, refuse_unknown
 from detslurm.store import (
     Columns,
     MetricRow,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.support import SupportBundle
     from detslurm.sdk.trials.log_lines import Filter, LogLine
-    from detslurm.sdk.trials.metrics import TrialMetrics
 
 
 class Trial(CheckpointChoice):
@@ -269,8 +269,13 @@ class Trial(CheckpointChoice):
 
         Raises:
             StoreFault: If a file of the trial can't be read.
+            ValueError: If it has reported metrics, but none of this group, or none of these names;
+                the error lists those that there are. "training" and "validation" may yet come.
         """
-        return in_lists(metric_columns(self.directory, group, names))
+        found = in_lists(metric_columns(self.directory, group, names))
+        if not found.steps or set(names or ()) - set(found.metrics):
+            refuse_unknown([self.directory], group, names)
+        return found
 
     def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
         """Everything that it reported, also what is not a number, by step on one clean curve.
@@ -283,8 +288,14 @@ class Trial(CheckpointChoice):
 
         Raises:
             StoreFault: If a file of the trial can't be read.
+            ValueError: If there is no such group, as for `metrics`.
         """
-        yield from trial_metrics(self.directory, group)
+        empty = True
+        for row in trial_metrics(self.directory, group):
+            empty = False
+            yield row
+        if empty:
+            refuse_unknown([self.directory], group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
         """Everything that it reported, as `metric_rows`, with Determined's names.
@@ -297,11 +308,9 @@ class Trial(CheckpointChoice):
 
         Raises:
             StoreFault: If a file of the trial can't be read.
+            ValueError: If there is no such group, as for `metrics`.
         """
-        from detslurm.sdk.trials.metrics import TrialMetrics
-
-        for row in self.metric_rows(group):
-            yield TrialMetrics.of_row(self.id, row)
+        return metrics_of([self.directory], group)
 
     def stream_metrics(self, group: str) -> Iterator[TrialMetrics]:
         """Give what `iter_metrics` does; this is its older name.
@@ -447,6 +456,7 @@ class Trial(CheckpointChoice):
         Raises:
             ModuleNotFoundError: If pandas is not installed.
             StoreFault: If a file of the trial can't be read.
+            ValueError: If there is no such group or metric, as for `metrics`.
         """
         from detslurm.sdk.frames import metrics_frame
 
@@ -497,5 +507,9 @@ class Trial(CheckpointChoice):
 
         Raises:
             StoreFault: If a file of the trial can't be read.
+            ValueError: If it is no such group.
         """
+        if group is not None and group not in PROFILE_GROUPS:
+            known = ", ".join(PROFILE_GROUPS)
+            raise ValueError(f"the profiler has no group {group!r}; it has {known}")
         return trial_profile(self.directory, group)

@@ -101,7 +101,7 @@ def test_the_code_has_the_variables_of_its_slots(tmp_path: Path, gpus: str, expe
         "searcher": {"name": "single", "metric": "loss"},
         "environment": {"environment_variables": {"cpu": ["SLOTS=cpu"], "cuda": ["SLOTS=cuda"]}},
     }
-    experiment = client.store.experiment(client.submit(config, code).experiment_id)
+    experiment = client.store.experiment(client.submit(config, code).id)
     environment = job_environment(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": gpus})
     command, pipe = agent_command(experiment), subprocess.PIPE  # of orders, open as the runner's is
     with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe) as process:

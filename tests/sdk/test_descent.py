@@ -40,10 +40,10 @@ def test_a_trial_alone_goes_on(scene: Scene, parent: int) -> None:
     trial = parent_dir.created().first_trial
     experiment = scene.client.experiment(parent)
     done = experiment.continue_(MORE, trial_id=trial)
-    made = scene.store.experiment(done.experiment_id)
+    made = scene.store.experiment(done.id)
     created = made.created()
     assert (created.parent, created.origin, created.sources) == (parent, "continue", (parent,))
-    begins = read_continued(made.trial(done.first_trial))
+    begins = read_continued(made.trial(done.submission.first_trial))
     assert begins is not None
     assert (begins.uuid, begins.steps, begins.trial, begins.seed) == ("kept", 2, trial, 1)
     assert made.config()["data"]["secrets"] == {"token": "hush-hush"}
@@ -63,10 +63,10 @@ def test_the_curve_begins_with_what_was_before(scene: Scene, parent: int) -> Non
     """Up to the checkpoint, also in the best validation; nothing of it counts as a run."""
     trial = scene.store.experiment(parent).created().first_trial
     done = scene.client.experiment(parent).continue_(MORE, trial_id=trial)
-    made = scene.store.experiment(done.experiment_id)
-    begins = read_continued(made.trial(done.first_trial))
+    made = scene.store.experiment(done.id)
+    begins = read_continued(made.trial(done.submission.first_trial))
     assert begins is not None
-    directory = made.trial(done.first_trial)
+    directory = made.trial(done.submission.first_trial)
     start = {"hparams": {}, "seed": 1, "time": 1.0, "job": {"cluster": "slurm", "ref": "7"},
              "resume": {"uuid": "kept", "steps": 2}, "continued": begins.as_claimed()}  # fmt: skip
     directory.open_run(start)
@@ -118,7 +118,7 @@ def test_a_trial_of_a_search_goes_on_alone(scene: Scene, searcher: str, length: 
     scene.works(experiment, log, "7", losses=[0.5], checkpoint="c", end="completed")
     scene.client.stored(experiment.id).kill()
     done = scene.client.experiment(experiment.id).continue_(trial_id=1)
-    found = scene.store.experiment(done.experiment_id).config()["searcher"]
+    found = scene.store.experiment(done.id).config()["searcher"]
     assert (found["name"], found.get("max_length")) == ("single", length)
 
 
@@ -179,7 +179,7 @@ def test_forks_and_reruns(scene: Scene, parent: int, tmp_path: Path) -> None:
     scene.client.stored(parent).set_name("renamed")
     config = scene.store.experiment(parent).config()
     again = scene.client.stored(parent).rerun()
-    made = scene.store.experiment(again.experiment_id)
+    made = scene.store.experiment(again.id)
     storage = {**made.config()["checkpoint_storage"], **config["checkpoint_storage"]}
     assert made.config() == {**config, "name": "renamed", "checkpoint_storage": storage}
     assert (made.created().origin, made.created().parent) == ("rerun", parent)
@@ -192,19 +192,22 @@ def test_forks_and_reruns(scene: Scene, parent: int, tmp_path: Path) -> None:
     fork = scene.client.stored(parent).fork(
         ["max_restarts=2"], config=changed, context_dir=other, from_checkpoint="kept"
     )
-    made = scene.store.experiment(fork.experiment_id)
+    made = scene.store.experiment(fork.id)
     found = made.config()
     assert found["hyperparameters"]["lr"]["val"] == 0.5 and found["max_restarts"] == 2
     assert found["searcher"]["source_checkpoint_uuid"] == "kept"
     assert (made.path / "code" / "train.py").read_text() == "print('other')\n"
-    assert made.created().origin == "fork" and read_continued(made.trial(fork.first_trial)) is None
+    assert (
+        made.created().origin == "fork"
+        and read_continued(made.trial(fork.submission.first_trial)) is None
+    )
 
 
 def test_a_fork_with_another_length(scene: Scene) -> None:
     """What newer searches call it, which the configuration was completed with, follows."""
     search, _ = scene.search()
     fork = scene.client.stored(search.id).fork(["searcher.max_length={epochs: 3}"])
-    searcher = scene.store.experiment(fork.experiment_id).config()["searcher"]
+    searcher = scene.store.experiment(fork.id).config()["searcher"]
     assert searcher["max_length"] == {"epochs": 3}
     assert (searcher["time_metric"], searcher["max_time"]) == ("epochs", 3)
 
@@ -214,8 +217,8 @@ def test_a_fork_on_more_slots(scene: Scene, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
     config = yaml.safe_load(YAML) | {"resources": {"is_single_node": True, "slots_per_trial": 2}}
     one = scene.client.submit(config, tmp_path)
-    fork = scene.client.stored(one.experiment_id).fork(["resources.slots_per_trial=4"])
-    assert scene.store.experiment(fork.experiment_id).config()["slurm"]["slots_per_node"] == 4
+    fork = scene.client.stored(one.id).fork(["resources.slots_per_trial=4"])
+    assert scene.store.experiment(fork.id).config()["slurm"]["slots_per_node"] == 4
 
 
 def test_from_a_checkpoint(scene: Scene, parent: int, tmp_path: Path) -> None:
@@ -231,7 +234,7 @@ def test_from_a_checkpoint(scene: Scene, parent: int, tmp_path: Path) -> None:
         with pytest.raises(SubmitError, match="there is no checkpoint"):
             scene.client.submit(config, tmp_path, from_checkpoint=wrong)
     done = scene.client.submit(config, tmp_path, from_checkpoint="kept")
-    made = scene.store.experiment(done.experiment_id)
+    made = scene.store.experiment(done.id)
     assert made.config()["searcher"]["source_checkpoint_uuid"] == "kept"
     assert made.created().sources == (parent,)
     refused = mark_deleted(scene.store.experiment(parent), ["kept"])
@@ -242,9 +245,9 @@ def test_a_move_counts_for_what_comes_from_it(scene: Scene, parent: int) -> None
     """Its project as it is now, not as the configuration said; `--config` may say another one."""
     experiment = scene.client.stored(parent)
     experiment.move("vision", "digits")
-    again = scene.client.stored(experiment.rerun().experiment_id)
+    again = scene.client.stored(experiment.rerun().id)
     assert (again.workspace, again.project) == ("vision", "digits")
-    other = scene.client.stored(experiment.fork(["project=letters"]).experiment_id)
+    other = scene.client.stored(experiment.fork(["project=letters"]).id)
     assert (other.workspace, other.project) == ("vision", "letters")
 
 
@@ -264,11 +267,11 @@ def test_a_warm_start_from_a_trial_that_still_runs(scene: Scene, tmp_path: Path)
     done = scene.client.submit(config, tmp_path)
     resume = {"uuid": "early", "steps": 1}
     scene.run(source, losses=[2.0], checkpoint="late", resume=resume, end="completed")
-    created = scene.store.experiment(done.experiment_id).created()
+    created = scene.store.experiment(done.id).created()
     assert created.source_checkpoint == "early" and created.sources == (source.id,)
     refused = mark_deleted(source, ["early", "late"])
     assert refused.deleted == ("late",)
-    assert refused.kept == {"early": f"experiment {done.experiment_id}"}
+    assert refused.kept == {"early": f"experiment {done.id}"}
 
 
 def killed_at(place: str, act: Callable[[], object], *, after: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 
 from detslurm.experimental import client
-from detslurm.sdk import LifecycleError, SubmitError, submit
-from detslurm.store import RunLog
+from detslurm.sdk import Experiment, LifecycleError, SubmitError, submit
+from detslurm.store import NotFound, RunLog
 from tests.sdk.scenes import Scene
 
 EVIL = '<script>alert("x")</script>'
@@ -82,7 +83,67 @@ def test_metrics_are_a_frame(scene: Scene) -> None:
         "loss": [0.5, 0.4, 0.3],
     }
     assert list(experiment.trials()[1].metrics_frame("validation", ["loss"])["loss"]) == [0.3]
-    assert list(experiment.metrics_frame("mine").columns) == ["trial", "steps"]
+    assert list(experiment.metrics_frame("training").columns) == ["trial", "steps"]
+
+
+MISTYPED: tuple[Callable[[Experiment], Any], ...] = (
+    lambda one: one.metrics_frame("valid"),
+    lambda one: list(one.iter_metrics("valid")),
+    lambda one: one.trials()[0].metrics_frame("valid"),
+    lambda one: list(one.trials()[0].iter_metrics("valid")),
+    lambda one: list(one.trials()[0].metric_rows("valid")),
+    lambda one: one.trials()[0].metrics("valid"),
+    lambda one: list(client.iter_trials_metrics([1, 2], "valid")),
+)
+
+
+def test_a_mistyped_group_or_metric_is_refused(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With those that there are. Before anything was reported nothing is known to be wrong."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(scene.root))
+    _scene(scene)
+    experiment = scene.client.experiment(1)
+    for ask in MISTYPED:
+        with pytest.raises(ValueError, match="no group of metrics 'valid'; there are validation"):
+            ask(experiment)
+    trial = experiment.trials()[0]
+    assert trial.metrics("training").steps == []  # may yet come
+    for ask_names in (experiment.metrics_frame, trial.metrics):
+        with pytest.raises(ValueError, match="no metric 'los' in 'validation'; there are loss"):
+            ask_names("validation", ["los"])
+    with pytest.raises(ValueError, match="no group 'gpus'; it has cpu, memory, disk, network, gpu"):
+        trial.profile("gpus")
+    scene.run(scene.experiment(job="8"), ref="8")
+    assert scene.client.trial(3).metrics("mine").steps == []
+
+
+def test_names_and_last_go_wherever_ids_do(scene: Scene) -> None:
+    """As on the command line."""
+    _scene(scene)
+    scene.run(scene.experiment(name="net", job="8"), losses=[0.2], checkpoint="d" * 36, ref="8")
+    mine = scene.client
+    assert [mine.experiment(word).id for word in ("last", "@-2", "net", "1", EVIL)] == [
+        2,
+        1,
+        2,
+        1,
+        1,
+    ]
+    assert mine.stored("net").id == mine.directory("last").id == 2
+    assert [mine.trial(word).id for word in ("last", "@-2", "1")] == [3, 2, 1]
+    assert [one.id for one in mine.list_experiments(experiment_ids=["net"])] == [2]
+    assert [one.id for one in mine.disk_usage(["last"])] == [2]
+    assert [one.uuid for one in mine.checkpoints(["net"])] == ["d" * 36]
+    assert mine.compare(["@-2", "last"]).ids == (1, 2)
+    assert mine.compare(["@-2", "last"], trials=True).ids == (2, 3)
+    assert mine.gc(["net"], dry_run=True) is not None
+    with pytest.raises(NotFound, match="no experiment is called 'nte'"):
+        mine.experiment("nte")
+    with pytest.raises(LifecycleError, match="may be experiment"):
+        mine.experiment("*e*")
+    with pytest.raises(ValueError, match="ids are whole numbers from 1"):
+        mine.experiment(-1)
 
 
 def test_a_metric_with_the_name_of_a_column_keeps_both(scene: Scene) -> None:

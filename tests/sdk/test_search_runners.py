@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.errors import LifecycleError, SubmitError
 from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.searches.runners import LocalSearchRunner, SubmissionMark, _find_marked
 from detslurm.slurm import JobRequest, SlurmError
@@ -115,11 +115,14 @@ def test_the_client_submits(scene: Scene, tmp_path: Path) -> None:
     done = scene.client.submit(
         config, tmp_path, overrides=["name=renamed"], template="big", paused=True
     )
-    experiment = scene.client.experiment(done.experiment_id)
+    assert repr(done) == "Experiment(id=1, name='renamed', state='PAUSED', trials=1)"
+    experiment = scene.client.experiment("renamed")
+    with pytest.raises(LifecycleError, match="a submission returns"):
+        _ = experiment.submission
     storage = experiment.config["checkpoint_storage"]
     assert (storage["host_path"], experiment.config["max_restarts"]) == (str(scene.root), 7)
     assert (experiment.name, experiment.state) == ("renamed", "PAUSED")
-    assert [job.job_id for job in experiment.view.jobs] == list(done.job_ids)
+    assert [job.job_id for job in experiment.view.jobs] == list(done.submission.job_ids)
     with pytest.raises(SubmitError, match="LocalSearchRunner"):
         scene.client.submit({**config, "searcher": {"name": "custom", "metric": "loss"}}, tmp_path)
 

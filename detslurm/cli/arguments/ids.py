@@ -23,11 +23,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Name = TypeVar("Name")
-_EXPERIMENT_HELP = (
-    "an id, a name, a glob of names in quotes, `last`, or `@-2` for the second newest"
-)
+Found = TypeVar("Found")
 _JOB = re.compile(r"\d+(_.*)?", re.ASCII | re.DOTALL)
-_TRIAL_HELP = "an id, `last`, or `@-2` for the second newest"
 
 
 def client() -> Client:
@@ -40,27 +37,11 @@ def client() -> Client:
     return found
 
 
-def positive(word: str) -> int:
-    """Parse an id that is a number. Raises BadParameter."""
-    text = word.strip()
-    if not _is_number(text) or len(text) > 15 or int(text) < 1:
-        raise click.BadParameter(f"{text!r} is not an id: ids are whole numbers from 1")
-    return int(text)
-
-
 def experiments_of(word: str) -> list[int]:
     """The ids of the experiments that a word stands for. Raises BadParameter, NotFound."""
     from detslurm.sdk.experiments import finding
 
-    text = word.strip()
-    if _is_number(text.removeprefix("-").removeprefix("+")):
-        return [positive(text)]
-    place = finding.from_the_end(text)
-    if place is not None:
-        return [finding.newest_experiment(client(), place)]
-    if text.startswith("@"):
-        raise click.BadParameter(f"{text!r} is not {_EXPERIMENT_HELP}")
-    return finding.named(client(), text)
+    return _parsed(finding.experiments_of, word)
 
 
 def experiment_of(word: str) -> int:
@@ -68,26 +49,23 @@ def experiment_of(word: str) -> int:
 
     Raises BadParameter, NotFound, and LifecycleError for a word that may mean several.
     """
-    from detslurm.sdk.errors import LifecycleError
     from detslurm.sdk.experiments import finding
 
-    found = experiments_of(word)
-    if len(found) > 1:
-        raise LifecycleError(finding.ambiguous(client(), word.strip(), found))
-    return found[0]
+    return _parsed(finding.experiment_of, word)
 
 
 def trial_of(word: str) -> int:
     """The id of the trial that a word stands for. Raises BadParameter, NotFound."""
     from detslurm.sdk.experiments import finding
 
-    text = word.strip()
-    place = finding.from_the_end(text)
-    if place is not None:
-        return finding.newest_trial(client(), place)
-    if not _is_number(text):
-        raise click.BadParameter(f"{text!r} is not the id of a trial: {_TRIAL_HELP}")
-    return positive(text)
+    return _parsed(finding.trial_of, word)
+
+
+def _parsed(parse: Callable[[Client, str], Found], word: str) -> Found:
+    try:
+        return parse(client(), word)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _trials_of(word: str) -> list[int]:
@@ -105,10 +83,6 @@ def job_or_experiment(word: str, *, experiment: bool, job: bool) -> tuple[str, J
     if job or (not experiment and _JOB.fullmatch(text)):
         return text, "job" if job else "any"
     return str(experiment_of(text)), "experiment"
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 def _one(parse: Callable[[str], int]) -> Callable[..., Any]:

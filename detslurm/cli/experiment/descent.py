@@ -100,7 +100,7 @@ def _submit(
     mine = client()
     # Whether it is over decides whether it can be continued: that takes a look at the queue.
     parent = mine.experiment(number) if how == "continue_" else mine.stored(number)
-    done = getattr(parent, how)(overrides, config=config_file, **own)
+    done = getattr(parent, how)(overrides, config=config_file, **own).submission
     report(done, f"{what} experiment {done.experiment_id}", as_json=as_json)
     if follow:
         from detslurm.cli.submission.follow import follow_first_trial

@@ -138,14 +138,14 @@ def submit(
 
 def _submitted(plan: Plan, mine: Client, *, paused: bool) -> Submission:
     if plan.environment is None:
-        return mine.submit(plan, paused=paused)
+        return mine.submit(plan, paused=paused).submission
     from detslurm.cli.output.progress import transfer
     from detslurm.sdk.submission.environment import is_packed
 
     there = is_packed(plan.environment, mine.store)
     note(f"{'Staging, packed before' if there else 'Packing'}: {plan.environment.summary}")
     with transfer("Packing the environment") as progress:
-        return mine.submit(plan, paused=paused, progress=progress)
+        return mine.submit(plan, paused=paused, progress=progress).submission
 
 
 def refuse_both(follow: bool, as_json: bool) -> None:

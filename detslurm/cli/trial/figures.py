@@ -57,9 +57,13 @@ def metrics(trial_id: int, group: str | None, **options: Any) -> Table:
       detslurm trial metrics 7 --name loss --csv > loss.csv
     """
     shown, trial = _shown(options), client().stored_trial(trial_id)
-    found = list(_metric_rows(trial, group))
+    try:
+        found = list(_metric_rows(trial, group))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--group") from None
     if not found:
-        _note_no_metrics(trial, group)
+        which = f"metrics of the group {group!r}" if group else "metrics"
+        note(f"Trial {trial.id} is {trial.state} and has reported no {which}.")
     keys = [
         Column("Group", lambda row: row.keys["group"], csv_header="group"),
         Column("# of Batches", lambda row: row.keys["steps"], csv_header="steps"),
@@ -171,13 +175,6 @@ def _repeats_steps(rows: Iterable[FigureRow], name: str) -> bool:
     return name == "batches" and all(
         row.metrics.get(name) in (None, row.keys.get("steps")) for row in rows
     )
-
-
-def _note_no_metrics(trial: Trial, group: str | None) -> None:
-    groups = sorted({row.group for row in trial.metric_rows()}) if group else []
-    others = f"; it has metrics of {', '.join(groups)}" if groups else ""
-    which = f"metrics of the group {group!r}" if group else "metrics"
-    note(f"Trial {trial.id} is {trial.state} and has reported no {which}{others}.")
 
 
 def _note_no_profile(trial: Trial, group: str | None) -> None:
