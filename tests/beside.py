@@ -20,6 +20,7 @@ HUGGING_FACE = (
     "huggingface_hub==2.4.0",
 )
 KERAS = ("keras==3.15.1", "absl-py==2.5.1", "ml-dtypes==0.6.0", "namex==0.1.0", "optree==0.20.0")
+HYDRA = ("hydra-core==1.3.8", "omegaconf==2.3.1", "antlr4-python3-runtime==4.9.3")
 LIGHTNING = ("lightning==2.6.6", "lightning-utilities==0.15.3", "torchmetrics==1.9.0")
 
 # What is not there for them. PyPI's torchvision can't be imported beside a CPU build of torch; the
@@ -47,6 +48,12 @@ importlib.metadata.distribution = distribution
 def hugging_face() -> Path:
     """A directory for PYTHONPATH, with Hugging Face's transformers."""
     return _installed("hugging-face", HUGGING_FACE)
+
+
+@pytest.fixture(scope="session")
+def hydra() -> Path:
+    """A directory for PYTHONPATH, with Hydra."""
+    return _installed("hydra", HYDRA)
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,19 @@ from pathlib import Path
 
 import pytest
 
+from scripts.terminal_recording import RECORDING, text_of
+from tests.beside import hugging_face, hydra
 from tests.cluster.spec import ClusterSpec, Layout
 from tests.cluster.users import User, local_user
 from tests.docs.pages import REPOSITORY, Block, blocks, commands, pages
+
+__all__ = ["hugging_face", "hydra"]
 
 RUN = [
     REPOSITORY / "README.md",
     *(REPOSITORY / "docs" / f"{name}.md" for name in ("getting-started", "pytorch", "coming-from")),
 ]
+RECIPES = REPOSITORY / "docs" / "recipes.md"
 MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -58,6 +63,25 @@ def end_local_cluster(user: User) -> None:
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_every_command_runs_and_prints_what_the_page_shows(page: Path, reader: User) -> None:
     """Files of the page are written, its commands run in order, their output is as shown."""
+    follow(page, reader)
+
+
+@pytest.mark.slow
+def test_recipes_work(reader: User, hydra: Path, hugging_face: Path) -> None:
+    """As the other pages, with Hydra and Accelerate installed, and a program in place of mail."""
+    mail = reader.home / "bin" / "mail"
+    mail.parent.mkdir()
+    mail.write_text('#!/bin/sh\n(echo "$@"; cat) >>"$HOME/mails"\n')
+    mail.chmod(0o755)
+    path, beside = f"{mail.parent}:{reader.env['PATH']}", f"{hydra}:{hugging_face}"
+    reader.own(reader.home)
+    follow(RECIPES, replace(reader, env={**reader.env, "PATH": path, "PYTHONPATH": beside}))
+    mails = (reader.home / "mails").read_text()
+    assert "-s search has ended ada@example.org" in mails and mails.count("COMPLETED") == 2
+
+
+def follow(page: Path, reader: User) -> None:
+    """Write the files of a page and run its commands, in order."""
     for block in blocks(page):
         if block.file is not None:
             write(reader, block.file, block.text)
@@ -66,13 +90,29 @@ def test_every_command_runs_and_prints_what_the_page_shows(page: Path, reader: U
 
 
 @pytest.mark.slow
-def test_the_first_script_can_be_tested(reader: User) -> None:
-    """With one batch, as with any length that is no multiple of its reports."""
-    for block in blocks(REPOSITORY / "README.md"):
-        if block.file is not None:
-            write(reader, block.file, block.text)
-    done = reader.run("detslurm", "submit", "experiment.yaml", "--test-mode", check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_the_recorded_terminal_shows_what_the_commands_print_today(reader: User) -> None:
+    """Numbers, curves and the order of trials aside, a new recording has the same words."""
+    assert reader.cwd is not None
+    new = reader.cwd / "terminal.svg"
+    command = (sys.executable, "-m", "scripts.terminal_recording", str(new))
+    reader.run(*command, env={"PYTHONPATH": str(REPOSITORY)})
+    assert words(new) == words(RECORDING)
+
+
+def words(recording: Path) -> list[str]:
+    """The lines of a recording but for those of the plot, without numbers and times."""
+    lines = re.findall("^[^│┤└─\n]*$", text_of(recording.read_text()), re.MULTILINE)
+    known = (re.sub(r"\ba second\b|\bseconds\b|\d\S*", "", line) for line in lines)
+    return [" ".join(line.split()) for line in known if re.search("[a-z]", line)]
+
+
+def test_readme_is_short_and_its_table_has_ten_rows() -> None:
+    """A reader sees all of it; each row can be checked."""
+    text = (REPOSITORY / "README.md").read_text()
+    table = text.partition("## How it compares")[2].partition("\n\n## ")[0]
+    assert len(text.splitlines()) < 150
+    assert len(re.findall(r"^\| \S", table, re.MULTILINE)) == 1 + 10
+    assert len(re.findall(r"\]\(", table)) >= 8
 
 
 def write(reader: User, name: str, text: str) -> None:
@@ -97,7 +137,7 @@ def test_what_does_not_run_here_is_covered_elsewhere(page: Path) -> None:
         if block.test is not None:
             file, _, name = block.test.partition("::")
             assert f"def {name}(" in (REPOSITORY / file).read_text()
-        elif page not in RUN:
+        elif page not in (*RUN, RECIPES):
             assert not list(commands(block)), f"nothing runs this:\n{block.text}"
 
 

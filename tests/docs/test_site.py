@@ -15,6 +15,7 @@ import pytest
 from tests.docs.pages import REPOSITORY
 from tests.docs.public import public
 from tests.docs.test_docstrings import MODULES
+from tests.look.browser import browser, missing
 
 
 @pytest.fixture(scope="module")
@@ -54,3 +55,40 @@ def test_pages_load_from_nowhere_else(site: Path) -> None:
     loads = re.compile(r"<(?:script|img|link)\b[^>]*(?:src|href)=\"?(https?:)?//", re.IGNORECASE)
     found = {p.name for p in site.rglob("*.html") if loads.search(p.read_text())}
     assert found == set()
+
+
+GUIDES = {
+    "out of memory": "troubleshooting.html#out-of-memory",
+    "conda": "troubleshooting.html#conda-modules-and-setup",
+    "resume": "getting-started.html#pause-and-resume",
+    "delete": "results.html#delete-experiments",
+    "early stopping": "search.html#early-stopping",
+}
+
+
+@pytest.mark.skipif(bool(missing("chromium")), reason=f"missing: {missing('chromium')}")
+def test_search_works_from_disk_and_finds_the_guide_first(site: Path) -> None:
+    """A page that was opened as a file searches, too, and asks no host for anything."""
+    with browser("chromium") as shown:
+        shown.open((site / "index.html").as_uri())
+        for query, first in GUIDES.items():
+            shown.js(
+                "const field = document.querySelector('[data-md-component=search-query]');"
+                f"field.focus(); field.value = {query!r}; field.dispatchEvent(new Event('input'));"
+                "field.dispatchEvent(new Event('keyup'))"
+            )
+            word = query.split()[0]
+            shown.wait_for(
+                f"document.querySelector('.md-search-result__link[href*=\"?h={word}\"]')"
+            )
+            links = shown.js(
+                "return [...document.querySelectorAll('.md-search-result__link')].map(a => a.href)"
+            )
+            parts = (link.rpartition("/")[2] for link in links)
+            assert next(filter(lambda part: "#" in part, map(unmarked, parts))) == first
+        assert [one for one in shown.requests if not one.startswith(("file:", "data:"))] == []
+
+
+def unmarked(link: str) -> str:
+    """A result's address without the words to highlight."""
+    return re.sub(r"\?h=[^#]*", "", link)
