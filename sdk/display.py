@@ -33,8 +33,9 @@ class Report(Protocol):
 
 def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) -> str:
     """Its state, and its best trials."""
-    facts = {"State": _state(row), "Owner": row.owner, "Labels": ", ".join(row.labels),
-             "Best": _best(row.metric, row.best_value), "Path": path}  # fmt: skip
+    facts = {"State": _state(row), "Why": row.reason, "Owner": row.owner,
+             "Labels": ", ".join(row.labels), "Best": _best(row.metric, row.best_value),
+             "Path": path}  # fmt: skip
     best = best_trials_first(trials, smaller_is_better=row.smaller_is_better)
     shown = best[:_SHOWN]
     names = sorted({name for trial in shown for name in trial.hparams or {}})
@@ -50,8 +51,8 @@ def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) 
 
 def trial_html(row: TrialRow, metric: str | None) -> str:
     """Its state, hyperparameters and best result."""
-    facts = {"State": _state(row), "Batches": row.steps, "Restarts": row.restarts,
-             "Best": _best(metric, _value(row)), "Why": row.end_reason}  # fmt: skip
+    facts = {"State": _state(row), "Why": row.end_reason, "Batches": row.steps,
+             "Restarts": row.restarts, "Best": _best(metric, _value(row))}  # fmt: skip
     table = _table(["Hyperparameter", "Value"], (row.hparams or {}).items())
     return _head(f"Trial {row.id} of experiment {row.experiment_id}", facts) + table
 
@@ -77,6 +78,11 @@ def version_html(model: str, row: VersionRow) -> str:
              "Trial": row.trial, "Batches": row.steps, "Labels": ", ".join(row.labels),
              "Notes": row.notes, **row.metadata}  # fmt: skip
     return _head(f"Version {row.number} of model {model}", facts)
+
+
+def reason_text(reason: str | None) -> str:
+    """The end of a repr: why something is in its state."""
+    return f", reason={reason!r}" if reason else ""
 
 
 def _state(row: ExperimentRow | TrialRow) -> str:

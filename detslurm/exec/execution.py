@@ -413,6 +413,7 @@ class Execution:
             max_restarts=self._config["max_restarts"],
             resting=verdict.rest,
             why=result.why,
+            error=self._error(result),
             failure=result.failure,
             earlier=self._earlier_failure() if result.failure is not None else None,
             restart_repeated=bool(self._config.get("restart_repeated_failures")),
@@ -440,6 +441,14 @@ class Execution:
         if gained or not result.was_short or result.exit_code not in EXITS:
             return None
         return failure_in(self._trial.log_path(self._run))
+
+    def _error(self, result: AttemptResult) -> str | None:
+        """The exception that ended this run, where nothing else did."""
+        if result.cause is not None or not 0 < result.exit_code < 128:
+            return None
+        from detslurm.exec.failure import error_in  # only here
+
+        return error_in(self._trial.log_path(self._run))
 
     def _bad_node(self, after: TrialView, result: AttemptResult) -> str | None:
         """The node that this run failed on before its first report, if the node is to blame."""

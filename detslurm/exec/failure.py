@@ -35,6 +35,7 @@ _LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 # The exit status of a Python that ends by an exception, or finds no script.
 EXITS = (1, 2)
 _TAIL = 256 * 1024
+_WIDTH = 300
 # After its traceback a process prints little; a launcher then prints how its workers ended.
 _AFTERWORD = 60
 
@@ -82,12 +83,22 @@ class _Error:
 
 def failure_in(log: Path) -> Failure | None:
     """The error of the code that ended a run, by the end of its log; None where it shows none."""
+    return failure_of(_end_of(log))
+
+
+def error_in(log: Path) -> str | None:
+    """The last line of the exception that ended a run, of whatever kind, by the end of its log."""
+    error = _first_error(_end_of(log))
+    return None if error is None else error.chain[-1][:_WIDTH]
+
+
+def _end_of(log: Path) -> list[str]:
     try:
         with log.open("rb") as file:
             file.seek(max(file.seek(0, 2) - _TAIL, 0))
-            return failure_of(file.read().decode("utf-8", "replace").splitlines())
+            return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
-        return None
+        return []
 
 
 def failure_before_code(why: str | None) -> Failure | None:
@@ -101,15 +112,18 @@ def failure_before_code(why: str | None) -> Failure | None:
 
 def failure_of(lines: Sequence[str]) -> Failure | None:
     """The first of the errors that ended its ranks; None if that is none of the code's own."""
+    error = _first_error(lines)
+    own = error is not None and all(map(_is_of_the_code, error.chain))
+    return _failure(error) if error is not None and own else None
+
+
+def _first_error(lines: Sequence[str]) -> _Error | None:
     ranks: dict[str | None, list[tuple[int, str]]] = {}
     for place, line in enumerate(lines):
         if (match := _LINE.fullmatch(line)) is not None:
             ranks.setdefault(match[1], []).append((place, match[2]))
     ends = [end for lines in ranks.values() if (end := _last_error(lines)) is not None]
-    if not ends:
-        return None
-    _, error = min(ends, key=lambda end: end[0])
-    return _failure(error) if all(map(_is_of_the_code, error.chain)) else None
+    return min(ends, key=lambda end: end[0])[1] if ends else None
 
 
 def _last_error(lines: Sequence[tuple[int, str]]) -> tuple[int, _Error] | None:
@@ -162,4 +176,4 @@ def _failure(error: _Error) -> Failure:
     # Every run has a directory and addresses of its own.
     lines = [_ADDRESS.sub("0x", _FOLDERS.sub("", text)) for text in error.chain]
     digest = hashlib.sha256("\n".join([*lines, *error.frames]).encode()).hexdigest()
-    return Failure(error.chain[-1][:300], digest[:16])
+    return Failure(error.chain[-1][:_WIDTH], digest[:16])

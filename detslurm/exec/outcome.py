@@ -42,19 +42,19 @@ class Action(enum.Enum):
 class AttemptFacts(msgspec.Struct, frozen=True):
     """The facts of one ended attempt.
 
-    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether
-    this run committed one. `stalled` says that the trial has none and that this run reported no
-    step past those of the last run that did. `restarts` counts those used before it.
-    `non_retryable` is why the next run would fail in the same way. `resting` says that the search
-    has no more for the trial now, though it may promote it later. `why` is the failure where the
-    exit code does not show it. `failure` is an error of the code that ended this run at once,
-    without a step gained, and `earlier` the one that made this run a restart; `restart_repeated` is
-    the user's choice to try all the same. `unprepared` says that the code never began, by the fault
-    of a node. `bad_node` is a node that is to blame, because others work: the next run goes
-    elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many processes the kernel killed
-    for lack of memory, `store_failed` that the store could not be used when the run ended.
-    `pause_reason` is why the experiment is paused, if not by its user, `ended_by` what Slurm said
-    of the job's end.
+    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
+    run committed one. `stalled` says that the trial has none and that this run reported no step
+    past those of the last run that did. `restarts` counts those used before it. `non_retryable` is
+    why the next run would fail in the same way. `resting` says that the search has no more for the
+    trial now, though it may promote it later. `why` is the failure where the exit code does not
+    show it, `error` the last line of the exception that ended it. `failure` is an error of the code
+    that ended this run at once, without a step gained, and `earlier` the one that made this run a
+    restart; `restart_repeated` is the user's choice to try all the same. `unprepared` says that the
+    code never began, by the fault of a node. `bad_node` is a node that is to blame, because others
+    work: the next run goes elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many
+    processes the kernel killed for lack of memory, `store_failed` that the store could not be used
+    when the run ended. `pause_reason` is why the experiment is paused, if not by its user,
+    `ended_by` what Slurm said of the job's end.
     """
 
     exit_code: int
@@ -69,6 +69,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     max_restarts: int = 5
     resting: bool = False
     why: str | None = None
+    error: str | None = None
     failure: Failure | None = None
     earlier: Failure | None = None
     restart_repeated: bool = False
@@ -167,9 +168,9 @@ def _failed(facts: AttemptFacts) -> Decision:
         reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Action.STOP)
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
-        reason = f"the code failed twice in a row with the same error: {facts.failure.error}"
-        more = "a restart would not help (restart_repeated_failures: true tries it)"
-        return Decision("error", f"{reason}; {more}", Action.STOP)
+        twice = "the code failed twice in a row with the same error, and a restart would not help"
+        reason = f"{facts.failure.error}; {twice} (restart_repeated_failures: true tries it)"
+        return Decision("error", reason, Action.STOP)
     if facts.restarts >= facts.max_restarts:
         reason = f"{how} after {facts.restarts} of {facts.max_restarts} restarts"
         return Decision("error", reason, Action.STOP)
@@ -187,7 +188,8 @@ def _how(facts: AttemptFacts) -> str:
         return "the code left at the time limit, without a checkpoint and no further than before"
     if facts.cause is Cause.TIME_LIMIT and facts.exit_code in KILLED_BY_SIGNAL:
         return "the code reached the time limit without saving a checkpoint"
-    return f"the code {describe_exit(facts.exit_code)}{_doubts(facts)}"
+    error = "" if facts.error is None else f"{facts.error}; "
+    return f"{error}the code {describe_exit(facts.exit_code)}{_doubts(facts)}"
 
 
 def describe_exit(exit_code: int) -> str:

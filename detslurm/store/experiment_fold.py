@@ -333,6 +333,7 @@ def experiment_view(
         owner=created.owner or created.by or "",
         state=state,
         pause_reason=desired.pause_reason if state == "PAUSED" else None,
+        end_reason=_end_reason(facts, trials) if state == "ERROR" else None,
         progress=1.0 if state == "COMPLETED" else _progress(trials, planned, ended=done),
         created=created.time,
         started=min((t.started for t in trials if t.started is not None), default=None),
@@ -364,6 +365,13 @@ def experiment_view(
         trials=tuple(trials),
         problems=facts.problems,
     )
+
+
+def _end_reason(facts: ExperimentFacts, trials: Sequence[TrialRow]) -> str | None:
+    """Why the first trial failed; one with an end record of its own tells more than others."""
+    failed = sorted((t for t in trials if t.state == "ERROR"), key=lambda trial: not trial.final)
+    reasons = [trial.end_reason for trial in failed if trial.end_reason]
+    return next(iter([*reasons, *facts.lost.values()]), None)
 
 
 def _text(value: Any, also: str = "\n\t") -> str:

@@ -285,6 +285,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         state: ACTIVE, PAUSED, STOPPING_CANCELED, STOPPING_KILLED, COMPLETED, CANCELED, ERROR or
             DELETED.
         pause_reason: Why it is paused, if not by its user.
+        end_reason: Why it is in ERROR: the reason of the first trial that failed.
         progress: Which part of it is done, from 0 to 1.
         created: When it was submitted, in seconds since 1970.
         started: When its first run began, in seconds since 1970.
@@ -317,6 +318,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     owner: str = ""
     state: str = "ACTIVE"
     pause_reason: str | None = None
+    end_reason: str | None = None
     progress: float = 0.0
     created: float | None = None
     started: float | None = None
@@ -339,6 +341,11 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     submission: str = ""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it failed, or why it is paused if not by its user."""
+        return self.end_reason or self.pause_reason
 
     @property
     def finished(self) -> bool:

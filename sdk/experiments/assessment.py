@@ -16,8 +16,10 @@ from detslurm.store.views import TrialRow
 
 # Runners read the intents every minute, and at once where they are notified.
 KILL_UNCONFIRMED_SECONDS = 180.0
+_WIDTH = 300
 
 _MEND = "; mend the configuration and submit it again"
+_RETRY = "; once that is mended, `detslurm e activate {number}` queues it again"
 _NEVER_QUEUED = (
     "no job was queued for it: where its submission was killed, `detslurm e kill {number}` and"
     " `detslurm e delete {number}` remove it, and you can submit it again"
@@ -137,7 +139,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
         reason = "all workers of the search have ended; `detslurm e activate` submits new ones"
         failed = _failed_setups(one, statuses)
         if len(failed) == len({status.job_ref for status in statuses}):
-            reason = one.message = f"{next(iter(failed.values()))}{_MEND}"
+            reason = one.message = next(iter(failed.values()))
         one.facts.lost = dict.fromkeys(search.open_ids, reason)
         one.changed()
         for trial in list(one.trials):
@@ -238,7 +240,7 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
             continue
         reason = f"{status.message}{_how(one.trials[trial])}"
         if status in waiting and status.job_ref in failed:
-            reason += f": {failed[status.job_ref]}{_MEND}"
+            reason += f": {failed[status.job_ref]}"
         elif not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
             reason += hint
         one.facts.lost[trial] = reason
@@ -248,7 +250,8 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
         else:
             lost.setdefault(reason, []).append(trial)
     _record_lost(one.directory, lost)
-    return [reason for reason in lost if reason.endswith((hint, _MEND))]
+    endings = (hint, _MEND, _RETRY.format(number=one.directory.id))
+    return [reason for reason in lost if reason.endswith(endings)]
 
 
 def _how(row: TrialRow) -> str:
@@ -272,17 +275,28 @@ def _hint(one: ExperimentSnapshot) -> str:
 def _failed_setups(
     one: ExperimentSnapshot, statuses: Iterable[JobStatus]
 ) -> dict[JobRef | None, str]:
-    """The jobs among these that a line of their setup, or a module, has ended, and which did."""
+    """The jobs among these that failed before a run, each with what failed in it and the remedy.
+
+    That is a line of their setup, or a module, else the last line of their output. The elements of
+    an array share a file: its last line counts only where no trial has begun.
+    """
     failed = [s.job_ref for s in statuses if s.job_ref and s.job and s.job.state == "FAILED"]
     if not failed:
         return {}
     from detslurm.sdk.trials.logs import printed  # lists of what went well need none
     from detslurm.slurm.shell_lines import failed_setups
 
-    jobs = dict.fromkeys(job_ref.job_id for job_ref in failed)
-    found = {job: failed_setups(printed(one.directory, job)) for job in jobs}
-    reasons = {job_ref: found[job_ref.job_id].get(job_ref.ref) for job_ref in failed}
-    return {job_ref: reason for job_ref, reason in reasons.items() if reason is not None}
+    output = {job: [*printed(one.directory, job)] for job in {ref.job_id for ref in failed}}
+    setups = {job: failed_setups(lines) for job, lines in output.items()}
+    begun = any(row.run_count for row in one.trials.values())
+    reasons: dict[JobRef | None, str] = {}
+    for ref in failed:
+        last = next(filter(str.strip, output[ref.job_id]), "").strip()[:_WIDTH]
+        if setup := setups[ref.job_id].get(ref.ref):
+            reasons[ref] = f"{setup}{_MEND}"
+        elif last and not begun:
+            reasons[ref] = last + _RETRY.format(number=one.directory.id)
+    return reasons
 
 
 def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) -> None:

@@ -113,8 +113,14 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
 
     @property
     def message(self) -> str | None:
-        """What the user should know of the whole experiment; None if there is nothing."""
-        return self._snapshot.message
+        """What the user should know of the whole experiment, such as why it failed; None if there
+        is nothing."""
+        return self._snapshot.message or self.reason
+
+    @property
+    def reason(self) -> str | None:
+        """Why it failed, or why it is paused if not by its user; None in other states."""
+        return self.row.reason
 
     # -- its trials -------------------------------------------------------------------------------
 
@@ -258,10 +264,12 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     # -- in a notebook ----------------------------------------------------------------------------
 
     def __repr__(self) -> str:
+        from detslurm.sdk.display import reason_text
+
         row = self.row
         return (
             f"Experiment(id={row.id}, name={row.name!r}, state={row.state!r},"
-            f" trials={row.trial_count})"
+            f" trials={row.trial_count}{reason_text(self.reason)})"
         )
 
     def _repr_html_(self) -> str:

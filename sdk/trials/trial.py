@@ -75,6 +75,13 @@ class Trial(CheckpointChoice):
         return TrialState(self.row.state)
 
     @property
+    def reason(self) -> str | None:
+        """Why it is in its state, such as the exception that ended it, or why its job waits; None
+        if nothing is to be said."""
+        status = self.job_status
+        return self.row.end_reason or (status.message if status else None)
+
+    @property
     def experiment_id(self) -> int:
         """The id of its experiment."""
         return self.experiment.id
@@ -463,7 +470,10 @@ class Trial(CheckpointChoice):
         return metrics_frame([self.directory], group, names)
 
     def __repr__(self) -> str:
-        return f"Trial(id={self.id}, experiment={self.experiment_id}, state={self.row.state!r})"
+        from detslurm.sdk.display import reason_text
+
+        known = f"id={self.id}, experiment={self.experiment_id}, state={self.row.state!r}"
+        return f"Trial({known}{reason_text(self.reason)})"
 
     def _repr_html_(self) -> str:
         from detslurm.sdk.display import trial_html

@@ -356,11 +356,29 @@ def test_a_log_that_has_not_begun_says_why(scene: Scene, detslurm: Detslurm) -> 
 def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> None:
     """The exit status is for scripts."""
     result = detslurm("e", "wait", 1, "--json")
-    assert (result.status, result.data) == (0, {"id": 1, "state": "COMPLETED"})
-    experiment = failed.experiment()
-    failed.run(experiment, losses=[0.5], end="error")
-    result = detslurm("e", "wait", 2)
-    assert (result.status, result.out) == (1, "Experiment 2 is ERROR\n")
+    assert (result.status, result.data) == (0, {"id": 1, "state": "COMPLETED", "reason": None})
+
+
+def test_the_reason_of_a_failure_is_the_same_everywhere(scene: Scene, detslurm: Detslurm) -> None:
+    """The exception comes first, and stands before the settings."""
+    why = "ValueError: the data is gone; the code exited with 1 after 5 of 5 restarts"
+    scene.run(scene.experiment(), losses=[0.5], end="error", reason=why, log=["begin", *TRACEBACK])
+    listed = detslurm("e", "list", "--columns", "id,reason", "--csv").out
+    assert listed.splitlines()[1:] == [f"1,{why}"]
+    result = detslurm("e", "wait", 1)
+    assert (result.status, result.out) == (1, f"Experiment 1 is ERROR: {why}\n")
+    for more in ((), ("-f",)):
+        assert f"trial 1 is ERROR: {why}\n" in detslurm("t", "logs", 1, *more).err
+    for noun in ("e", "t"):
+        lines = [line.strip() for line in detslurm(noun, "describe", 1).out.splitlines()]
+        state = next(n for n, line in enumerate(lines) if line == "State : ERROR")
+        assert lines[state + 1] == f"Reason : {why}"
+    one = scene.client.experiment(1)
+    (trial,) = one.trials()
+    assert one.message == one.reason == trial.reason == why
+    for shown in (one, trial):
+        assert f"reason={why!r})" in repr(shown)
+        assert f"<li>State: ERROR (0%)</li><li>Why: {why}</li>" in shown._repr_html_()
 
 
 def test_describe_says_that_no_validation_has_the_metric(scene: Scene, detslurm: Detslurm) -> None:

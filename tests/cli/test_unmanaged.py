@@ -86,7 +86,7 @@ def test_killed_by_a_signal(scene: Scene, detslurm: Detslurm) -> None:
     status, _ = run(scene, OPEN + "os.kill(os.getpid(), signal.SIGKILL)")
     assert status == -signal.SIGKILL
     result = detslurm("e", "wait", 1)
-    assert result.out == "Experiment 1 is ERROR\n"
+    assert result.out.startswith("Experiment 1 is ERROR: process ")
     assert "has ended" in detslurm("e", "describe", 1).out
     assert detslurm("e", "delete", 1, "--yes").status == 0
 

@@ -98,9 +98,14 @@ def test_code_that_always_crashes_ends_as_error(desk: Desk) -> None:
         desk.project("print('hello')\nraise ValueError('the data is upside down')"),
         "max_restarts=1",
     )
-    assert desk.run("experiment", "wait", str(number), check=False).returncode == 1
+    waited = desk.run("experiment", "wait", str(number), check=False)
+    assert waited.returncode == 1
     assert desk.view(number).state == "ERROR"
     assert desk.outcomes(number) == ["restart", "error"]
+    error = "ValueError: the data is upside down; the code failed twice in a row"
+    assert f"Experiment {number} is ERROR: {error}" in waited.stdout
+    listed = desk.run("experiment", "list", "--columns", "id,reason", "--csv").stdout
+    assert f"\n{number},{error}" in listed.replace('"', "")
     described = desk.run("experiment", "describe", str(number)).stdout
     assert "ValueError: the data is upside down" in described
     assert "train.py" in described

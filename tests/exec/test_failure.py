@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.failure import Failure, failure_in, failure_of
+from detslurm.exec.failure import Failure, error_in, failure_in, failure_of
 from detslurm.exec.text_log import TextLog
 
 
@@ -55,6 +55,13 @@ def test_an_error_of_the_code_is_the_same_in_each_run(script: str, tmp_path: Pat
     assert first.digest == second.digest
     assert first.error.startswith(ERRORS[script])
     assert Failure.from_dict(first.to_dict()) == first
+
+
+def test_the_exception_is_the_reason_also_where_it_may_pass(tmp_path: Path) -> None:
+    """An error that the world may be to blame for is no failure of the code, but the reason."""
+    log = log_of("raise OSError('the disk is away\\nfor a while')", tmp_path)
+    assert (error_in(log), failure_in(log)) == ("OSError: the disk is away", None)
+    assert error_in(log_of("print('fine'); raise SystemExit(3)", tmp_path, 2)) is None
 
 
 def test_a_module_or_script_that_is_not_there(tmp_path: Path) -> None:

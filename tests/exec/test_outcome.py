@@ -189,13 +189,19 @@ def test_an_error_of_the_code_is_tried_twice() -> None:
     assert outcome_of(exit_code=1, failure=failure) == ("restart", Action.RETRY)
     decision = decide(AttemptFacts(exit_code=1, failure=failure, earlier=failure, restarts=1))
     assert (decision.outcome, decision.action) == ("error", Action.STOP)
-    assert "KeyError: 'lr'" in decision.reason and "twice" in decision.reason
+    assert decision.reason.startswith("KeyError: 'lr'; the code failed twice in a row")
     for facts in (
         {"failure": other, "earlier": failure},
         {"earlier": failure},
         {"failure": failure, "earlier": failure, "restart_repeated": True},
     ):
         assert outcome_of(exit_code=1, restarts=1, **facts) == ("restart", Action.RETRY)
+
+
+def test_the_exception_comes_first() -> None:
+    """Before the exit code and the restarts, which are the same for every failure."""
+    decision = decide(AttemptFacts(exit_code=1, error="OSError: gone", max_restarts=0))
+    assert decision.reason == "OSError: gone; the code exited with 1 after 0 of 0 restarts"
 
 
 def test_every_combination_has_an_outcome() -> None:

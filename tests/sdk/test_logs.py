@@ -415,7 +415,23 @@ def test_the_log_of_a_trial_that_never_ran_is_what_its_job_printed(scene: Scene)
     assert (trial.state, trial.row.run_count) == ("ERROR", 0)
     assert "slurm.setup, line 1, failed on n1" in str(trial.row.end_reason)
     assert "activate" not in str(trial.row.end_reason)
+    assert trial.experiment.reason == trial.reason == trial.row.end_reason
     whole = list(trial.logs())
     assert whole[1:] == printed.splitlines() == list(trial.logs(follow=True))[1:]
     assert list(trial.logs(tail=1)) == whole[-1:] and list(trial.logs(head=1)) == whole[:1]
     assert list(trial.logs(search_text="conda")) == whole[1:2]
+
+
+def test_the_reason_of_a_job_that_fails_before_its_run_is_what_it_printed(scene: Scene) -> None:
+    """An array's elements print into one file: it tells of none of them once another has begun."""
+    for job, begun in (("7", False), ("8", True)):
+        experiment = scene.experiment(2, job=job)
+        (experiment.jobs / f"slurm-{job}.out").write_text("exec: python3: not found\n\n")
+        scene.queue.put(f"{job}_0", "FAILED", exit_code=127)
+        if begun:
+            scene.run(experiment, 1, ref=f"{job}_1", end="completed")
+        reason = scene.client.experiment(experiment.id).trials()[0].reason or ""
+        assert "job" in reason and "before its run began" in reason
+        why = "" if begun else ": exec: python3: not found; once that is mended, "
+        wanted = f"{why or '; '}`detslurm e activate {experiment.id}` queues it again"
+        assert reason.endswith(f"began{wanted}")

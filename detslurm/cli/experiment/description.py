@@ -51,7 +51,8 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     view = experiment.view
     yield "Experiment", view.id
     yield "Name", view.name
-    yield "State", f"{view.state}: {view.pause_reason}" if view.pause_reason else view.state
+    yield "State", view.state
+    yield "Reason", experiment.reason
     yield "Progress", f"{100 * view.progress:.0f}%{_bar(view)}"
     yield "Owner", view.owner
     if view.parent is not None:

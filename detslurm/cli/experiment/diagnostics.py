@@ -23,7 +23,8 @@ def diagnostics(experiment: Experiment) -> list[str]:
     lines = list(reasons)[:10] + (["..."] if len(reasons) > 10 else [])
     if experiment.search is not None:
         # The next worker takes over from one that has ended: the user must act only for the last.
-        lines = [experiment.message] if experiment.message else lines
+        known = experiment.message if experiment.message != experiment.reason else None
+        lines = [known] if known else lines
     elif lines and not view.finished:
         number = view.id
         lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")

@@ -206,9 +206,10 @@ def wait(experiment_id: int, polling_interval: float) -> Document:
 
         state = polling.wait(experiment, interval=polling_interval, report=report)
     _note_failed_start(experiment)
+    why = "" if experiment.reason is None else f": {experiment.reason}"
     return Document(
-        lambda: f"Experiment {experiment_id} is {state}",
-        lambda: {"id": experiment_id, "state": state},
+        lambda: f"Experiment {experiment_id} is {state}{why}",
+        lambda: {"id": experiment_id, "state": state, "reason": experiment.reason},
         failed=state != "COMPLETED",
     )
 
@@ -217,12 +218,12 @@ def _note_failed_start(experiment: Experiment) -> None:
     """Show what ended a job before its run began, as `describe` does; of the first such trial."""
     if experiment.state != "ERROR":
         return
-    from detslurm.cli.experiment.description import failure_text
+    from detslurm.cli.experiment.description import failure_excerpt
     from detslurm.sdk.errors import LifecycleError
 
     failed = [trial for trial in experiment.trials() if trial.state == "ERROR"]
     with contextlib.suppress(LifecycleError):  # a search may have made no trial
         failed = failed or [experiment.first_trial()]
     first = next((trial for trial in failed if trial.row.run_count == 0), None)
-    if first is not None:
-        note(failure_text(first))
+    for line in failure_excerpt(first) if first is not None else ():
+        note(line)

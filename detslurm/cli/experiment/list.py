@@ -49,7 +49,7 @@ COLUMNS: Mapping[str, Column] = {
     "project": Column("Project", lambda row: row.project, drop=8, least=8),
     "parent": Column("Parent ID", lambda row: row.parent, drop=10),
     "state": Column("State", lambda row: row.state, "state"),
-    "reason": Column("Reason", lambda row: row.pause_reason, drop=4, least=12),
+    "reason": Column("Reason", lambda row: row.reason, drop=4, least=12),
     "progress": Column("Progress", lambda row: row.progress, "share", drop=2),
     "trials": Column("Trials", lambda row: row.trial_count, drop=3),
     "best": Column("Best", lambda row: row.best_value, drop=1),

@@ -76,7 +76,7 @@ def result(trial: TrialView) -> str:
     """What came of a trial, in a line or two."""
     lines = [f"Trial {trial.id} of experiment {trial.experiment_id}: {trial.state}"]
     best, latest = trial.best_validation, trial.latest_checkpoint
-    if trial.state == "ERROR" and not trial.runs and trial.end_reason:
+    if trial.state == "ERROR" and trial.end_reason:
         lines[0] += f": {trial.end_reason}"
     if best is not None and best.value is not None:
         lines[0] += f", best validation {number(best.value)} at batch {best.steps}"

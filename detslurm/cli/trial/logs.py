@@ -156,10 +156,10 @@ def _show(
     else:
         lines = trial._lines(wanted, follow, head, tail)
     show(lines, as_json=as_json)
+    if trial.state == "ERROR" or (trial.row.run_count == 0 and not follow):
+        note(_why_no_more(trial))
     if follow:
         note(f"Trial log stream ended. To reopen log stream, run: detslurm t logs -f {trial.id}")
-    elif trial.row.run_count == 0:
-        note(_nothing_yet(trial))
 
 
 def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
@@ -173,8 +173,8 @@ def show(lines: Iterable[LogLine], *, as_json: bool = False) -> None:
             click.echo(log_line(line.raw) if terminal else line.raw)
 
 
-def _nothing_yet(trial: Trial) -> str:
-    status = trial.job_status
-    why = (status.message if status else None) or trial.row.end_reason
-    text = f"trial {trial.id} is {trial.state} and has not run yet"
-    return f"{text}: {why}" if why else text
+def _why_no_more(trial: Trial) -> str:
+    text = f"trial {trial.id} is {trial.state}"
+    if trial.row.run_count == 0:
+        text += " and never ran" if trial.state == "ERROR" else " and has not run yet"
+    return f"{text}: {trial.reason}" if trial.reason else text

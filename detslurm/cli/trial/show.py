@@ -56,10 +56,10 @@ def _text(trial: Trial, metrics: bool) -> str:
     rows = [
         ("Trial", view.id),
         ("Experiment", view.experiment_id),
-        ("Continues", f"trial {view.continues}" if view.continues else None),
         ("State", description.trial_state(trial)),
-        ("Idle", trial.idle),
         ("Reason", view.end_reason),
+        ("Idle", trial.idle),
+        ("Continues", f"trial {view.continues}" if view.continues else None),
         ("H-Params", description.compact(view.hparams)),
         ("# of Batches", view.steps),
         ("Best Validation", best),

@@ -292,7 +292,7 @@ def _legend(row: TrialRow, line: Line, *, is_searched: bool) -> str:
 
 
 def _message(one: ExperimentSnapshot) -> str | None:
-    return one.message or one.view.pause_reason
+    return one.message or one.view.reason
 
 
 def _content(view: TopView) -> tuple[object, ...]:
