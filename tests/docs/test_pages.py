@@ -67,6 +67,13 @@ def _strings(source: Path) -> str:
     return "\n".join(found)
 
 
+def test_limits_are_a_line_each_under_three_headings() -> None:
+    """A limit that needs more is a page's own, or a comment in the code."""
+    page = REPOSITORY / "docs" / "limits.md"
+    assert len(page.read_text().splitlines()) <= 90
+    assert headings(page) == {"limits", "not-supported", "not-tested", "rare-moments"}
+
+
 def headings(page: Path) -> set[str]:
     """The anchors of a page's headings."""
     found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
