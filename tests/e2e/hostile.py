@@ -14,9 +14,13 @@ from types import TracebackType
 
 from tests.cluster import Cluster, User, nodes, processes
 
+# Seconds after which the log of a search may lose a fact.
+_OLD = 70.0
+
 
 class Hostile:
-    """Does harm to a user's jobs every few seconds inside its `with` block, `most` times.
+    """Does harm to a user's jobs every few seconds inside its `with` block, `most` times. Then an
+    event is lost, if none was: in the first minute, and while the store is away, none can be.
 
     The same seed draws the same kinds of harm; what they hit depends on what runs at that moment.
     Without a limit a slow machine would do nothing but start again.
@@ -75,16 +79,20 @@ class Hostile:
             (self.hide_store, 1),
             (self.fill_quota, 1),
             (self.lose_record, 1),
+            (self.lose_event, 3),
             (self.cut_power, 1),
         ]
         kinds, weights = zip(*harms, strict=True)
-        owed = list(kinds)  # however short the work is, each kind of harm is done once
+        # However short the work is, each kind of harm is done once; but no event is old at first.
+        owed = [kind for kind in kinds if kind != self.lose_event]
         try:
             while not self._stop.wait(self._pause * self._random.uniform(0.5, 1.5)):
                 self._restore_power()
-                if self.done.total() >= self._most:
+                enough = self.done.total() >= self._most
+                if enough and self.done["lose_event"]:
                     continue
-                harm = self._random.choice(owed or self._random.choices(kinds, weights))
+                drawn = self._random.choice(owed or self._random.choices(kinds, weights))
+                harm = self.lose_event if enough else drawn
                 if harm():
                     self.done[harm.__name__] += 1
                     self.log.append(f"{time.strftime('%H:%M:%S')} {harm.__name__}")
@@ -166,7 +174,14 @@ class Hostile:
 
     def lose_record(self) -> bool:
         """A fact of the experiment is missing for some seconds, with later ones behind it."""
-        records = sorted(self._store.glob("experiments/*/facts/0*.json"))[1:-1]
+        return self._lose(sorted(self._store.glob("experiments/*/facts/0*.json"))[1:-1])
+
+    def lose_event(self) -> bool:
+        """The same of the search's own log; it counts on facts of the last minute."""
+        events = sorted(self._store.glob("experiments/*/search/0*.json"))[:-1]
+        return self._lose([e for e in events if time.time() - e.stat().st_mtime > _OLD])
+
+    def _lose(self, records: list[Path]) -> bool:
         if self._is_away() or not records:
             return False
         lost = self._random.choice(records)
