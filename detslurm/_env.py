@@ -133,6 +133,7 @@ OF_A_TASK = frozenset(
     {
         *("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"),
         *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "SLURM_TASK_PID"),
+        *("SLURM_STEP_ID", "SLURM_STEPID"),  # Open MPI 4 then wants srun's PMI, and aborts without
     }
 )
 """They make a process the rank of an srun step; in a run's step the tasks are node agents."""

@@ -51,9 +51,11 @@ SHELL = {
     "TORCHINDUCTOR_CACHE_DIR": "/tmp/1",
 }
 PRINTS = """\
-    import json, os, socket
+    import ctypes, json, os, socket
 
     here = dict(os.environ)
+    if os.path.exists("/usr/bin/mpirun"):
+        assert not ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL).MPI_Init(None, None)
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         server.bind(("", int(here["MASTER_PORT"])))
@@ -63,8 +65,9 @@ PRINTS = """\
 
 
 def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> None:
-    """Nor of the step of its agent. It has a port of its own, and what the configuration names. A
-    PYTHONPATH with another msgspec is for the code alone."""
+    """Nor of the step of its agent, so that Open MPI begins without srun's help. It has a port of
+    its own, and what the configuration names. A PYTHONPATH with another msgspec is for the code
+    alone."""
     prolog = desk.write("prolog", "#!/bin/sh\necho export RANK=7\necho export OWN_PROLOG=kept\n")
     prolog.chmod(0o755)
     lines = [f"export SLURM_TASK_PROLOG={prolog}", "export SRUN_CONTAINER=/none WORLD_SIZE=7"]
@@ -87,6 +90,8 @@ def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> 
         "SLURM_PROCID",
         "SLURM_LOCALID",
         "SLURM_NTASKS_PER_NODE",
+        "SLURM_STEP_ID",
+        "SLURM_STEPID",
     }
     assert not (SHELL.keys() - mine | step | {"SRUN_CONTAINER", "SLURM_HOSTFILE"}) & has.keys()
     assert "not passed on: RANK, WORLD_SIZE, which the job has from its setup or its site" in log
