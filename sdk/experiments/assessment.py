@@ -19,7 +19,7 @@ KILL_UNCONFIRMED_SECONDS = 180.0
 _WIDTH = 300
 
 _MEND = "; mend the configuration and submit it again"
-_RETRY = "; once that is mended, `detslurm e activate {number}` queues it again"
+_RETRY = "; once that is fixed, `detslurm e activate {number}` queues it again"
 _NEVER_QUEUED = (
     "no job was queued for it: where its submission was killed, `detslurm e kill {number}` and"
     " `detslurm e delete {number}` remove it, and you can submit it again"
@@ -139,7 +139,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
         reason = "all workers of the search have ended; `detslurm e activate` submits new ones"
         failed = _failed_setups(one, statuses)
         if len(failed) == len({status.job_ref for status in statuses}):
-            reason = one.message = next(iter(failed.values()))
+            reason = one.message = "".join(next(iter(failed.values())))
         one.facts.lost = dict.fromkeys(search.open_ids, reason)
         one.changed()
         for trial in list(one.trials):
@@ -240,7 +240,8 @@ def _mark_lost(one: ExperimentSnapshot, dead: Mapping[int, JobStatus]) -> Collec
             continue
         reason = f"{status.message}{_how(one.trials[trial])}"
         if status in waiting and status.job_ref in failed:
-            reason += f": {failed[status.job_ref]}"
+            cause, remedy = failed[status.job_ref]
+            reason = f"{cause}; {reason}{remedy}"
         elif not (one.facts.desired.stops(trial) or one.facts.is_unmanaged_script):
             reason += hint
         one.facts.lost[trial] = reason
@@ -274,7 +275,7 @@ def _hint(one: ExperimentSnapshot) -> str:
 
 def _failed_setups(
     one: ExperimentSnapshot, statuses: Iterable[JobStatus]
-) -> dict[JobRef | None, str]:
+) -> dict[JobRef | None, tuple[str, str]]:
     """The jobs among these that failed before a run, each with what failed in it and the remedy.
 
     That is a line of their setup, or a module, else the last line of their output. The elements of
@@ -289,14 +290,14 @@ def _failed_setups(
     output = {job: [*printed(one.directory, job)] for job in {ref.job_id for ref in failed}}
     setups = {job: failed_setups(lines) for job, lines in output.items()}
     begun = any(row.run_count for row in one.trials.values())
-    reasons: dict[JobRef | None, str] = {}
+    causes: dict[JobRef | None, tuple[str, str]] = {}
     for ref in failed:
         last = next(filter(str.strip, output[ref.job_id]), "").strip()[:_WIDTH]
         if setup := setups[ref.job_id].get(ref.ref):
-            reasons[ref] = f"{setup}{_MEND}"
+            causes[ref] = setup, _MEND
         elif last and not begun:
-            reasons[ref] = last + _RETRY.format(number=one.directory.id)
-    return reasons
+            causes[ref] = last, _RETRY.format(number=one.directory.id)
+    return causes
 
 
 def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) -> None:

@@ -413,7 +413,7 @@ def test_the_log_of_a_trial_that_never_ran_is_what_its_job_printed(scene: Scene)
     scene.queue.put("7", "FAILED")
     trial = scene.client.trial(1)
     assert (trial.state, trial.row.run_count) == ("ERROR", 0)
-    assert "slurm.setup, line 1, failed on n1" in str(trial.row.end_reason)
+    assert str(trial.row.end_reason).startswith("slurm.setup, line 1, failed on n1")
     assert "activate" not in str(trial.row.end_reason)
     assert trial.experiment.reason == trial.reason == trial.row.end_reason
     whole = list(trial.logs())
@@ -431,7 +431,8 @@ def test_the_reason_of_a_job_that_fails_before_its_run_is_what_it_printed(scene:
         if begun:
             scene.run(experiment, 1, ref=f"{job}_1", end="completed")
         reason = scene.client.experiment(experiment.id).trials()[0].reason or ""
-        assert "job" in reason and "before its run began" in reason
-        why = "" if begun else ": exec: python3: not found; once that is mended, "
-        wanted = f"{why or '; '}`detslurm e activate {experiment.id}` queues it again"
-        assert reason.endswith(f"began{wanted}")
+        first, more = ("", "") if begun else ("exec: python3: not found; ", "once that is fixed, ")
+        assert reason == (
+            f"{first}job {job}_0 ended: FAILED, exit code 127, before its run began;"
+            f" {more}`detslurm e activate {experiment.id}` queues it again"
+        )
