@@ -49,7 +49,13 @@ _CHAINED = (
 _HARMLESS = ("Exception ignored", "Exception in thread", "--- Logging error ---")
 _FRAME = re.compile(r'  File "([^"]+)", line (\d+)(?:, in (.+))?')
 _ERROR = re.compile(r"(?:[\w.]+\.)?(\w+)(?:: (.*))?")
-_UNFOUND = re.compile(r"\S*python[\d.]*: (No module named \S+|can't open file .*No such file.*)")
+# Python finds no script, or argparse refuses its arguments: both end a process without a traceback.
+_REFUSAL = re.compile(
+    r"\S*python[\d.]*: (No module named \S+|can't open file .*No such file.*)|\S+\.py: error: .+"
+)
+_OF_A_SHELL = re.compile(
+    r"\S+: .*(not found|Permission denied|No such file or directory|cannot execute\b.*)"
+)
 _FOLDERS = re.compile(r"(?:/[^\s/'\"():]+)+/")
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
@@ -87,9 +93,15 @@ def failure_in(log: Path) -> Failure | None:
 
 
 def error_in(log: Path) -> str | None:
-    """The last line of the exception that ended a run, of whatever kind, by the end of its log."""
-    error = _first_error(_end_of(log))
-    return None if error is None else error.chain[-1][:_WIDTH]
+    """The last line of the exception that ended a run, of whatever kind, by the end of its log.
+
+    Without an exception it is the last line of the log, where a shell says why it can't go on.
+    """
+    lines = _end_of(log)
+    if (error := _first_error(lines)) is not None:
+        return error.chain[-1][:_WIDTH]
+    last = next((m[2] for m in map(_LINE.fullmatch, reversed(lines)) if m and m[1]), "")
+    return last[:_WIDTH] if _OF_A_SHELL.fullmatch(last) else None
 
 
 def _end_of(log: Path) -> list[str]:
@@ -152,7 +164,7 @@ def _errors(texts: Sequence[str]) -> Iterator[tuple[int, _Error]]:
             if not harmless:
                 yield number, error
             open_ = False
-        elif _UNFOUND.fullmatch(text):
+        elif _REFUSAL.fullmatch(text):
             yield number, _Error([text])
         elif not open_ and text and text not in _CHAINED:
             error, harmless = _Error(), text.startswith(_HARMLESS)
@@ -164,7 +176,7 @@ def _kind(error: str) -> str:
 
 
 def _is_of_the_code(error: str) -> bool:
-    if _UNFOUND.fullmatch(error):
+    if _REFUSAL.fullmatch(error):
         return True
     if _kind(error) == "RuntimeError":
         return _NO_SUCH_WEIGHTS in error

@@ -43,6 +43,9 @@ ERRORS = {
     "raise RuntimeError('Error(s) in loading state_dict for Net:\\n\\tsize mismatch')": (
         "RuntimeError: Error(s) in loading state_dict for Net:"
     ),
+    "import argparse\nargparse.ArgumentParser().parse_args(['--lr', '1'])": (
+        "train.py: error: unrecognized arguments: --lr 1"
+    ),
     "try:\n    {}['lr']\nexcept KeyError:\n    unknown": "NameError: name 'unknown' is not defined",
 }
 
@@ -62,6 +65,9 @@ def test_the_exception_is_the_reason_also_where_it_may_pass(tmp_path: Path) -> N
     log = log_of("raise OSError('the disk is away\\nfor a while')", tmp_path)
     assert (error_in(log), failure_in(log)) == ("OSError: the disk is away", None)
     assert error_in(log_of("print('fine'); raise SystemExit(3)", tmp_path, 2)) is None
+    shell = "import os; os.execlp('sh', 'train.sh', '-c', 'echo begin; nosuch')"
+    log = log_of(shell, tmp_path, 3)
+    assert (error_in(log) or "").endswith("nosuch: not found") and failure_in(log) is None
 
 
 def test_a_module_or_script_that_is_not_there(tmp_path: Path) -> None:
