@@ -24,6 +24,25 @@ RunOutcome = Literal[
 ]
 """The outcome of a run, in end records and in the events of a search."""
 
+_WORDS: Final = {
+    "out_of_ops": "left to the search",
+    "stopped": "left to the search",
+    "released": "left to the search",
+    "time_limit": "time limit",
+    "ended": "ended by Slurm",
+    "lost": "job lost",
+    "restart": "failed",
+    "error": "failed",
+    "non_retryable": "failed",
+    "invalid_hp": "hyperparameters refused",
+}
+
+
+def outcome_words(outcome: str | None) -> str | None:
+    """How a run ended, in words for people, as the report has them; None while it goes on."""
+    return None if outcome is None else _WORDS.get(outcome, outcome)
+
+
 COMPLETED: Final = "completed"
 INVALID_HP: Final = "invalid_hp"
 ERROR: Final = "error"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from detslurm._display import html_head, html_table
 from detslurm._quantities import counted
 from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.store import ExperimentRow, TrialRow
@@ -44,22 +44,22 @@ def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) 
          trial.steps, _value(trial)]
         for trial in shown
     ]  # fmt: skip
-    table = _table(["Trial", "State", *names, "Batches", row.metric or "Best"], lines)
+    table = html_table(["Trial", "State", *names, "Batches", row.metric or "Best"], lines)
     more = f"<p>and {counted(len(best) - _SHOWN, 'more trial')}</p>" if len(best) > _SHOWN else ""
-    return _head(f"Experiment {row.id}: {row.name}", facts) + table + more
+    return html_head(f"Experiment {row.id}: {row.name}", facts) + table + more
 
 
 def trial_html(row: TrialRow, metric: str | None) -> str:
     """Its state, hyperparameters and best result."""
     facts = {"State": _state(row), "Why": row.end_reason, "Batches": row.steps,
              "Restarts": row.restarts, "Best": _best(metric, _value(row))}  # fmt: skip
-    table = _table(["Hyperparameter", "Value"], (row.hparams or {}).items())
-    return _head(f"Trial {row.id} of experiment {row.experiment_id}", facts) + table
+    table = html_table(["Hyperparameter", "Value"], (row.hparams or {}).items())
+    return html_head(f"Trial {row.id} of experiment {row.experiment_id}", facts) + table
 
 
 def checkpoint_html(uuid: str, facts: Mapping[str, Any], metrics: Mapping[str, float]) -> str:
     """What it is, and what its weights reach."""
-    return _head(f"Checkpoint {uuid}", facts) + _table(["Metric", "Value"], metrics.items())
+    return html_head(f"Checkpoint {uuid}", facts) + html_table(["Metric", "Value"], metrics.items())
 
 
 def model_html(row: ModelRow) -> str:
@@ -68,8 +68,8 @@ def model_html(row: ModelRow) -> str:
              "Notes": row.notes, **row.metadata}  # fmt: skip
     newest = sorted(row.versions.values(), key=lambda one: -one.number)[:_SHOWN]
     lines = [[one.number, one.name, one.uuid, one.steps, one.notes] for one in newest]
-    table = _table(["Version", "Name", "Checkpoint", "Batches", "Notes"], lines)
-    return _head(f"Model {row.id}: {row.name}", facts) + table
+    table = html_table(["Version", "Name", "Checkpoint", "Batches", "Notes"], lines)
+    return html_head(f"Model {row.id}: {row.name}", facts) + table
 
 
 def version_html(model: str, row: VersionRow) -> str:
@@ -77,7 +77,7 @@ def version_html(model: str, row: VersionRow) -> str:
     facts = {"Name": row.name, "Checkpoint": row.uuid, "Experiment": row.experiment,
              "Trial": row.trial, "Batches": row.steps, "Labels": ", ".join(row.labels),
              "Notes": row.notes, **row.metadata}  # fmt: skip
-    return _head(f"Version {row.number} of model {model}", facts)
+    return html_head(f"Version {row.number} of model {model}", facts)
 
 
 def reason_text(reason: str | None) -> str:
@@ -96,16 +96,3 @@ def _value(row: TrialRow) -> Any:
 
 def _best(metric: str | None, value: Any) -> str:
     return "" if value in (None, "") else f"{metric} {value:.6g}"
-
-
-def _head(title: str, facts: Mapping[str, Any]) -> str:
-    known = ((name, value) for name, value in facts.items() if value not in ("", None))
-    items = "".join(f"<li>{escape(name)}: {escape(str(value))}</li>" for name, value in known)
-    return f"<p><b>{escape(title)}</b></p><ul>{items}</ul>"
-
-
-def _table(heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    rows = ["".join(f"<td>{escape(str(value))}</td>" for value in line) for line in lines]
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    return f"<table><tr>{head}</tr>{body}</table>" if rows else ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from detslurm._display import ShownAsText
 
-class SubmitError(Exception):
+
+class SubmitError(ShownAsText, Exception):
     """An experiment can't be submitted; nothing was queued. Says what to do."""
 
 
-class LifecycleError(Exception):
+class LifecycleError(ShownAsText, Exception):
     """The experiment, trial or job can't do that now; the message has the reason and a remedy."""
 
 

@@ -52,6 +52,8 @@ MUTUAL = {
     ("detslurm.store.experiment", "detslurm.store.store"),  # which touches its ledger
     # Users go from each to the other.
     ("detslurm.sdk.trials.trial", "detslurm.sdk.experiments.experiment"),
+    # Names of experiments stand for ids in each method of the client.
+    ("detslurm.sdk.experiments.finding", "detslurm.sdk.client"),
     # They do the methods of the other.
     ("detslurm.sdk.checkpoints.changes", "detslurm.sdk.checkpoints.checkpoint"),
     ("detslurm.sdk.checkpoints.verification", "detslurm.sdk.checkpoints.checkpoint"),

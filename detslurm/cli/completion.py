@@ -48,7 +48,11 @@ _shell = click.argument("shell", required=False, type=click.Choice(_SHELLS))
 
 @click.group()
 def completion() -> None:
-    """Complete commands, options, ids and file names with Tab."""
+    """Complete commands, options, ids and file names with Tab.
+
+    `install` sets it up. The others print a shell's script, to be read by it:
+    `source <(detslurm completion bash)`.
+    """
 
 
 @completion.command()
@@ -76,16 +80,18 @@ def install(shell: str | None) -> None:
     note(f"Completion is there in every new {name}.")
 
 
-@completion.command()
-@_shell
-def show(shell: str | None) -> None:
-    """Print the script for a shell, by default the one in $SHELL.
+def _printing(shell: str) -> click.Command:
+    """The command that prints the script for one shell, as `kubectl completion bash` does."""
 
-    \b
-    Examples:
-      detslurm completion show bash > detslurm-completion.bash
-    """
-    click.echo(_source(shell or _current()), nl=False)
+    @click.command(shell, help=f"Print the script for {shell}, to be read by it.")
+    def show() -> None:
+        click.echo(_source(shell), nl=False)
+
+    return show
+
+
+for _name in _SHELLS:
+    completion.add_command(_printing(_name))
 
 
 def _current() -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from detslurm._display import ShownAsText
+
 SHOWN = 20
 _WIDTH = 300
 
@@ -46,7 +48,7 @@ class ConfigProblem(NamedTuple):
         return _printable(where) + _clipped(self.message) + _clipped(hint)
 
 
-class ConfigErrors(Exception):
+class ConfigErrors(ShownAsText, Exception):
     """All problems of a configuration at once; `str()` fits one screen."""
 
     def __init__(self, problems: Iterable[ConfigProblem]) -> None:

@@ -39,6 +39,29 @@ _FOREIGN = {  # names in other tools, and in sbatch itself
 }
 
 
+_SBATCH = """
+    begin bb burst-buffer comment contiguous core-spec cores-per-socket cpu-freq cpus-per-gpu
+    cpus-per-task deadline delay-boot dependency distribution exclude exclusive export
+    extra-node-info gpu-bind gpu-freq gres gres-flags hint hold licenses mail-type mail-user mem
+    mem-bind mem-per-cpu mem-per-gpu mincpus network nice nodefile nodelist ntasks-per-core
+    ntasks-per-gpu ntasks-per-socket overcommit oversubscribe power prefer priority profile
+    reservation reboot sockets-per-node spread-job switches thread-spec threads-per-core time-min
+    tmp tres-bind tres-per-task use-min-nodes wckey
+"""
+"""Options of sbatch that have no key of their own."""
+_MEMORY = frozenset({"memory", "mem-gb", "ram", "memory-gb"})
+_NEAR_SLURM = ("", "resources", "slurm")
+
+
+def sbatch_hint(key: str, path: str) -> str:
+    """The hint for a key that is one of sbatch's options; "" for others."""
+    option = key.lower().replace("_", "-").lstrip("-")
+    if path not in _NEAR_SLURM:
+        return ""
+    option = "mem" if option in _MEMORY else option
+    return f'write slurm.sbatch_args: ["--{option}=..."]' if option in _SBATCH.split() else ""
+
+
 def recommended(struct: schema.StructType) -> list[schema.Field]:
     """The fields of a section, less deprecated ones; those of a Trial class are current there."""
     return [field for field in struct.fields if (_advice(field) or FIT).startswith(FIT)]
@@ -51,7 +74,7 @@ def _advice(field: schema.Field) -> str:
 
 def unknown_key_hint(key: str, known: list[str], path: str) -> str:
     """The hint for a user who wrote `key` at `path`, where only `known` keys are allowed."""
-    if hint := describe.did_you_mean(key, known, 0.8):
+    if hint := describe.did_you_mean(key, known, 0.8) or sbatch_hint(key, path):
         return hint
     if path_elsewhere := _paths_by_key().get(key) or _FOREIGN.get(key.lower().replace("-", "_")):
         return f"did you mean {path_elsewhere}?"

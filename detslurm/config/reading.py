@@ -62,6 +62,7 @@ def _decode(data: bytes, name: str) -> str:
 def parse(text: str, name: str) -> YamlNode:
     """The nodes of one YAML document."""
     _refuse_binary(text, name)
+    _refuse_script(text, name)
     composer = _Composer(name)
     try:
         node = composer.document(yaml.parse(text, Loader=_LOADER))
@@ -84,6 +85,23 @@ def _refuse_binary(text: str, name: str) -> None:
             raise ConfigErrors(
                 [ConfigProblem(name, line, column, "", message, "is it a YAML file?")]
             )
+
+
+def _refuse_script(text: str, name: str) -> None:
+    file = name.rpartition("/")[2]
+    if file.endswith(".py"):
+        program, instead = "python3", ""
+    elif text.startswith("#!") or file.endswith((".sh", ".sbatch", ".slurm")):
+        program = "python3" if "python" in text.partition("\n")[0] else "bash"
+        instead = (
+            f". Or keep `sbatch {file}`: `detslurm batch-script list` has batch scripts whose"
+            " training is recorded"
+        )
+    else:
+        return
+    hint = f"submit an experiment.yaml beside it that has `entrypoint: {program} {file}`{instead}"
+    message = "this is a script, not a configuration"
+    raise ConfigErrors([ConfigProblem(name, None, None, "", message, hint)])
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, name: str) -> ConfigProblem:

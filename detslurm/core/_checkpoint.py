@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from detslurm._display import Displayed
 from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import download_checkpoint, downloaded_checkpoint, refuse_unknown
@@ -39,7 +40,7 @@ class DownloadMode(enum.Enum):
     NoSharedDownload = "NO_SHARED_DOWNLOAD"
 
 
-class CheckpointContext:
+class CheckpointContext(Displayed):
     """Save, restore and delete checkpoints of this trial: `core.checkpoint`.
 
     A checkpoint exists from the moment when its record is committed, after all its files are on
@@ -62,6 +63,7 @@ class CheckpointContext:
     ) -> None:
         self._dist = dist
         self._storage = storage
+        self._storage_type = (location or {}).get("type")
         self._records = CheckpointRecords(
             recorder,
             needs_steps=needs_steps,
@@ -72,6 +74,9 @@ class CheckpointContext:
         )
         self._sharded = ShardedSaver(dist, storage, self._records)
         self._on_saved = on_saved
+
+    def _facts(self) -> dict[str, Any]:
+        return {"rank": self._dist.rank, "storage": self._storage_type}
 
     def upload(
         self,

@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from detslurm import storage
+from detslurm._display import Displayed
 from detslurm._errors import InvalidHP, MetricError
 from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo
@@ -74,8 +75,8 @@ _ALERT_LEVELS = {
 }
 
 
-@dataclass
-class Context:
+@dataclass(repr=False)
+class Context(Displayed):
     """The parts of the Core API, made by `core.init()`; best used as a context manager.
 
     Without `with`, `start()` and `close()` do the same; what is left open is closed when Python
@@ -112,6 +113,18 @@ class Context:
 
     def __post_init__(self) -> None:
         atexit.register(self._close_at_exit)
+
+    def _facts(self) -> dict[str, Any]:
+        trial = self.info.trial if self.info is not None else None
+        return {
+            "experiment": trial and trial.experiment_id,
+            "trial": trial and trial.trial_id,
+            "hparams": trial and trial.hparams,
+            "rank": self.distributed.rank,
+            "size": self.distributed.size,
+            "latest_checkpoint": self.info and self.info.latest_checkpoint,
+            "closed": self._closed,
+        }
 
     def __enter__(self) -> Self:
         self.start()

@@ -8,6 +8,7 @@ import socket
 from typing import Any
 
 from detslurm import _env
+from detslurm._display import Displayed
 from detslurm.core._launched import (
     PUB_PORT,
     PULL_PORT,
@@ -23,7 +24,7 @@ from detslurm.core._launched import (
 from detslurm.core.transports.call_sequence import Scope
 
 
-class DistributedContext:
+class DistributedContext(Displayed):
     """Rank and size of this process, and simple collectives among the ranks of the trial.
 
     Give all six ranks and sizes, or none of them for a single process. The constructor returns when
@@ -94,6 +95,10 @@ class DistributedContext:
             topology, TransportOptions(requested, chief_ip, ports, force_tcp, _comm, _salt)
         )
         self._fast_path = self._group.fast_path()
+
+    def _facts(self) -> dict[str, Any]:
+        names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:

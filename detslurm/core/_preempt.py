@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 
+from detslurm._display import Displayed
 from detslurm._flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 
@@ -26,7 +27,7 @@ class PreemptMode(enum.Enum):
     WorkersAskMaster = "WORKERS_ASK_MASTER"
 
 
-class PreemptContext:
+class PreemptContext(Displayed):
     """Whether to save a checkpoint and exit now: `core.preempt`.
 
     The reason may be preemption, the time limit, a request of the user, or a decision of the
@@ -44,6 +45,9 @@ class PreemptContext:
         self._is_refused = preempt_mode is PreemptMode.ChiefOnly and dist.rank != 0
         self._asks_chief = preempt_mode is PreemptMode.WorkersAskChief and dist.size > 1
         self._started = self._preempted = self._acknowledged = False
+
+    def _facts(self) -> dict[str, bool]:
+        return {"started": self._started, "preempted": self._preempted}
 
     def start(self) -> PreemptContext:
         """Begin to watch; the context of `core.init()` calls it.

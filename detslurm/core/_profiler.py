@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from detslurm._display import Displayed
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._system import SystemSampler
@@ -16,7 +17,7 @@ from detslurm.core._system import SystemSampler
 logger = logging.getLogger("detslurm.core")
 
 
-class ProfilerContext:
+class ProfilerContext(Displayed):
     """Record system metrics of this node while it is on: `core.profiler`.
 
     The samples become records of the groups `cpu`, `memory`, `disk`, `network` and, where there are
@@ -35,6 +36,9 @@ class ProfilerContext:
         self._recording = recording  # entered when first needed: most trials never profile
         self._recorder: AnyRecorder | None = None
         self._sampling: _Sampling | None = None
+
+    def _facts(self) -> dict[str, Any]:
+        return {"node": self._agent_id, "on": self._sampling is not None}
 
     def on(self, sampling_interval: float = 1, samples_per_report: int = 10) -> None:
         """Begin to take samples; where it is on already nothing changes.

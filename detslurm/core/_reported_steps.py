@@ -20,18 +20,22 @@ class _StepRange:
 
 
 class ReportedSteps:
-    """The steps of one group's reports, by the names of the metrics that were reported there."""
+    """The steps of one group's reports, by the names of the metrics that were reported there.
+
+    Attributes:
+        highest: The highest of these steps; minus infinity before the first report.
+    """
 
     def __init__(self) -> None:
         self._ranges: dict[frozenset[str], list[_StepRange]] = {}
-        self._highest: float = float("-inf")
+        self.highest: float = float("-inf")
         # Of the last report: most have the same names, and looking those up would take the longest.
         self._names: frozenset[str] = frozenset()
         self._last: _StepRange | None = None
 
     def repeated(self, step: int, names: AbstractSet[str]) -> list[str]:
         """The metrics among `names` that were reported at this step before, sorted."""
-        if step > self._highest:
+        if step > self.highest:
             return []
         known = (of for of, ranges in self._ranges.items() if any(step in one for one in ranges))
         return sorted({name for of in known for name in of & names})
@@ -50,5 +54,5 @@ class ReportedSteps:
         else:
             self._last = _StepRange(step)
             self._ranges.setdefault(self._names, []).append(self._last)
-        if step > self._highest:
-            self._highest = step
+        if step > self.highest:
+            self.highest = step

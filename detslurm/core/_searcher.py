@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from detslurm._display import Displayed
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._lengths import LengthSource
@@ -38,7 +39,7 @@ class SearcherMode(enum.Enum):
     ChiefOnly = "CHEIF_ONLY"  # the value is spelled so in the original, and it is public
 
 
-class SearcherOperation:
+class SearcherOperation(Displayed):
     """A length that the search wants this trial to train to: train, validate, then report."""
 
     def __init__(
@@ -49,6 +50,9 @@ class SearcherOperation:
         self._length = length
         self._is_chief = is_chief
         self._completed = False
+
+    def _facts(self) -> dict[str, Any]:
+        return {"length": self._length, "completed": self._completed}
 
     @property
     def length(self) -> int:
@@ -103,7 +107,7 @@ class SearcherOperation:
             raise RuntimeError(f"you must only call op.{method}() from the chief worker")
 
 
-class SearcherContext:
+class SearcherContext(Displayed):
     """The operations that the search wants of this trial, one after the other: `core.searcher`."""
 
     def __init__(
@@ -117,6 +121,9 @@ class SearcherContext:
         self._recorder = recorder
         self._lengths = lengths
         self._units = units
+
+    def _facts(self) -> dict[str, Any]:
+        return {"rank": self._dist.rank, "unit": self._units and self._units.value}
 
     def operations(
         self,

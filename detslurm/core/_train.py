@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm._display import Displayed
 from detslurm._errors import MetricError
 from detslurm._flag import PreemptFlag
 from detslurm.core._console_log import MetricLines
@@ -47,7 +48,7 @@ class EarlyExitReason(enum.Enum):
     USER_REQUESTED_STOP = "EXITED_REASON_USER_REQUESTED_STOP"
 
 
-class TrainContext:
+class TrainContext(Displayed):
     """Report metrics, progress and status of this trial: `core.train`.
 
     Readers see validation metrics at once, all else within seconds. The metrics of every rank are
@@ -91,6 +92,10 @@ class TrainContext:
         self._lack_was_told = False
         self._rated = rated
         self._chief_decides = chief_decides  # by its reports a search does; this is another rank
+
+    def _facts(self) -> dict[str, Any]:
+        last = {group: steps.highest for group, steps in self._reported.items()}
+        return {"rank": self._dist.rank, "reported": last}
 
     def report_training_metrics(
         self,

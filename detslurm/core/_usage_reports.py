@@ -6,13 +6,14 @@ import logging
 import time
 from typing import Any
 
+from detslurm._display import Displayed
 from detslurm.store import ExperimentDir, StoreError, TrialDir
 from detslurm.store.records import CheckpointUsed
 
 logger = logging.getLogger("detslurm.core")
 
 
-class UsageReports:
+class UsageReports(Displayed):
     """Record which checkpoints and model versions this trial uses: `core.experimental`.
 
     The chief's reports are recorded with the checkpoint, once for each trial; those of workers are
@@ -21,6 +22,9 @@ class UsageReports:
 
     def __init__(self, trial: TrialDir | None = None, *, is_chief: bool = True) -> None:
         self._trial = trial if is_chief else None
+
+    def _facts(self) -> dict[str, Any]:
+        return {"trial": self._trial and self._trial.id}
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
         """Record that this trial uses a checkpoint; `checkpoint describe` shows it.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from detslurm import _start
-from detslurm._states import INVALID_HP, RESTART
+from detslurm._states import INVALID_HP, RESTART, outcome_words
 from detslurm.config.secret_values import masked_sample
 from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
 from detslurm.exec.idle_guard import PAUSE, IdleGuard, RecordsNews
@@ -117,7 +117,9 @@ class Execution:
             result.seconds = time.monotonic() - begun
             result.was_short = result.seconds < _SHORT_RUN
             decision = with_long_retries(lambda: self._decide(before, result))
-            log.add_message(f"run {number} ended: {decision.outcome}: {decision.reason}")
+            log.add_message(
+                f"run {number} ended: {outcome_words(decision.outcome)}: {decision.reason}"
+            )
         finally:
             log.close()
         if self._meter is not None:

@@ -102,7 +102,7 @@ def decide(facts: AttemptFacts) -> Decision:
     if facts.invalid_hp is not None:
         return Decision("invalid_hp", facts.invalid_hp, Action.STOP)
     if facts.exit_code == 0 and facts.resting:
-        return Decision("out_of_ops", "the search has no more for it now", Action.STOP)
+        return Decision("out_of_ops", "the search may promote it later", Action.STOP)
     if facts.exit_code == 0:
         asked = facts.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)  # and it may have saved
         more = " after it was asked to stop, without should_preempt()" if asked else ""

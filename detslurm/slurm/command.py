@@ -49,7 +49,19 @@ _ADVICE: tuple[tuple[str, str], ...] = (
     (
         r"node configuration is not available|partition node limit|more processors",
         "No node of this partition can ever hold that. Check resources.slots_per_trial,"
-        " slurm.slots_per_node, slurm.gpu_type and resources.resource_pool.",
+        " slurm.slots_per_node, slurm.gpu_type, resources.resource_pool, and slurm.sbatch_args"
+        " (--mem, --cpus-per-task).",
+    ),
+    (
+        r"memory specification|invalid --?mem|memory (is )?required|specify .*mem(ory)?\b",
+        "Ask for memory that a node has: slurm.sbatch_args: [\"--mem=16G\"]; `sinfo -o '%P %m'"
+        " lists the megabytes of nodes.",
+    ),
+    (
+        r"unrecognized option|unknown option|invalid option|invalid feature|requested reservation"
+        r"|invalid reservation|licen[cs]e specification|invalid node name|dependency problem",
+        "Options of sbatch are set with slurm.sbatch_args (features with slurm.constraint):"
+        ' ["--reservation=name", "--exclude=node7"].',
     ),
     (r"invalid (generic resource|gres)", "`sinfo -o '%P %G'` lists the GPU types."),
     (

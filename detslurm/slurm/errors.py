@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from detslurm._display import ShownAsText
 
-class SlurmError(Exception):
+
+class SlurmError(ShownAsText, Exception):
     """A cluster refused: its message, and what the user can do about it."""
 
     def __init__(self, message: str, advice: str = "") -> None:

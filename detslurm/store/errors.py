@@ -6,8 +6,10 @@ import errno
 import os
 from typing import Final, NamedTuple
 
+from detslurm._display import ShownAsText
 
-class StoreError(Exception):
+
+class StoreError(ShownAsText, Exception):
     """The store cannot do what was asked; the text says why and what to do."""
 
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm._display import Displayed, html_head, html_table
 from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.storage.files import raise_unless_gone
 from detslurm.store import CorruptRecord
@@ -37,8 +38,8 @@ class Difference:
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """Experiments or trials side by side; what is the same in all is left out.
 
     Attributes:
@@ -56,6 +57,22 @@ class Comparison:
     code: tuple[Difference, ...]
     results: tuple[Difference, ...]
     diffs: Mapping[str, str]
+
+    def _facts(self) -> dict[str, Any]:
+        parts = {"results": self.results, "config": self.config, "code": self.code}
+        return {
+            "ids": self.ids,
+            **{name: [row.name for row in rows] for name, rows in parts.items()},
+        }
+
+    def _repr_html_(self) -> str:
+        heads = ("Result", "Configuration", "File")
+        parts = zip(heads, (self.results, self.config, self.code), strict=True)
+        tables = (
+            html_table([head, *map(str, self.ids)], ([row.name, *row.values] for row in rows))
+            for head, rows in parts
+        )
+        return html_head("Comparison", {}) + ("".join(tables) or "<p>They don't differ.</p>")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for scripts: each difference as a mapping from ids to values."""

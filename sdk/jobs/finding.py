@@ -39,7 +39,7 @@ class FindingJobs(ExplainingJobs):
             NotFound: If there is no such partition.
             SlurmError: If the cluster does not answer.
         """
-        from detslurm.sdk.jobs.job import jobs_of
+        from detslurm.sdk.jobs.job import JobList, jobs_of
         from detslurm.sdk.jobs.owner import JobOwners
         from detslurm.sdk.jobs.resource_pool import check_pool
         from detslurm.slurm.queue_listing import scheduling_order
@@ -52,7 +52,8 @@ class FindingJobs(ExplainingJobs):
         # Where all wait in one partition its tier does not matter, and need not be asked for.
         partitions = where.limits().partitions if len(waits_in) > 1 else {}
         ordered = scheduling_order(rows, partitions)
-        return jobs_of(where.name, ordered, JobOwners(self.store), explain=self.explain_job)
+        owners = JobOwners(self.store)
+        return JobList(jobs_of(where.name, ordered, owners, explain=self.explain_job))
 
     def find_jobs(
         self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any"
@@ -73,13 +74,13 @@ class FindingJobs(ExplainingJobs):
             ValueError: If it is no such name.
             SlurmError: If the cluster does not answer.
         """
-        from detslurm.sdk.jobs.job import named
+        from detslurm.sdk.jobs.job import JobList, named
 
         check_name(name)
         jobs = self.list_jobs(cluster=cluster)
         found = named(jobs, str(name), kind)
         self._check_found(found, jobs, str(name), self.queues.cluster(cluster), kind)
-        return found
+        return JobList(found)
 
     def job(self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any") -> Job:
         """Return a job in the queue; of an array whose elements differ, the part that waits.

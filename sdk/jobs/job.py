@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
+from detslurm._display import Displayed, html_table
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.owner import JobOwners
 from detslurm.sdk.jobs.status import described_end
@@ -24,8 +25,23 @@ JobKind = Literal["any", "experiment", "job"]
 """The meaning of a number: an experiment's id, a Slurm job's id, or whichever of both exists."""
 
 
-@dataclass(frozen=True)
-class Job:
+class JobList(list["Job"]):
+    """Jobs of a queue; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        heads = ["Job", "Name", "User", "State", "Slots", "Partition", "Why it waits"]
+        return html_table(
+            heads,
+            (
+                [job.id, job.name, job.user, job.slurm_state, job.slots_needed, job.resource_pool,
+                 job.reason_text]
+                for job in self
+            ),
+        ) or "<p>There are no jobs.</p>"  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class Job(Displayed):
     """A job in the queue: a plain job, or the elements of an array that are in the same condition.
 
     So an array of which some elements run and the others wait is two jobs here.
@@ -43,6 +59,16 @@ class Job:
     position: int = 0
     _owners: JobOwners | None = field(default=None, repr=False, compare=False)
     _explain: Callable[..., Explanation] | None = field(default=None, repr=False, compare=False)
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "name": self.name,
+            "user": self.user,
+            "state": self.slurm_state,
+            "experiment": self.experiment_id,
+            "waits_for": self.reason_text,
+        }
 
     @property
     def id(self) -> str:

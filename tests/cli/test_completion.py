@@ -62,7 +62,9 @@ def offered(script: Path, line: str) -> list[str]:
 
 def test_tab_in_bash(scene: Scene, detslurm: Detslurm, program: Path) -> None:
     """Commands, ids, names, states, keys and columns complete, once one command was run."""
-    scene.run(scene.experiment(name="mnist-a"), losses=[0.5], end="completed")
+    uuid = "0f3a0a6e-0000-4000-8000-000000000000"
+    first = scene.experiment(name="mnist-a")
+    scene.run(first, losses=[0.5], checkpoint=uuid, end="completed")
     scene.experiment(3, name="mnist-b", job="8")
     assert detslurm("completion", "install", "bash").status == 0
     script = program / ".local/share/detslurm/completion.bash"
@@ -77,6 +79,9 @@ def test_tab_in_bash(scene: Scene, detslurm: Detslurm, program: Path) -> None:
         "detslurm e describe mn": ["mnist-b", "mnist-a"],
         "detslurm t logs ": ["last", "4", "3", "2", "1"],
         "detslurm e list --state pa": ["paused"],
+        "detslurm checkpoint describe 0f": [uuid],
+        "detslurm submit x --from-checkpoint 0": [uuid],
+        "detslurm completion ": ["bash", "fish", "install", "zsh"],
         "detslurm e list --columns id,sta": ["id,state", "id,started"],
         "detslurm submit x --config resources.slots_p": ["resources.slots_per_trial="],
     }.items():
@@ -153,7 +158,7 @@ def test_jobs_on_tab(
 ) -> None:
     """One's own jobs, the newest first; none where the queue does not answer at once."""
     script = program / "script"
-    script.write_text(detslurm("completion", "show", "bash").out)
+    script.write_text(detslurm("completion", "bash").out)
     folder = program / "slurm"
     folder.mkdir()
     commands = slurm_commands(folder, 20, scene.root)
@@ -180,7 +185,7 @@ def test_what_cant_be_read_completes_to_nothing(
 ) -> None:
     """No message comes between what the user types."""
     script = program / "script"
-    script.write_text(detslurm("completion", "show", "bash").out)
+    script.write_text(detslurm("completion", "bash").out)
     monkeypatch.setenv("DETSLURM_ROOT", "/nonexistent")
     assert offered(script, "detslurm e describe ") == []
 

@@ -14,6 +14,7 @@ import pytest
 from detslurm._env import TEST_MODE
 from detslurm.sdk import OrderBy, TrialSortBy
 from detslurm.sdk.functions.packing import METRIC
+from detslurm.slurm import JobInfo
 from detslurm.store import ExperimentDir, RunLog
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
@@ -228,7 +229,7 @@ def test_describe_shows_what_the_queue_says(scene: Scene, detslurm: Detslurm) ->
     """State and reason of the job stand beside the trial."""
     scene.experiment(job="7")
     scene.queue.put("7", "PENDING", "Resources")
-    assert "7 PENDING (Resources)" in detslurm("e", "describe", 1).out
+    assert "7 PENDING: nodes are busy (Resources)" in detslurm("e", "describe", 1).out
     job = detslurm("t", "describe", 1, "--json").data["job"]
     assert (job["ref"], job["state"], job["reason"]) == ("7", "PENDING", "Resources")
 
@@ -257,7 +258,7 @@ def test_trial_describe_lists_runs_and_metrics(failed: Scene, detslurm: Detslurm
     assert "Best Validation : loss 0.25 @ 2" in result.out
     assert "Last Validation : loss=0.25 @ 2" in result.out
     result = detslurm("trial", "describe", 2)
-    assert "error" in result.out and "ValueError: the data is gone" in result.out
+    assert "failed" in result.out and "ValueError: the data is gone" in result.out
     data = detslurm("t", "describe", 1, "--metrics", "--json").data
     assert [row["metrics"] for row in data["metrics"]] == [{"loss": 0.5}, {"loss": 0.25}]
     assert [run["outcome"] for run in data["runs"]] == ["completed"]
@@ -367,6 +368,13 @@ def test_the_reason_of_a_failure_is_the_same_everywhere(scene: Scene, detslurm: 
     assert listed.splitlines()[1:] == [f"1,{why}"]
     result = detslurm("e", "wait", 1)
     assert (result.status, result.out) == (1, f"Experiment 1 is ERROR: {why}\n")
+    failed = {"id": 1, "state": "ERROR", "reason": why}
+    scene.run(scene.experiment(job="8"), ref="8", end="completed")
+    both = detslurm("e", "wait", 1, 2, "--json")
+    assert both.status == 1 and both.data == [
+        failed,
+        {**failed, "id": 2, "state": "COMPLETED", "reason": None},
+    ]
     for more in ((), ("-f",)):
         assert f"trial 1 is ERROR: {why}\n" in detslurm("t", "logs", 1, *more).err
     for noun in ("e", "t"):
@@ -476,10 +484,20 @@ def test_describe_shows_where_a_search_stands(scene: Scene, detslurm: Detslurm) 
     (bracket,) = data["brackets"]
     assert [rung["units"] for rung in bracket["rungs"]] == [3, 9]
     assert bracket["rungs"][0]["best_trial"] == 1
-    assert "asked for 3 batches" in detslurm("t", "describe", 1).out
+    described = detslurm("t", "describe", 1).out
+    assert "asked for 3 batches" in described and "left to the search" in described
+    assert "out_of_ops" not in described
     found = detslurm("t", "describe", 1, "--json").data["search"]
     assert (found["target_length"], found["rung"], found["worker"]) == (3, 0, "7_0")
     assert detslurm("e", "list-trials", 1, "--json").data[0]["search"]["status"] == "assigned"
+
+
+def test_a_standby_worker_is_described_as_such(scene: Scene, detslurm: Detslurm) -> None:
+    """Slurm's word for why it waits is none for what it is there for."""
+    from detslurm.cli.experiment.description import workers_text
+
+    jobs = [JobInfo("7", "RUNNING"), JobInfo("8", "PENDING", reason="Dependency")]
+    assert workers_text(jobs) == "1 run, 1 wait: standby, which starts if all others end"
 
 
 def test_a_search_that_nobody_works_for_says_what_to_do(scene: Scene, detslurm: Detslurm) -> None:

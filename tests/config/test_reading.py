@@ -122,3 +122,36 @@ def test_what_a_file_holds_does_not_reach_the_terminal_raw(tmp_path: Path) -> No
     text = refused(path)
     assert "\x1b" not in text
     assert len(text.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "job.sh",
+            "#!/bin/bash\nsrun python x: y: z\n",
+            "`entrypoint: bash job.sh`. Or keep `sbatch",
+        ),
+        ("job.sbatch", "srun python train.py\n", "detslurm batch-script list"),
+        ("train.py", "x = {1: 2}\n", "`entrypoint: python3 train.py`"),
+        ("run", "#!/usr/bin/env python3\n", "`entrypoint: python3 run`"),
+    ],
+)
+def test_a_script_is_told_how_it_is_submitted(name: str, text: str, expected: str) -> None:
+    """Whether it happens to be YAML or not."""
+    with pytest.raises(ConfigErrors) as raised:
+        parse(text, f"/home/ada/{name}")
+    assert "this is a script, not a configuration" in str(raised.value)
+    assert expected in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["mem", "mem_per_cpu", "exclude", "reservation", "mail-type"])
+@pytest.mark.parametrize("section", ["slurm", "resources", ""])
+def test_options_of_sbatch_are_set_with_sbatch_args(key: str, section: str) -> None:
+    """Where no key is meant for them."""
+    given = {"name": "a", "entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}}
+    option = {key: "x"}
+    with pytest.raises(ConfigErrors) as raised:
+        load_experiment({**given, **({section: option} if section else option)})
+    wanted = f'write slurm.sbatch_args: ["--{key.replace("_", "-")}=..."]'
+    assert wanted in str(raised.value)

@@ -234,7 +234,7 @@ def test_the_log_is_whole_before_the_end_record(
     refused(scene, inbox).run()
     (text,) = followed
     assert text == scene.client.trial(1).directory.log_path(1).read_text()
-    assert "run 1 ended: error" in text.splitlines()[-1]
+    assert "run 1 ended: failed" in text.splitlines()[-1]
 
 
 def test_output_that_is_full_ends_nothing() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,8 +14,12 @@ from typing import Any
 
 import pytest
 
+from detslurm import core
+from detslurm._info import ClusterInfo, TrialInfo
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, SubmitError, submit
+from detslurm.sdk.jobs.job import Job, JobList
+from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import NotFound, RunLog
 from tests.sdk.scenes import Scene
 
@@ -60,6 +67,57 @@ def test_reprs_say_which_and_how(scene: Scene) -> None:
     assert repr(scene.client) == f"Client({str(scene.root)!r})"
     assert repr(experiment) == f"Experiment(id=1, name={EVIL!r}, state='ACTIVE', trials=2)"
     assert repr(experiment.trials()[0]) == "Trial(id=1, experiment=1, state='COMPLETED')"
+
+
+def test_comparisons_and_jobs_are_shown(scene: Scene) -> None:
+    """In a line and as a table."""
+    _scene(scene)
+    scene.run(scene.experiment(name="net", job="8"), losses=[0.2], ref="8")
+    compared = scene.client.compare([1, 2])
+    assert repr(compared).startswith("Comparison(ids=(1, 2), results=['trials', 'best trial'")
+    assert "<th>Result</th><th>1</th><th>2</th>" in compared._repr_html_()
+    assert "They don't differ" in scene.client.compare([1, 1])._repr_html_()
+    row = QueuedJob(job_id="8", name="det-2", comment="net<", state="PENDING", reason="Resources")
+    jobs = JobList([Job("slurm", (row,), 2)])
+    assert "<td>net&lt;</td>" in jobs._repr_html_()
+    assert repr(jobs).startswith("[Job(id='8', name='net<', user=")
+
+
+IN_A_CELL = """
+from IPython.core.interactiveshell import InteractiveShell
+InteractiveShell.instance().run_cell('''
+from detslurm.sdk import submit
+submit({"name": "a", "entrypont": "python3 train.py"})
+''')
+"""
+
+
+def test_a_wrong_configuration_is_its_own_text_in_a_notebook(tmp_path: Path) -> None:
+    """No frames of ours, which stood above and below it."""
+    env = {**os.environ, "IPYTHONDIR": str(tmp_path), "DETSLURM_ROOT": str(tmp_path / "store")}
+    argv = [sys.executable, "-W", "ignore", "-c", IN_A_CELL]
+    shown = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert "ConfigErrors: " in shown and """did you mean "entrypoint"?""" in shown, shown
+    assert "Traceback" not in shown and len(shown.splitlines()) < 8, shown
+
+
+def test_core_contexts_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what they know: ids, rank, and what was reported; nothing of how they are made."""
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    monkeypatch.setenv("DETSLURM_SITE", "")
+    with core.init() as made:
+        made.train.report_training_metrics(7, {"loss": 0.5})
+        assert repr(made) == "Context(rank=0, size=1, closed=False)"
+        trial = TrialInfo(7, 3, 1, {"lr": 0.1}, {}, 0, 1)
+        made.info = ClusterInfo("", "", "n1", [], "t", "a", "", "TRIAL", trial_info=trial)
+        assert repr(made).startswith("Context(experiment=3, trial=7, hparams={'lr': 0.1}, rank=0")
+        assert "<li>trial: 7</li>" in made._repr_html_()
+        made.info = None
+        assert repr(made.train) == "TrainContext(rank=0, reported={'training': 7})"
+        assert repr(made.distributed).startswith("DistributedContext(rank=0, size=1, local_rank=0")
+        parts = (made.checkpoint, made.preempt, made.searcher, made.profiler, made.experimental)
+        assert not [part for part in parts if " object at " in repr(part)]
+        assert all("_repr_html_" in dir(part) for part in parts)
 
 
 def test_trials_are_a_frame(scene: Scene) -> None:

@@ -86,6 +86,20 @@ def test_a_refusal_is_final_and_comes_with_advice(said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("Memory specification can not be satisfied", 'slurm.sbatch_args: ["--mem=16G"]'),
+        ("Batch job submission failed: Requested reservation is invalid", "slurm.sbatch_args"),
+        ("Batch job submission failed: Invalid feature specification", "slurm.constraint"),
+        ("sbatch: unrecognized option '--memm=3'", "slurm.sbatch_args"),
+    ],
+)
+def test_what_has_no_key_is_an_option_of_sbatch(said: str, advice: str) -> None:
+    """The advice names where such an option is set."""
+    assert advice in calling.advice_for(said, "sbatch")
+
+
+@pytest.mark.parametrize(
     ("code", "advice"),
     [
         ("QOSMaxWallDurationPerJobLimit", "asks for more than its QOS grants a job (wall time)"),

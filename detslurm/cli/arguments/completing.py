@@ -128,6 +128,23 @@ def columns(incomplete: str) -> Items:
     return [CompletionItem(f"{before}{comma}{name}") for name in COLUMNS if name.startswith(last)]
 
 
+def checkpoints(incomplete: str) -> Items:
+    """The ids of the newest experiments' checkpoints, those that were saved last first."""
+    before, comma, last = incomplete.rpartition(",")
+    items = _offer(_checkpoints(), last)
+    return [CompletionItem(f"{before}{comma}{item.value}", help=item.help) for item in items]
+
+
+def _checkpoints() -> Iterator[tuple[str, str]]:
+    from detslurm.sdk.client import Client
+
+    client = Client(warn=lambda text: None)
+    with _soon(_PATIENCE):
+        found = client.checkpoints(list(islice(client.store.newest_first(), _MOST)))
+    for one in reversed(found):
+        yield one.uuid, f"trial {one.trial_id}, {one.steps_completed} batches"
+
+
 def models(incomplete: str) -> Items:
     """Names of models, with what they are."""
     return _offer(_models(), incomplete)

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from detslurm.cli.arguments.ids import several
+from detslurm.cli.lazy import completed_by
 
 _UNITS: Final = {
     "age": {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800},
@@ -58,8 +59,20 @@ def _uuids(text: str) -> list[str]:
     return [_uuid(text)]
 
 
-one_uuid = click.argument("uuid", metavar="UUID", callback=_one)
+completed_uuid = completed_by("checkpoints")
+one_uuid = click.argument("uuid", metavar="UUID", callback=_one, shell_complete=completed_uuid)
 several_uuids = click.argument(
-    "uuids", metavar="UUID...", nargs=-1, required=True, callback=several(_uuids)
+    "uuids",
+    metavar="UUID...",
+    nargs=-1,
+    required=True,
+    callback=several(_uuids),
+    shell_complete=completed_uuid,
 )
-any_uuids = click.argument("uuids", metavar="[UUID...]", nargs=-1, callback=several(_uuids))
+any_uuids = click.argument(
+    "uuids",
+    metavar="[UUID...]",
+    nargs=-1,
+    callback=several(_uuids),
+    shell_complete=completed_uuid,
+)

@@ -201,8 +201,14 @@ def workers_text(workers: Iterable[JobInfo]) -> str:
     """How many of a search's jobs run, and why the others wait."""
     counts = Counter(job.reason or job.state if job.waiting else "" for job in workers)
     runs = [f"{counts.pop('')} run"] if "" in counts else []
-    waits = (f"{n} wait: {reason_of(why).short} ({why})" for why, n in counts.items())
+    waits = (f"{n} wait: {_wait_of_a_worker(why)}" for why, n in counts.items())
     return ", ".join([*runs, *waits])
+
+
+def _wait_of_a_worker(reason: str) -> str:
+    if reason == "Dependency":  # no other worker depends on jobs
+        return "standby, which starts if all others end"
+    return f"{reason_of(reason).short} ({reason})"
 
 
 def rungs_table(search: SearchView) -> str:
@@ -293,7 +299,8 @@ def job_text(trial: Trial) -> str:
         return ""
     if status.job is None:
         return f"{status.job_ref.ref} (unknown)"
-    reason = f" ({status.job.reason})" if status.job.reason and not status.job.running else ""
+    waits = status.job.reason and not status.job.running
+    reason = f": {reason_of(status.job.reason).short} ({status.job.reason})" if waits else ""
     return f"{status.job_ref.ref} {status.job.state}{reason}"
 
 

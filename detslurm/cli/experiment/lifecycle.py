@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.arguments.ids import client, experiment_id, for_each, several_ids
+from detslurm.cli.arguments.ids import client, for_each, several_ids
 from detslurm.cli.arguments.seconds import Seconds
 from detslurm.cli.output.printing import Document, describes, json_option, note, size
 
@@ -175,7 +175,7 @@ def _question(what: str, ids: list[int]) -> str:
 
 
 @click.command()
-@experiment_id
+@several_ids
 @click.option(
     "--polling-interval",
     default=5.0,
@@ -185,20 +185,36 @@ def _question(what: str, ids: list[int]) -> str:
     help="Read the store after pauses that grow to SECONDS seconds.",
 )
 @describes
-def wait(experiment_id: int, polling_interval: float) -> Document:
-    """Wait until an experiment has ended or is paused.
+def wait(ids: list[int], polling_interval: float) -> Document:
+    """Wait until experiments have ended or are paused.
 
-    The exit status is 0 only if it is COMPLETED. Progress is printed on stderr: a bar on a
+    The exit status is 0 only if all are COMPLETED. Progress is printed on stderr: a bar on a
     terminal, elsewhere a line when the state changes and one a minute.
 
     \b
     Examples:
       detslurm experiment wait 7 && python3 evaluate.py
+      detslurm experiment wait 7 8,9
     """
+    mine = client()
+    ended = [_ended(mine.experiment(number), polling_interval) for number in ids]
+    return Document(
+        lambda: "\n".join(map(_end_text, ended)),
+        lambda: ended if len(ended) > 1 else ended[0],
+        failed=any(one["state"] != "COMPLETED" for one in ended),
+    )
+
+
+def _end_text(one: dict[str, Any]) -> str:
+    why = "" if one["reason"] is None else f": {one['reason']}"
+    return f"Experiment {one['id']} is {one['state']}{why}"
+
+
+def _ended(experiment: Experiment, polling_interval: float) -> dict[str, Any]:
+    """Wait until it has ended or is paused, and return its id, state and reason."""
     from detslurm.cli.output.waiting import waiting
     from detslurm.sdk.experiments import polling
 
-    experiment = client().experiment(experiment_id)
     with waiting() as show:
 
         def report(text: str) -> None:
@@ -206,12 +222,7 @@ def wait(experiment_id: int, polling_interval: float) -> Document:
 
         state = polling.wait(experiment, interval=polling_interval, report=report)
     _note_failed_start(experiment)
-    why = "" if experiment.reason is None else f": {experiment.reason}"
-    return Document(
-        lambda: f"Experiment {experiment_id} is {state}{why}",
-        lambda: {"id": experiment_id, "state": state, "reason": experiment.reason},
-        failed=state != "COMPLETED",
-    )
+    return {"id": experiment.id, "state": state, "reason": experiment.reason}
 
 
 def _note_failed_start(experiment: Experiment) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detslurm.cli.arguments.ids import client, report_each
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.model.arguments import model_name, pairs, several_models
 from detslurm.cli.output.printing import Document, confirm_deletion, describes, json_option
 
@@ -59,7 +60,7 @@ def create(
 
 @click.command("register-version")
 @model_name
-@click.argument("uuid")
+@click.argument("uuid", shell_complete=completed_by("checkpoints"))
 @click.option("--name", "version_name", default="", help="Set a name for the version.")
 @click.option("--notes", default="", help="Set notes for its users.")
 @describes

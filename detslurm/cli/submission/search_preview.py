@@ -11,6 +11,7 @@ import click
 
 from detslurm._quantities import counted
 from detslurm.cli.arguments.seconds import Seconds
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, number, table
 from detslurm.cli.submission import config_options
 
@@ -69,7 +70,11 @@ def preview_search(config_file: str, overrides: tuple[str, ...], template: str |
     help="Read learning curves: CSV (trial, units, metric), or JSON (lists of [units, metric]).",
 )
 @click.option(
-    "--experiment", "source", metavar="ID", help="Use the learning curves of this experiment."
+    "--experiment",
+    "source",
+    metavar="ID",
+    shell_complete=completed_by("experiments"),
+    help="Use the learning curves of this experiment.",
 )
 @click.option(
     "--unit-seconds",

@@ -9,6 +9,7 @@ import click
 
 from detslurm._quantities import counted
 from detslurm.cli.arguments.ids import client
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import json_option, note, print_json
 from detslurm.cli.submission import config_options
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 from_checkpoint = click.option(
     "--from-checkpoint",
     metavar="UUID",
+    shell_complete=completed_by("checkpoints"),
     help="Begin with the weights of this checkpoint, and count from 0.",
 )
 paused = click.option(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from detslurm._states import outcome_words
 from detslurm.cli.arguments.ids import client, several_trials, trial_id
 from detslurm.cli.output.printing import (
     Column,
@@ -113,7 +114,7 @@ _RUNS = [
     Column("Started", lambda run: run.started, "time", drop=3),
     Column("Ended", lambda run: run.ended, "time", drop=2),
     Column("From Batch", lambda run: run.resumed_steps, drop=5),
-    Column("Outcome", lambda run: run.outcome),
+    Column("Outcome", lambda run: outcome_words(run.outcome)),
     Column("Reason", lambda run: run.reason, least=24),
 ]
 

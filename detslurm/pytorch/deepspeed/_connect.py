@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import deepspeed
 from deepspeed.constants import default_pg_timeout
 from deepspeed.git_version_info import installed_ops
+from deepspeed.ops.op_builder.builder import OpBuilder
 
 from detslurm._addresses import LOOPBACK
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._ddp import start_process_group
 
+logger = logging.getLogger("detslurm.pytorch")
+
+_SPARING = '"torch_adam": true in the params of the optimizer uses PyTorch\'s Adam instead. '
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 """Where engines read their rank."""
 _SHARED_MEMORY = "deepspeed_shm_comm"
@@ -44,8 +52,33 @@ def connect(context: TrialContext, own_addr: str = LOOPBACK) -> bool:
         # Else DeepSpeed compiles it before the first collective on a CPU: a minute, and a failure
         # where there is no compiler. Training has no use for it.
         deepspeed.ops.__compatible_ops__[_SHARED_MEMORY] = False
+    announce_builds()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return started
+
+
+def announce_builds() -> None:
+    """Log which of its kernels DeepSpeed compiles, before the minutes that it takes."""
+    load = OpBuilder.jit_load
+    if hasattr(load, "__wrapped__"):
+        return  # announced already
+
+    @functools.wraps(load)
+    def announced(builder: OpBuilder, verbose: bool = True) -> Any:
+        from torch.utils.cpp_extension import get_default_build_root
+
+        folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or get_default_build_root())
+        if not (folder / builder.name / f"{builder.name}.so").exists():
+            logger.warning(
+                "DeepSpeed compiles %s now, which may take minutes. Later runs find it in %s. "
+                "%sdocs/deepspeed.md describes how to compile nothing in jobs.",
+                builder.name,
+                folder,
+                _SPARING if "adam" in builder.name else "",
+            )
+        return load(builder, verbose)
+
+    OpBuilder.jit_load = announced
 
 
 @contextmanager

@@ -1,0 +1,56 @@
+"""What a terminal and a notebook show of objects and errors, with all text escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+class Displayed:
+    """An object that is shown by its facts: in a line, and in a notebook as a list."""
+
+    def _facts(self) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        known = ((name, value) for name, value in self._facts().items() if value is not None)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in known)})"
+
+    def _repr_html_(self) -> str:
+        return html_head(type(self).__name__, self._facts())
+
+
+class ShownAsText:
+    """An error that a user can mend: a notebook shows its text, and no frames of ours."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+def html_head(title: str, facts: Mapping[str, Any]) -> str:
+    """A title and the facts that are known, as a list.
+
+    Args:
+        title: The title.
+        facts: Values by name; None and "" are left out.
+    """
+    from html import escape
+
+    known = ((name, value) for name, value in facts.items() if value not in ("", None))
+    items = "".join(f"<li>{escape(name)}: {escape(str(value))}</li>" for name, value in known)
+    return f"<p><b>{escape(title)}</b></p><ul>{items}</ul>"
+
+
+def html_table(heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> str:
+    """A table; "" if it has no lines.
+
+    Args:
+        heads: The titles of the columns.
+        lines: The cells of each line.
+    """
+    from html import escape
+
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    rows = ["".join(f"<td>{escape(str(value))}</td>" for value in line) for line in lines]
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>" if rows else ""
