@@ -5,17 +5,21 @@ if (location.protocol === "file:") {
       super();
       const frame = document.createElement("iframe");
       frame.hidden = true;
+      this.inner = new Promise((done) => {
+        frame.onload = () => { // Firefox exchanges the document of a new frame before this
+          const inner = frame.contentWindow;
+          inner.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+          const script = inner.document.createElement("script");
+          script.onload = () => done(inner);
+          script.src = url;
+          inner.document.body.append(script);
+        };
+      });
       document.body.append(frame);
-      this.inner = frame.contentWindow;
-      this.inner.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      const script = frame.contentDocument.createElement("script");
-      this.loaded = new Promise((done) => (script.onload = done));
-      script.src = url;
-      frame.contentDocument.body.append(script);
     }
 
     postMessage(data) {
-      this.loaded.then(() => this.inner.dispatchEvent(new MessageEvent("message", { data })));
+      this.inner.then((inner) => inner.dispatchEvent(new MessageEvent("message", { data })));
     }
   };
 }
