@@ -1,4 +1,4 @@
-"""The log lines of a script that was not submitted, unless the program configures logging."""
+"""The log lines about reported metrics, unless the program configures logging."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from detslurm._quantities import brief
 
 logger = logging.getLogger("detslurm.core")
 
-_SECONDS = 1.0
-"""How far apart the lines of one group of metrics are at least: scripts may report each step."""
+UNMANAGED: Final = 1.0
+"""The seconds between two lines of one group of metrics, at least, for a person who looks on."""
+
+IN_JOB: Final = 60.0
+"""The same in a job, whose log is kept. Scripts may report each step."""
 
 
 def show_log() -> None:
@@ -36,9 +39,11 @@ class _Fallback(logging.Handler):
 
 
 class MetricLines:
-    """Logs reported metrics, at most one line a second for each group."""
+    """Logs reported metrics: of each group the first report, then one every `seconds` at most, and
+    the last."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = UNMANAGED) -> None:
+        self._seconds = seconds
         self._shown: dict[str, float] = {}
         self._waiting: dict[str, str] = {}
 
@@ -50,7 +55,7 @@ class MetricLines:
         now = time.monotonic()
         words = ", ".join(f"{name} {brief(value)}" for name, value in numbers.items())
         self._waiting[group] = f"{_where(group, steps)}: {words}"
-        if now - self._shown.get(group, -_SECONDS) >= _SECONDS:
+        if now - self._shown.get(group, -self._seconds) >= self._seconds:
             self._shown[group] = now
             logger.info(self._waiting.pop(group))
 

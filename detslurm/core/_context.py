@@ -26,7 +26,7 @@ from detslurm._flag import PreemptFlag
 from detslurm._info import ClusterInfo
 from detslurm._process import fatal_error
 from detslurm.core._checkpoint import CheckpointContext
-from detslurm.core._console_log import MetricLines, show_log
+from detslurm.core._console_log import IN_JOB, MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._lengths import FixedLengths
 from detslurm.core._preempt import (
@@ -331,12 +331,14 @@ def _init_in_job(
     search = keep_trying(lambda: _search(info, flag)) if is_chief else None
     files = TensorboardFiles(store, trial, dist.rank)
     auto = AutoTensorboard(files) if is_chief and tensorboard_mode is TensorboardMode.AUTO else None
-    lines = MetricLines() if is_chief and on_close() is not None else None
-    if lines is not None:  # a batch script of the user's own
-        from detslurm.core._unmanaged_script import note_recorded
-
+    lines = None
+    if is_chief:
         show_log()
-        note_recorded(trial)
+        lines = MetricLines(IN_JOB)
+        if on_close() is not None:  # a batch script of the user's own
+            from detslurm.core._unmanaged_script import note_recorded
+
+            note_recorded(trial)
     rated = RatedSteps() if is_chief else None
     return Context(
         checkpoint=CheckpointContext(
