@@ -29,9 +29,10 @@ from detslurm.sdk.whole_file import whole_file
 
 MODULES: Final = (
     "dom", "format", "unpacking", "state", "trials", "columns", "filter", "export", "plots",
-    "routing", "drawing", "outcomes", "curve_points", "curves", "table", "compare", "scales",
-    "brushes", "parallel", "scatter", "importance_measure", "importance", "rungs", "timeline",
-    "trial_plots", "yaml", "trial", "summary", "live", "main",
+    "routing", "drawing", "outcomes", "curve_points", "curve_looks", "plot_grid", "curves",
+    "failures", "table", "compare", "scales", "brushes", "scatter", "parallel",
+    "importance_measure", "importance", "rungs", "timeline", "yaml", "summary", "trial",
+    "contents", "live", "main",
 )  # fmt: skip
 """The modules of the page, each after those that it imports."""
 

@@ -118,8 +118,6 @@ def test_older_news_are_not_drawn_over_newer_ones(chromium: Browser) -> None:
     """However long they take to unpack."""
     length = "document.querySelector('#trial .js-plotly-plot')?.data[0].x.length"
     with serving(chromium, document(trials=1, points=20), HOLDING):
-        chromium.wait_for("document.querySelector('[data-trial]')")
-        chromium.js("location.hash = '#trial-1'")
         chromium.wait_for("asked > 0")
         chromium.js("held = null")
         _Server.news = encode(packed(document(trials=1, points=40)))

@@ -160,7 +160,8 @@ def test_of_equal_results_the_first_is_the_best(
     code = "".join(_scoped(name, source(name)) for name in names)
     loaded = f"{code}; $state.load({json.dumps({'experiments': [one]})})"
     drawn = "const view = $summary.summaryView(); view.draw(); return view.element.textContent"
-    assert f"Best{best}" in chromium.js(f"{loaded}; {drawn}")
+    value, _, trial = best.strip(")").partition(" (")
+    assert f"Best result {value} by {trial}" in chromium.js(f"{loaded}; {drawn}")
 
 
 def test_curves_keep_their_gaps(chromium: Browser) -> None:
@@ -176,18 +177,57 @@ def test_curves_keep_their_gaps(chromium: Browser) -> None:
     ("low", "step", "labels"),
     [
         (1000, 1, ["1,000", "1,005", "1,010", "1,015", "1,020"]),
-        (1000, 0.5, ["1,000", "1002.5", "1,005", "1007.5", "1,010"]),
+        (1000, 0.5, ["1,000", "1,002", "1,004", "1,006", "1,008", "1,010"]),
         (0.12, 1e-5, ["0.12", "0.12005", "0.1201", "0.12015", "0.1202"]),
         (-20, 2, ["-20", "-10", "0", "10", "20"]),
+        (0.000253, 0.00371, ["0.001", "0.01"]),  # whose values span more than a decade
+        (3.17e-6, 1e-3, ["1e-5", "0.0001", "0.001", "0.01"]),
     ],
 )
-def test_the_labels_of_an_axis_differ(
+def test_an_axis_has_numbers_that_a_person_would_write(
     chromium: Browser, low: float, step: float, labels: list[str]
 ) -> None:
-    """However little its values do."""
+    """However little its values differ."""
     values = [low + n * step for n in range(21)]
     found = called(chromium, "scales", f"axisOf('x', {values}).labels")
     assert [text for _, text in found] == labels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "numbers"),
+    [
+        ("0.000253, 0.0738, 8, true", [2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1]),
+        ("0.0234, 0.948, 8, false", [0, 0.2, 0.4, 0.6, 0.8, 1]),
+        ("1e-9, 1, 8, true", [1e-9, 1e-7, 1e-5, 1e-3, 0.1, 1]),
+        ("117, 118.9, 8, false", [117, 117.5, 118, 118.5, 119]),
+    ],
+)
+def test_cells_of_a_heat_map_end_at_round_numbers(
+    chromium: Browser, arguments: str, numbers: list[float]
+) -> None:
+    """All values lie between the first and the last."""
+    found = called(chromium, "scales", f"roundNumbers({arguments})")
+    assert found == pytest.approx(numbers)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3e-5, "3e-5"), (12_345_678.9, "1.2346e7"), (1234.56, "1,234.6"), (0.5, "0.5")],
+)
+def test_numbers_are_written_as_people_do(chromium: Browser, value: float, text: str) -> None:
+    """Without zeros that say nothing."""
+    assert called(chromium, "format", f"number({value})") == text
+
+
+def test_no_sign_of_the_pages_is_missing_from_common_fonts() -> None:
+    """All are in WGL4, which the fonts of every system have, so that none becomes a box."""
+    files = [one for one in _folder().iterdir() if one.name.endswith((".js", ".css"))]
+    listing = Path(str(_folder())).parent / "listing.py"
+    texts = {one.name: one.read_text() for one in (*files, listing)}
+    strange = {
+        (name, sign) for name, text in texts.items() for sign in text if not sign.isascii()
+    } - {(name, sign) for name in texts for sign in "–…−×∞←↑→↓‹›•·µé"}
+    assert strange == set()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detslurm.look.document import Snapshot
+from detslurm.look.document import Snapshot, TrialPart
 from detslurm.look.report import page
 from tests.cluster.waiting import wait_for
 from tests.look.browser import TIMEOUT, Browser
@@ -43,14 +43,20 @@ Response.prototype.text = async function () {
 
 
 def shown(browser: Browser, snapshot: Snapshot, folder: Path, first: str = "") -> None:
-    """Open the page of a snapshot from a file, and wait for its first views."""
+    """Open the page of several trials from a file, and wait for its first views."""
+    shown_page(browser, snapshot, folder, first)
+    browser.wait_for("document.querySelector('#table tbody tr')")
+
+
+def shown_page(browser: Browser, snapshot: Snapshot, folder: Path, first: str = "") -> None:
+    """Open the page of a snapshot from a file."""
     target = folder / "page.html"
     text = page(snapshot)
     target.write_text(text.replace("<meta http-equiv", first + WATCHED, 1), encoding="utf-8")
     browser.requests.clear()
     browser.resize(1280, 800)
     browser.open(target.as_uri())
-    browser.wait_for("document.querySelector('#table tbody tr')")
+    browser.wait_for("document.querySelector('main section')")
 
 
 def quiet(browser: Browser) -> None:
@@ -100,7 +106,8 @@ def type_filter(browser: Browser, text: str, count: str) -> None:
 def test_sort_filter_and_columns(any_browser: Browser, tmp_path: Path) -> None:
     """By the mouse and by the keys."""
     shown(any_browser, document(trials=12), tmp_path)
-    assert ids(any_browser) == list(range(1, 13))
+    best = {one.id: one.best or 0.0 for one in document(trials=12).experiments[0].trials}
+    assert ids(any_browser) == sorted(best, key=lambda one: (-float(best[one] or 0), one))
     any_browser.click("th button[data-column='hparam lr']")
     place = (
         "[...document.querySelectorAll('thead th')].findIndex(h => h.textContent.startsWith('lr'))"
@@ -168,7 +175,7 @@ def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
     """One line for each trial with the metric, smoothed or not; those of a filter alone."""
     shown(any_browser, document(trials=12), tmp_path)
     any_browser.js("document.querySelector('#curves').scrollIntoView()")
-    lines = "document.querySelectorAll('#curves .scatterlayer .trace path.js-line').length"
+    lines = "document.querySelectorAll('#curves .plotbox .trace path.js-line').length"
     any_browser.wait_for(f"{lines} === 10")  # two trials wait
     names = any_browser.js("return document.querySelector('#curves .plot').data.map(t => t.name)")
     assert {"resumed", "preempted", "failed"} <= set(names)
@@ -192,23 +199,20 @@ def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
 def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
     """The moving average is that of the means, which stand where they were taken."""
     made = document(trials=1)
-    shown(chromium, made, tmp_path)
-    chromium.choose("header select", "training/loss")
-    chromium.js("document.querySelector('#curves').scrollIntoView()")
-    chromium.wait_for("document.querySelector('#curves .ytitle')?.textContent === 'training/loss'")
+    shown_page(chromium, made, tmp_path)
+    chromium.wait_for("document.querySelector('#trial figure .main-svg')")
     chromium.js(
-        "const s = document.querySelector('#curves input[type=range]'); s.value = 0.5;"
+        "const s = document.querySelector('#trial input[type=range]'); s.value = 0.5;"
         "s.dispatchEvent(new Event('input'))"
     )
-    data = "document.querySelector('#curves .plot').data"
-    chromium.wait_for(f"{data}.length === 2")
-    line = chromium.js(f"const {{ x, y }} = {data}[1]; return {{ x, y }}")
     means = made.experiments[0].trials[0].curves[0].means
-    assert means is not None and line["x"] == means.steps
+    assert means is not None
+    data = "document.querySelector('#trial figure .plot').data"
+    chromium.wait_for(f"{data}[0].x.length === {len(means.steps)}")
+    line = chromium.js(f"const {{ x, y }} = {data}[0]; return {{ x, y }}")
+    assert line["x"] == means.steps
     first, second = (float(value or 0) for value in means.values[:2])
     assert line["y"][:2] == pytest.approx([first, (0.5 * first + second) / 1.5])
-    note = chromium.js("return document.querySelector('#curves .note').textContent")
-    assert "means of all values" in note
     quiet(chromium)
 
 
@@ -321,14 +325,92 @@ def test_a_hostile_document_runs_nothing(any_browser: Browser, tmp_path: Path) -
     quiet(any_browser)
 
 
-@pytest.mark.parametrize("trials", [0, 1])
-def test_a_page_of_little(chromium: Browser, tmp_path: Path, trials: int) -> None:
-    """An experiment without trials, or without a metric, has a page that says so."""
+SECTIONS = (
+    "[...document.querySelectorAll('main section')].filter((one) => one.offsetParent)"
+    ".map((one) => one.id || one.className)"
+)
+CONTENTS = "[...document.querySelectorAll('nav.contents a')].map((one) => one.textContent)"
+
+
+def test_a_search_leads_with_its_failures_and_its_best_trial(
+    any_browser: Browser, tmp_path: Path
+) -> None:
+    """Reasons are grouped, curves are labelled by what differs, and every metric has its plot."""
+    shown(any_browser, document(trials=12), tmp_path)
+    parts = any_browser.js(f"return {SECTIONS}")
+    assert parts[:4] == ["failures", "summary", "table", "curves"]
+    assert "compare" not in parts
+    failures = any_browser.js("return document.querySelector('#failures').innerText")
+    assert "2 trials: the code exited with 1" in failures and "trials 3 9" in failures
+    trials = document(trials=12).experiments[0].trials
+    best = max(trials, key=lambda one: float(one.best or 0))
+    head = any_browser.js("return document.querySelector('#summary .best').innerText")
+    assert f"by trial {best.id}" in head and str(best.hparams["lr"]) in head
+    contents = any_browser.js(f"return {CONTENTS}")
+    assert contents[:4] == ["Failures", "Overview", "Trials", "Learning curves"]
+    assert len(contents) == len(parts)
+    any_browser.js("document.querySelectorAll('nav.contents a')[3].click()")
+    any_browser.wait_for("document.querySelector('#curves.drawn')")
+    assert any_browser.js("return document.querySelector('#curves').offsetTop > 0 && scrollY > 0")
+    name = any_browser.js("return document.querySelector('#curves .plot').data[0].name")
+    assert name.startswith(f"trial {best.id}, lr ") and best.hparams["optimizer.name"] in name
+    any_browser.wait_for("document.querySelectorAll('#curves figure .main-svg').length >= 3")
+    small = "[...document.querySelectorAll('#curves figcaption button.link')]"
+    assert any_browser.js(f"return {small}.map((one) => one.textContent)") == [
+        "training/loss", "training/top.5", "validation/loss"]  # fmt: skip
+    any_browser.js(f"{small}[2].click()")
+    any_browser.wait_for("document.querySelector('#curves .ytitle').textContent.endsWith('loss')")
+    press(any_browser, "#table .rows a", "2")
+    any_browser.wait_for("document.querySelector('#trial h2')?.textContent === 'Trial 2'")
+    quiet(any_browser)
+
+
+def test_a_single_trial_opens_as_its_own_page(any_browser: Browser, tmp_path: Path) -> None:
+    """Its metrics side by side, and beside them what the profiler recorded; nothing is empty."""
+    made = document(trials=2)
+    [one] = made.experiments
+    alone = msgspec.structs.replace(one, trials=one.trials[1:], trial_count=1, message=None)
+    shown_page(any_browser, msgspec.structs.replace(made, experiments=[alone]), tmp_path)
+    any_browser.wait_for("document.querySelectorAll('#trial figure .main-svg').length >= 6")
+    assert any_browser.js("return document.querySelector('#trial h2').textContent") == "Trial 2"
+    titles = "[...document.querySelectorAll('#trial {} bdi')].map((one) => one.textContent)"
+    assert any_browser.js(f"return {titles.format('.part-metrics figure')}") == [
+        "loss", "top.5", "accuracy"]  # fmt: skip
+    assert any_browser.js(f"return {titles.format('.part-profile figure')}") == [
+        "GPU busy (%)", "GPU memory free (GiB)", "CPU busy (%)"]  # fmt: skip
+    place = "document.querySelector('#trial {}').getBoundingClientRect()"
+    metrics, profile = place.format(".part-metrics"), place.format(".part-profile")
+    assert any_browser.js(f"return {metrics}.top === {profile}.top")
+    assert any_browser.js(f"return {metrics}.right < {profile}.left")
+    first, second = (place.format(f"figure:nth-child({n})") for n in (1, 2))
+    assert any_browser.js(f"return {first}.top === {second}.top")
+    text = any_browser.js("return document.querySelector('main').innerText")
+    assert "All trials" not in text and "Metric\n" not in text.partition("Trial 2")[0]
+    assert one.notes in text, "what is known of the experiment stands on the page, too"
+    any_browser.type("\ue00c")  # there is nothing to go back to
+    assert any_browser.js("return document.querySelector('#all').hidden")
+    any_browser.resize(390, 800)
+    any_browser.wait_for(f"{profile}.top > {metrics}.bottom")
+    any_browser.wait_for("document.documentElement.scrollWidth <= 390")
+    any_browser.resize(1280, 800)
+    quiet(any_browser)
+
+
+@pytest.mark.parametrize(
+    ("trials", "sections"), [(0, ["summary", "table"]), (1, ["head", "hyperparameters"])]
+)
+def test_a_page_of_little(
+    chromium: Browser, tmp_path: Path, trials: int, sections: list[str]
+) -> None:
+    """An experiment without trials, or without a metric, has no empty cards."""
     snapshot = document(trials=trials, points=0)
-    (tmp_path / "page.html").write_text(page(snapshot).replace("<meta http-equiv", WATCHED, 1))
-    chromium.open((tmp_path / "page.html").as_uri())
-    chromium.js("document.querySelector('#curves').scrollIntoView()")
-    chromium.wait_for("document.querySelector('#curves .nothing')")
+    [one] = snapshot.experiments
+    waiting = [TrialPart(id=1, state="QUEUED", hparams={"lr": 0.1}) for _ in one.trials]
+    one = msgspec.structs.replace(one, trials=waiting, config={}, code={}, rungs=[])
+    snapshot = msgspec.structs.replace(snapshot, experiments=[one])
+    shown_page(chromium, snapshot, tmp_path)
+    found = [name.split()[0].removeprefix("part-") for name in chromium.js(f"return {SECTIONS}")]
+    assert found[:2] == sections and not {*found[2:]} - {"experiment", "configuration"}
     assert chromium.js("return window.refused") == []
 
 
@@ -341,7 +423,7 @@ def test_the_policy_refuses_foreign_scripts(
     text = text.replace("<noscript>", "<script>window.ran = 1</script><img src=x onerror=ran=1>", 1)
     (tmp_path / "page.html").write_text(text)
     any_browser.open((tmp_path / "page.html").as_uri())
-    any_browser.wait_for("document.querySelector('#table tbody tr')")
+    any_browser.wait_for("document.querySelector('#trial h2')")
     any_browser.wait_for("window.refused.length >= 2")
     assert any_browser.js("return window.ran ?? 0") == 0
 

@@ -1,9 +1,9 @@
 // The selected trials side by side, whichever experiments they are of: first what differs.
-import { badge, button, el, nothing, tick } from "./dom.js";
+import { badge, button, el, tick } from "./dom.js";
 import { csv, download } from "./export.js";
+import { trialLink } from "./failures.js";
 import { number, span, text, toNumber } from "./format.js";
 import { change, result, state } from "./state.js";
-import { openTrial } from "./routing.js";
 import { hparamNames, trainingTime, trialById } from "./trials.js";
 
 export function compareView() {
@@ -11,12 +11,15 @@ export function compareView() {
   const content = el("div");
   const element = el("section", { id: "compare" }, el("h2", {}, "Compare"), content);
   const redraw = () => content.replaceChildren(...comparison(chosen, redraw));
-  return { element, draw: redraw };
+  return { element, draw: redraw, has: () => compared().length > 1 };
+}
+
+function compared() {
+  return [...state.selected].map(trialById).filter(Boolean);
 }
 
 function comparison(chosen, redraw) {
-  const trials = [...state.selected].map(trialById).filter(Boolean);
-  if (trials.length < 2) return [nothing("Tick two or more trials in the table to see them side by side; click a trial's number to open its page.")];
+  const trials = compared();
   const all = parts(trials);
   const rows = chosen.differing ? all.filter((row) => row.always || differs(row)) : all;
   const columns = [{ title: "", get: (row) => row.name }, ...trials.map((trial, place) => ({ title: `trial ${trial.id}`, get: (row) => row.values[place] }))];
@@ -33,8 +36,7 @@ function comparison(chosen, redraw) {
 }
 
 function heading(trial) {
-  const open = (event) => { event.preventDefault(); openTrial(trial.id); };
-  return el("th", { scope: "col" }, el("a", { href: `#trial-${trial.id}`, onclick: open }, `trial ${trial.id}`), " ", badge(trial.state),
+  return el("th", { scope: "col" }, trialLink(trial, `trial ${trial.id}`), " ", badge(trial.state),
     state.experiments.length > 1 && el("div", { class: "note" }, `experiment ${trial.experiment.id}`));
 }
 

@@ -35,6 +35,14 @@ export function smoothed(values, weight) {
   });
 }
 
+// A curve of a trial as it is drawn: {curve, x, y}. A thinned curve is smoothed by its means: the highest
+// and the lowest of each part have another mean than all of them.
+export function drawnCurve(whole, trial, { along, logY, weight }) {
+  const curve = (weight && whole.means) || whole;
+  const y = weight ? smoothed(heights(curve, false), weight).map((value) => (logY && value <= 0 ? null : value)) : heights(curve, logY);
+  return { curve, x: places(curve, trial, along), y };
+}
+
 // What happened to a trial: {kind, steps, text} of each resume and each interruption.
 export function events(trial) {
   return trial.runs.flatMap((run) => [...begun(run), ...ended(run)]);

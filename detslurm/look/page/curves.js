@@ -1,44 +1,33 @@
-// Learning curves over each other, of the best trials or of the selected ones.
-import { ALONG, events, heights, nearest, places, smoothed } from "./curve_points.js";
-import { choice, el, tick } from "./dom.js";
+// Learning curves over each other, of the best trials or of the selected ones: the chosen metric large,
+// all others small below it.
+import { axesOf, firstLooks, looksBar } from "./curve_looks.js";
+import { drawnCurve, events, heights, nearest, places } from "./curve_points.js";
+import { choice, el } from "./dom.js";
 import { shownTrials } from "./filter.js";
 import { counted, number, text } from "./format.js";
+import { plotGrid } from "./plot_grid.js";
 import { lineStyle, plain, plotBox } from "./plots.js";
 import { change, curveOf, metricName, ranked, state } from "./state.js";
 import { points, unpack } from "./unpacking.js";
 import { openTrial } from "./routing.js";
-import { differingHparams, trialName } from "./trials.js";
+import { differingHparams, trialLabel, trialName } from "./trials.js";
 
 const TOPS = [5, 10, 20, 50, 100];
+const NARROW = 640; // pixels: the legend stands below the plot
 const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": "diamond", paused: "hourglass", failed: "x" };
 
 export function curvesView() {
-  const chosen = { along: "batches", logX: false, logY: false, weight: 0, marks: true };
+  const looks = firstLooks();
   const box = plotBox("curves", "Learning curves");
+  const others = plotGrid(() => smallPlots(looks), (metric) => change({ metric }));
   const draw = () => {
     if (state.metric && !points(state.metric)) return unpack(state.metric).then(draw);
-    drawCurves(box, chosen);
+    drawCurves(box, looks);
+    others.draw();
   };
-  const set = (name) => (value) => { chosen[name] = value; draw(); };
-  const bar = el("div", { class: "bar" },
-    choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })),
-    choice("Along", ALONG, chosen.along, set("along")),
-    slider(chosen, draw),
-    tick("log x", chosen.logX, set("logX")),
-    tick("log y", chosen.logY, set("logY")),
-    tick("marks", chosen.marks, set("marks"), "resumes, preemptions, time limits, pauses and failures on the curves"));
-  const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element);
-  return { element, plots: true, draw };
-}
-
-function slider(chosen, redraw) {
-  const shown = el("output", {}, chosen.weight || "off");
-  const input = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: chosen.weight, oninput: () => {
-    chosen.weight = Number(input.value);
-    shown.textContent = chosen.weight || "off";
-    redraw();
-  } });
-  return el("label", { class: "field", title: "weight of an exponential moving average" }, el("span", {}, "Smoothing"), input, shown);
+  const bar = looksBar(looks, draw, choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })));
+  const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element, others.element);
+  return { element, plots: true, draw, has: () => state.metrics.length > 0 };
 }
 
 // Of the trials that the filter lets through, the best; the selected ones are always among them.
@@ -52,41 +41,39 @@ export function curveTrials() {
   return { trials: [...ticked, ...[...best, ...rest].slice(0, state.topN)], of: having.length };
 }
 
-function drawCurves(box, chosen) {
+// The same trials in the same colours, by every other metric.
+function smallPlots(looks) {
+  const { trials } = curveTrials();
+  const names = differingHparams(trials);
+  const lines = state.metrics.filter((name) => name !== state.metric).flatMap((metric) => trials.flatMap((trial, place) =>
+    (trial.curves.has(metric) ? [{ title: metric, name: trialLabel(trial, names), block: metric, place, faded: selectedElsewhere(trial),
+      drawn: (known) => drawnCurve(curveOf(trial, metric, known), trial, looks) }] : [])));
+  return { lines, file: "curves", legend: false, axes: axesOf(looks), shapes: () => [] };
+}
+
+function drawCurves(box, looks) {
   const { trials, of } = curveTrials();
-  if (!trials.length) return box.clear(emptiness());
-  const names = differingHparams().slice(0, 6);
-  const traces = trials.flatMap((trial, place) => tracesOf(trial, lineStyle(place), chosen, names));
-  if (chosen.marks) traces.push(...Object.keys(SYMBOLS).map((kind) => markTrace(trials, kind, chosen)).filter(Boolean));
-  box.draw(traces, layoutOf(chosen, trials.length));
+  if (!trials.length) return box.clear("No trial that matches the filter has reported this metric.");
+  const names = differingHparams(trials);
+  const traces = trials.flatMap((trial, place) => tracesOf(trial, lineStyle(place), looks, names));
+  if (looks.marks) traces.push(...Object.keys(SYMBOLS).map((kind) => markTrace(trials, kind, looks)).filter(Boolean));
+  box.draw(traces, layoutOf(looks, trials.length, box.element.clientWidth < NARROW));
   box.plot.removeAllListeners("plotly_click");
   box.plot.on("plotly_click", ({ points }) => openTrial(points[0].data.meta ?? points[0].customdata));
-  box.say(remarks(trials, of, chosen));
+  box.say(remarks(trials, of, looks));
 }
 
-function emptiness() {
-  if (!state.metrics.length) return "No trial has reported a metric yet.";
-  return state.filter ? "No trial that matches the filter has reported this metric." : "No trial has reported this metric.";
-}
-
-function tracesOf(trial, style, chosen, names) {
+function tracesOf(trial, style, looks, names) {
   const curve = curveOf(trial, state.metric);
-  const raw = heights(curve, chosen.logY);
   const faded = selectedElsewhere(trial) ? 0.25 : 1;
-  const shown = chosen.weight ? smoothedCurve(curve, chosen) : { curve, y: raw };
-  const line = { x: places(shown.curve, trial, chosen.along), y: shown.y, type: "scatter", mode: modeOf(shown.y),
-    name: plain(trialName(trial)), meta: trial.id, line: { ...style, width: state.selected.has(trial.id) ? 3 : 1.6 },
-    marker: { size: 5 }, opacity: faded, hovertemplate: "%{y:.6~g} at %{x}<br>%{text}", text: hover(trial, names) };
-  if (!chosen.weight) return [line];
-  const behind = { x: places(curve, trial, chosen.along), y: raw, type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, meta: trial.id,
+  const { x, y } = drawnCurve(curve, trial, looks);
+  const line = { x, y, type: "scatter", mode: modeOf(y),
+    name: plain(trialLabel(trial, names)), meta: trial.id, line: { ...style, width: state.selected.has(trial.id) ? 3 : 1.6 },
+    marker: { size: 5 }, opacity: faded, hovertemplate: "%{y:.6~g} at %{x}<br>%{text}<extra></extra>", text: hover(trial, names.slice(0, 6)) };
+  if (!looks.weight) return [line];
+  const behind = { x: places(curve, trial, looks.along), y: heights(curve, looks.logY), type: "scatter", mode: "lines", hoverinfo: "skip", showlegend: false, meta: trial.id,
     line: { ...style, width: 1 }, opacity: 0.2 * faded };
   return [behind, line];
-}
-
-// The highest and the lowest of each part have another mean than all of them: the means do.
-function smoothedCurve(curve, chosen) {
-  const base = curve.means ?? curve;
-  return { curve: base, y: smoothed(heights(base, false), chosen.weight).map((value) => (chosen.logY && value <= 0 ? null : value)) };
 }
 
 function isThinned(curve) {
@@ -105,11 +92,11 @@ function selectedElsewhere(trial) {
 
 function hover(trial, names) {
   const values = names.map((name) => `${plain(name)}: ${plain(text(trial.hparams.get(name)))}`);
-  return [plain(trial.state.toLowerCase()), ...values].join("<br>");
+  return [`${plain(trialName(trial))}, ${plain(trial.state.toLowerCase())}`, ...values].join("<br>");
 }
 
-function markTrace(trials, kind, chosen) {
-  const marks = trials.flatMap((trial, place) => marksOf(trial, kind, chosen, lineStyle(place).color));
+function markTrace(trials, kind, looks) {
+  const marks = trials.flatMap((trial, place) => marksOf(trial, kind, looks, lineStyle(place).color));
   if (!marks.length) return null;
   return { x: marks.map((one) => one.x), y: marks.map((one) => one.y), text: marks.map((one) => one.text),
     customdata: marks.map((one) => one.trial), type: "scatter", mode: "markers", name: kind,
@@ -117,39 +104,36 @@ function markTrace(trials, kind, chosen) {
     marker: { symbol: SYMBOLS[kind], size: 9, color: marks.map((one) => one.color), line: { width: 1, color: "#888" } } };
 }
 
-function marksOf(trial, kind, chosen, color) {
+function marksOf(trial, kind, looks, color) {
   if (selectedElsewhere(trial)) return [];
-  const whole = curveOf(trial, state.metric);
-  const { curve, y } = chosen.weight ? smoothedCurve(whole, chosen) : { curve: whole, y: heights(whole, chosen.logY) };
-  const x = places(curve, trial, chosen.along);
+  const { curve, x, y } = drawnCurve(curveOf(trial, state.metric), trial, looks);
   return events(trial).filter((one) => one.kind === kind).flatMap((one) => {
     const place = nearest(curve, y, one.steps);
     return place < 0 ? [] : [{ x: x[place], y: y[place], color, trial: trial.id, text: plain(`${trialName(trial)}, ${one.text}`) }];
   });
 }
 
-function layoutOf(chosen, count) {
-  const along = ALONG.find(([name]) => name === chosen.along)[1];
-  const dated = chosen.along === "date";
+function layoutOf(looks, count, narrow) {
+  const { xaxis, yaxis } = axesOf(looks);
   return {
-    height: 480, showlegend: count <= 60, uirevision: `${state.metric} ${chosen.along} ${chosen.logX} ${chosen.logY}`,
-    xaxis: { title: { text: along }, type: dated ? "date" : chosen.logX ? "log" : "linear" },
-    yaxis: { title: { text: plain(metricName()) }, type: chosen.logY ? "log" : "linear" },
+    height: narrow ? 340 + 20 * Math.min(count, 60) : 480, showlegend: count <= 60, uirevision: `${state.metric} ${looks.along} ${looks.logX} ${looks.logY}`,
+    legend: narrow ? { orientation: "h", x: 0, y: -0.2, yanchor: "top" } : {},
+    xaxis, yaxis: { ...yaxis, title: { text: plain(metricName()) } },
   };
 }
 
-function remarks(trials, of, chosen) {
+function remarks(trials, of, looks) {
   const curves = trials.map((trial) => curveOf(trial, state.metric));
-  const values = curves.flatMap((curve) => heights(curve, chosen.logY));
+  const values = curves.flatMap((curve) => heights(curve, looks.logY));
   const gaps = values.filter((value) => value == null).length;
   const thinned = curves.filter(isThinned).length;
-  const timeless = chosen.along === "epochs" ? trials.filter((trial) => !trial.batches_per_epoch).length : 0;
+  const timeless = looks.along === "epochs" ? trials.filter((trial) => !trial.batches_per_epoch).length : 0;
   return [
     trials.length < of ? `${number(trials.length)} of ${counted(of, "trial")} with this metric: the best${state.selected.size ? ", and those that are ticked" : ""}.` : "",
     timeless ? `${counted(timeless, "trial")} not drawn along epochs: records_per_epoch and hyperparameters.global_batch_size say how long one is.` : "",
-    gaps ? `${counted(gaps, "value")} not finite${chosen.logY ? ", or not above 0," : ""} shown as gaps.` : "",
+    gaps ? `${counted(gaps, "value")} not finite${looks.logY ? ", or not above 0," : ""} shown as gaps.` : "",
     thinned ? "Long curves are thinned; their highest and lowest values are kept." : "",
-    thinned && chosen.weight ? `${counted(thinned, "thinned curve")} smoothed by the means of all values in each part.` : "",
+    thinned && looks.weight ? `${counted(thinned, "thinned curve")} smoothed by the means of all values in each part.` : "",
     "Click a curve to open its trial.",
   ].filter(Boolean).join(" ");
 }

@@ -1,7 +1,7 @@
 // Views are drawn when they come near the window: those without plots first, at once.
 import { plotlyLoaded } from "./unpacking.js";
 
-const FIRST = 2; // views that are surely in the window
+const FIRST = 3; // views that are surely in the window
 const FOCUSABLE = "a[href], button, input, select, summary, [tabindex]";
 
 // Do something that makes elements anew; what had the focus has it afterwards.
@@ -50,7 +50,7 @@ export function lazily(views) {
     if (later) later.then(drawn);
     else drawn();
   };
-  const drawNear = () => [...waiting].filter((one) => near.has(one) && (plotting || !one.plots)).forEach(draw);
+  const drawNear = () => [...waiting].filter((one) => near.has(one) && !one.element.hidden && (plotting || !one.plots)).forEach(draw);
   const watch = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       const view = views.find((one) => one.element === target);
@@ -63,11 +63,14 @@ export function lazily(views) {
   plotlyLoaded().then(() => { plotting = true; drawNear(); });
   return {
     dirty() {
-      views.forEach((view) => waiting.add(view));
+      views.forEach((view) => {
+        waiting.add(view);
+        view.element.hidden = view.has != null && !view.has();
+      });
       drawNear();
     },
     everything() {
-      views.filter((view) => plotting || !view.plots).forEach((view) => { draw(view); view.all?.(); });
+      views.filter((view) => !view.element.hidden && (plotting || !view.plots)).forEach((view) => { draw(view); view.all?.(); });
     },
   };
 }

@@ -12,8 +12,14 @@ export function number(value) {
   if (value == null || Number.isNaN(value)) return DASH;
   if (!Number.isFinite(value)) return value > 0 ? "∞" : "-∞";
   if (Number.isInteger(value) && Math.abs(value) < 1e15) return value.toLocaleString("en-US");
-  const size = Math.abs(value);
-  return size < 1e-4 || size >= 1e7 ? value.toExponential(3) : String(Number(value.toPrecision(5)));
+  return written(value, 5);
+}
+
+// With at most so many digits, as a person would write it: 1,234.5 and 3e-5.
+export function written(value, digits) {
+  const [rounded, size] = [Number(value.toPrecision(digits)), Math.abs(value)];
+  if (value && (size < 1e-4 || size >= 1e7)) return rounded.toExponential().replace("e+", "e");
+  return size < 1000 ? String(rounded) : rounded.toLocaleString("en-US", { maximumSignificantDigits: digits });
 }
 
 // Any value of a hyperparameter or a figure as one line.

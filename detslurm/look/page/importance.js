@@ -4,13 +4,14 @@ import { shownTrials } from "./filter.js";
 import { counted, percent } from "./format.js";
 import { FEWEST, importance } from "./importance_measure.js";
 import { palette, plain, plotBox } from "./plots.js";
-import { metricName, result, state } from "./state.js";
+import { metricName, ranked, result, state } from "./state.js";
+import { comparable } from "./scatter.js";
 import { differingHparams } from "./trials.js";
 
 export function importanceView() {
   const box = plotBox("importance", "How much each hyperparameter explains of the result");
   const element = el("section", { id: "importance" }, el("h2", {}, "Hyperparameter importance"), box.element);
-  return { element, plots: true, draw: () => drawImportance(box) };
+  return { element, plots: true, draw: () => drawImportance(box), has: () => ranked(state.trials).length >= FEWEST && comparable().length > 0 };
 }
 
 function drawImportance(box) {

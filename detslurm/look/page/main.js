@@ -1,8 +1,10 @@
 // The page as a whole: its bar, its views in their order, and when each of them is drawn.
 import { button, choice, el, refill, tick } from "./dom.js";
+import { contentsView } from "./contents.js";
 import { compareView } from "./compare.js";
 import { curvesView } from "./curves.js";
 import { importanceView } from "./importance.js";
+import { failuresView } from "./failures.js";
 import { follow } from "./live.js";
 import { keepingFocus, lazily } from "./drawing.js";
 import { moment } from "./format.js";
@@ -15,22 +17,26 @@ import { change, load, onChange, state } from "./state.js";
 import { summaryView } from "./summary.js";
 import { tableView } from "./table.js";
 import { timelineView } from "./timeline.js";
+import { pageTrial } from "./trials.js";
 import { trialView } from "./trial.js";
 
 function begin() {
   load(JSON.parse(document.getElementById("snapshot").textContent));
-  const views = [summaryView(), tableView(), curvesView(), compareView(), parallelView(), scatterView(), heatView(), importanceView(), rungsView(), timelineView()];
+  const views = [failuresView(), summaryView(), tableView(), curvesView(), compareView(), parallelView(), scatterView(), heatView(), importanceView(), rungsView(), timelineView()];
   const [bar, trial, foot] = [el("header", { class: "top" }), trialView(), el("footer")];
   const all = el("div", { id: "all" }, views.map((view) => view.element));
-  document.getElementById("page").append(bar, trial.element, all, foot);
+  const page = document.getElementById("page");
+  const contents = contentsView(page);
+  page.append(bar, contents.element, trial.element, all, foot);
   const drawer = lazily(views);
   if (typeof DecompressionStream === "undefined") bar.after(el("p", { class: "warning" }, "This browser is too old to unpack curves and plots: its tables are all there is. Firefox 113, Chromium 80 and Safari 16.4 know how."));
   const redraw = () => keepingFocus(() => {
     drawBar(bar, redraw);
     foot.textContent = `As of ${moment(state.taken)}, from ${state.store}. Times are in this browser's time zone. / goes to the filter, Esc clears it and leaves a trial's page.`;
     trial.draw();
-    all.hidden = state.trial != null;
-    if (state.trial == null) drawer.dirty();
+    all.hidden = pageTrial() != null;
+    if (!all.hidden) drawer.dirty();
+    contents.draw();
   });
   onChange(redraw);
   redraw();
@@ -41,6 +47,8 @@ function begin() {
 
 function drawBar(bar, redraw) {
   if (!bar.firstChild) bar.append(el("h1"), el("div", { class: "bar" }, filterField(), el("span", { class: "bar" }), themeButton(redraw)));
+  bar.querySelectorAll("#filter, span.bar").forEach((one) => { one.hidden = pageTrial() != null; }); // of the list of trials
+  bar.querySelector("#theme").textContent = isDark() ? "Light" : "Dark";
   bar.querySelector("h1").replaceChildren(el("bdi", {}, heading()));
   bar.querySelector("#filter").value ||= state.filter;
   refill(bar.querySelector("span.bar"), [
@@ -56,7 +64,7 @@ function filterField() {
 }
 
 function themeButton(redraw) {
-  return button("◐", () => { setTheme(isDark() ? "light" : "dark"); redraw(); }, { title: "Light or dark", "aria-label": "Switch between light and dark" });
+  return button("", () => { setTheme(isDark() ? "light" : "dark"); redraw(); }, { id: "theme", title: "Light or dark" });
 }
 
 function setTheme(theme) {
@@ -82,7 +90,7 @@ function listen(drawer, redraw) {
   addEventListener("beforeprint", () => {
     theme = document.documentElement.dataset.theme;
     setTheme("light");
-    if (state.trial == null) drawer.everything();
+    if (pageTrial() == null) drawer.everything();
   });
   addEventListener("afterprint", () => { setTheme(theme); redraw(); });
 }

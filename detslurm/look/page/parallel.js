@@ -7,6 +7,7 @@ import { counted, number, text } from "./format.js";
 import { isDark, plain, plotBox, shade } from "./plots.js";
 import { change, metricName, ranked, result, state } from "./state.js";
 import { axisOf } from "./scales.js";
+import { comparable } from "./scatter.js";
 import { differingHparams, trialName } from "./trials.js";
 
 const MARGINS = { l: 50, r: 70, t: 60, b: 24 };
@@ -25,7 +26,7 @@ export function parallelView() {
     else if (!view.brushes.delete(name)) return;
     redraw();
   });
-  return { element, plots: true, draw: redraw };
+  return { element, plots: true, draw: redraw, has: () => comparable().length > 0 };
 }
 
 function drawParallel(view, box, bar, redraw) {

@@ -58,10 +58,18 @@ function axis(given = {}) {
   return { ...look, ...given };
 }
 
+// Whether an axis has numbers for which plotly would write a prefix, such as µ.
+function isTiny(traces, name) {
+  const [key, own] = [name[0], name.replace("axis", "")];
+  const values = traces.filter((trace) => (trace[`${key}axis`] || key) === own).flatMap((trace) => [...(trace[key] ?? [])].slice(0, 1000));
+  return values.some((value) => typeof value === "number" && value && Math.abs(value) < 1e-3);
+}
+
 // Draw traces into an element; axes of the layout get our looks.
 export function draw(target, traces, layout = {}) {
+  const format = (name) => (isTiny(traces, name) ? { exponentformat: "e" } : {}); // not 30µ
   const axes = Object.fromEntries(["xaxis", "yaxis", ...Object.keys(layout).filter((name) => /^[xy]axis\d+$/.test(name))]
-    .map((name) => [name, axis(layout[name])]));
+    .map((name) => [name, axis({ ...format(name), ...layout[name] })]));
   const height = layout.height ?? 420;
   target.style.height = `${height}px`; // which plotly would forget when the window changes
   return Plotly.react(target, traces, {

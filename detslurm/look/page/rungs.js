@@ -1,9 +1,9 @@
 // The search's brackets and rungs: how far trials came, who ended where, who is still on the way.
-import { el, grid, nothing } from "./dom.js";
+import { trialLink } from "./failures.js";
+import { el, grid } from "./dom.js";
 import { counted, number, toNumber } from "./format.js";
 import { hatched, palette, plain, plotBox } from "./plots.js";
 import { state } from "./state.js";
-import { openTrial } from "./routing.js";
 import { trialById } from "./trials.js";
 
 const NAMED = 12; // trials of a rung
@@ -14,10 +14,9 @@ export function rungsView() {
   function draw() {
     const searches = state.experiments.filter((one) => one.rungs.length);
     element.replaceChildren(element.firstChild, ...searches.flatMap((one) => part(one, boxes)));
-    if (!searches.length) element.append(nothing("No search by successive halving is among these experiments."));
     for (const one of searches) drawBars(boxes.get(one.id), one);
   }
-  return { element, plots: true, draw };
+  return { element, plots: true, draw, has: () => state.experiments.some((one) => one.rungs.length > 0) };
 }
 
 function part(experiment, boxes) {
@@ -74,6 +73,5 @@ function names(trials) {
 
 function link(id) {
   if (!trialById(id)) return String(id);
-  const open = (event) => { event.preventDefault(); openTrial(id); };
-  return el("a", { href: `#trial-${id}`, onclick: open }, String(id));
+  return trialLink(trialById(id));
 }

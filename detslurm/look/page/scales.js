@@ -1,5 +1,5 @@
 // Where values of a hyperparameter lie on an axis from 0 to 1, and what is written beside it.
-import { compare, number, text } from "./format.js";
+import { compare, text, written } from "./format.js";
 import { state } from "./state.js";
 
 // The axis of a name with these values, one of each trial.
@@ -14,15 +14,33 @@ function numeric(name, values) {
   const logarithmic = low > 0 && high > low && isLogarithmic(name, high / low);
   const turn = logarithmic ? Math.log10 : (value) => value;
   const width = turn(high) - turn(low);
-  const back = (part) => (logarithmic ? 10 ** (turn(low) + part * width) : low + part * width);
   const place = (value) => (typeof value !== "number" || Number.isNaN(value) ? null : width ? (turn(value) - turn(low)) / width : 0.5);
   const distinct = [...new Set(values)];
-  const parts = width ? [0, 0.25, 0.5, 0.75, 1] : [0.5];
-  const power = (value) => Math.floor(Math.log10(value));
-  const largest = Math.max(Math.abs(low), Math.abs(high));
-  const digits = Math.min(Math.max(3, power(largest) - power((high - low) / 4) + 2), 17); // which tell the parts apart
-  const labels = distinct.length <= 9 ? distinct.map((value) => [place(value), number(value)]) : parts.map((part) => [part, number(Number(back(part).toPrecision(digits)))]);
-  return { name, logarithmic, numeric: true, place, labels };
+  const short = distinct.length <= 9 && distinct.every((value) => String(value).length <= 6);
+  const round = width ? roundNumbers(low, high, 5, logarithmic).filter((value) => value >= low && value <= high) : [low];
+  const ticks = short || round.length < 2 ? distinct.slice(0, 9) : round;
+  return { name, logarithmic, numeric: true, place, low, high, ticks, labels: ticks.map((value) => [place(value), written(value, 12)]) };
+}
+
+const STEPS = [[1, 2, 3, 5, 7], [1, 2, 5], [1, 3], [1]]; // of a decade
+
+// Numbers that a person would write from about `low` to about `high`, in at most `most` steps.
+export function roundNumbers(low, high, most, logarithmic) {
+  const powers = logarithmic && [Math.floor(Math.log10(low)), Math.ceil(Math.log10(high))];
+  const decades = powers ? Array.from({ length: powers[1] - powers[0] + 1 }, (_, place) => 10 ** (powers[0] + place)) : [];
+  const around = (numbers) => {
+    const [first, last] = [numbers.findLastIndex((value) => value <= low * (1 + 1e-9)), numbers.findIndex((value) => value >= high * (1 - 1e-9))];
+    return numbers.slice(first, last + 1);
+  };
+  const tried = STEPS.map((steps) => around(decades.flatMap((decade) => steps.map((step) => Number((step * decade).toPrecision(6))))));
+  const found = tried.find((numbers) => numbers.length - 1 <= most && numbers.length > 3);
+  if (found) return found;
+  if (decades.length > most) return around(decades.filter((_, place) => place % Math.ceil((decades.length - 1) / most) === 0 || place === decades.length - 1));
+  const raw = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 5, 10].find((one) => one * power >= raw * (1 - 1e-9));
+  const first = Math.floor(low / step + 1e-6);
+  return Array.from({ length: Math.ceil(high / step - 1e-6) - first + 1 }, (_, place) => Number(((first + place) * step).toPrecision(12)));
 }
 
 // As the configuration says how it is drawn; where it does not, by how far its values go.

@@ -1,11 +1,11 @@
 // The result against each hyperparameter, and against two of them at once.
 import { choice, el, refill } from "./dom.js";
 import { shownTrials } from "./filter.js";
-import { counted, number, text } from "./format.js";
+import { counted, number, text, written } from "./format.js";
 import { colorscale, palette, plain, plotBox } from "./plots.js";
-import { metricName, result, state } from "./state.js";
+import { metricName, ranked, remembered, result, state } from "./state.js";
 import { openTrial } from "./routing.js";
-import { axisOf } from "./scales.js";
+import { axisOf, roundNumbers } from "./scales.js";
 import { differingHparams, trialName } from "./trials.js";
 
 const MOST = 12; // small plots
@@ -14,8 +14,11 @@ const CELLS = 8; // of the heat map, along a number
 export function scatterView() {
   const box = plotBox("scatter", "The result against each hyperparameter");
   const element = el("section", { id: "scatter" }, el("h2", {}, "Scatter"), box.element);
-  return { element, plots: true, draw: () => drawScatter(box) };
+  return { element, plots: true, draw: () => drawScatter(box), has: () => comparable().length > 0 };
 }
+
+// The hyperparameters that differ between trials with a result, whichever the filter shows.
+export const comparable = remembered(() => differingHparams(ranked(state.trials)));
 
 function withResult() {
   return shownTrials().filter((trial) => Number.isFinite(result(trial)));
@@ -39,7 +42,8 @@ function small(name, number_, trials, layout) {
   const axis = axisOf(name, trials.map((trial) => trial.hparams.get(name)));
   const value = (trial) => trial.hparams.get(name);
   const chosen = trials.map((trial) => state.selected.has(trial.id));
-  layout[`xaxis${number_}`] = { title: { text: plain(name), standoff: 4 }, type: axis.numeric ? (axis.logarithmic ? "log" : "linear") : "category", nticks: 6 };
+  layout[`xaxis${number_}`] = { title: { text: plain(name), standoff: 4 }, type: axis.numeric ? (axis.logarithmic ? "log" : "linear") : "category", nticks: 6,
+    ...(axis.numeric && { tickvals: axis.ticks, ticktext: axis.labels.map(([, label]) => label) }) };
   layout[`yaxis${number_}`] = { nticks: 5 };
   return {
     type: "scatter", mode: "markers", xaxis: `x${number_}`, yaxis: `y${number_}`,
@@ -55,7 +59,7 @@ export function heatView() {
   const bar = el("div", { class: "bar" });
   const element = el("section", { id: "heat" }, el("h2", {}, "Heat map"), bar, box.element);
   const redraw = () => drawHeat(chosen, box, bar, redraw);
-  return { element, plots: true, draw: redraw };
+  return { element, plots: true, draw: redraw, has: () => comparable().length > 1 };
 }
 
 function drawHeat(chosen, box, bar, redraw) {
@@ -72,38 +76,37 @@ function drawHeat(chosen, box, bar, redraw) {
   refill(bar, [choice("Across", pairs, chosen.x, set("x")), choice("Up", pairs, chosen.y, set("y"))]);
   const [x, y] = [cellsOf(chosen.x, trials), cellsOf(chosen.y, trials)];
   const { means, counts } = averages(trials, x, y);
-  box.draw([{ type: "heatmap", z: means, x: x.labels, y: y.labels, xgap: 2, ygap: 2, hoverongaps: false, colorscale: colorscale(), reversescale: state.smaller,
-    customdata: counts, hovertemplate: "%{x}, %{y}: %{z:.5~g}, mean of %{customdata}<extra></extra>", colorbar: { title: { text: plain(metricName()), side: "right" }, thickness: 14 } }],
-  { height: 440, xaxis: { title: { text: plain(chosen.x) }, type: "category" }, yaxis: { title: { text: plain(chosen.y) }, type: "category" } });
+  const along = (name, one) => ({ title: { text: plain(name) }, ...one.axis, showgrid: false, zeroline: false, range: [0, one.names.length] });
+  box.draw([{ type: "heatmap", z: means, x: [...x.names.keys(), x.names.length], y: [...y.names.keys(), y.names.length], xgap: 2, ygap: 2, hoverongaps: false, colorscale: colorscale(), reversescale: state.smaller,
+    text: y.names.map((up, row) => x.names.map((across, column) => `${across}, ${up}: ${number(means[row][column])}, mean of ${counted(counts[row][column], "trial")}`)), hovertemplate: "%{text}<extra></extra>",
+    colorbar: { title: { text: plain(metricName()), side: "right" }, thickness: 14 } }],
+  { height: 440, xaxis: along(chosen.x, x), yaxis: along(chosen.y, y) });
   box.say("The mean of the best values in each cell; empty cells have no trial.");
 }
 
-// Cells along an axis: the values themselves where there are few, or else equal parts of it.
+// Cells along an axis: the values themselves where there are few, or else between numbers that a
+// person would write. `axis` has their names, and `names` those of each cell.
 function cellsOf(name, trials) {
   const values = trials.map((trial) => trial.hparams.get(name));
   const axis = axisOf(name, values);
   const distinct = new Set(values.map((value) => JSON.stringify(value)));
   if (!axis.numeric || distinct.size <= CELLS) {
     const keys = [...distinct].sort((one, other) => axis.place(JSON.parse(one ?? "null")) - axis.place(JSON.parse(other ?? "null")));
-    return { labels: keys.map((key) => plain(key === undefined ? "none" : text(JSON.parse(key)))), cell: (trial) => keys.indexOf(JSON.stringify(trial.hparams.get(name))) };
+    const names = keys.map((key) => plain(key === undefined ? "none" : text(JSON.parse(key))));
+    return { names, axis: { tickvals: names.map((_, place) => place + 0.5), ticktext: names }, cell: (trial) => keys.indexOf(JSON.stringify(trial.hparams.get(name))) };
   }
+  const edges = roundNumbers(axis.low, axis.high, CELLS, axis.logarithmic);
+  const ticktext = edges.map((value) => written(value, 12));
+  const names = edges.slice(1).map((_, place) => `${ticktext[place]} to ${ticktext[place + 1]}`);
   const cell = (trial) => {
-    const place = axis.place(trial.hparams.get(name));
-    return place == null ? -1 : Math.min(CELLS - 1, Math.floor(place * CELLS));
+    const value = trial.hparams.get(name);
+    return typeof value === "number" ? Math.min(names.length - 1, edges.findLastIndex((edge) => edge <= value)) : -1;
   };
-  return { labels: Array.from({ length: CELLS }, (_, place) => label(place, values.filter((_, index) => cell(trials[index]) === place), axis)), cell };
-}
-
-function label(place, values, axis) {
-  const known = values.filter((value) => typeof value === "number");
-  if (!known.length) return `(${axis.labels[0][1]} … ${axis.labels.at(-1)[1]}) ${place + 1}/${CELLS}`;
-  const [low, high] = [known.reduce((a, b) => Math.min(a, b)), known.reduce((a, b) => Math.max(a, b))];
-  const round = (value) => number(Number(value.toPrecision(3)));
-  return low === high ? `${round(low)} (${place + 1})` : `${round(low)} – ${round(high)}`;
+  return { names, axis: { tickvals: edges.map((_, place) => place), ticktext }, cell };
 }
 
 function averages(trials, x, y) {
-  const empty = () => y.labels.map(() => x.labels.map(() => 0));
+  const empty = () => y.names.map(() => x.names.map(() => 0));
   const [sums, counts] = [empty(), empty()];
   for (const trial of trials) {
     const [column, row] = [x.cell(trial), y.cell(trial)];

@@ -1,20 +1,25 @@
 // The head of the page: which experiments these are, how they are, and what is wrong with them.
 import { badge, el, facts } from "./dom.js";
 import { keepingFolds } from "./drawing.js";
-import { counted, moment, number, percent, span } from "./format.js";
+import { trialLink } from "./failures.js";
+import { counted, exact, moment, number, percent, span } from "./format.js";
 import { state } from "./state.js";
+import { differingHparams } from "./trials.js";
+
+const FIRST = 12; // hyperparameters of the best trial
 
 export function summaryView() {
-  const element = el("section", { id: "summary" });
+  const element = el("section", { id: "summary", "aria-label": "Overview" });
   return { element, draw: () => keepingFolds(element, () => element.replaceChildren(...state.experiments.map(card))) };
 }
 
-function card(experiment) {
+export function card(experiment) {
   const several = state.experiments.length > 1;
   return el("details", { class: "card", open: !several, "data-part": `experiment-${experiment.id}` },
     el("summary", {}, badge(experiment.state), " ", el("strong", {}, `Experiment ${experiment.id}`), " ", el("bdi", {}, experiment.name.slice(0, 300)),
       several && el("span", { class: "note" }, ` ${brief(experiment)}`)),
     experiment.message && el("p", { class: "warning" }, experiment.message),
+    experiment.trials.length > 1 && best(experiment),
     experiment.description && el("p", {}, experiment.description),
     facts(factsOf(experiment)),
     experiment.notes && el("pre", { class: "notes" }, experiment.notes),
@@ -44,7 +49,6 @@ function factsOf(one) {
     ["Submitted", one.created && moment(one.created)],
     ["Took", one.started && `${span(ended - one.started)}${one.ended ? "" : " so far"}`],
     ["Labels", one.labels.join(", ")],
-    ["Best", bestOf(one)],
   ];
 }
 
@@ -56,12 +60,29 @@ function trialCounts(one) {
   return part + (parts.join(", ") || "none yet");
 }
 
+// The best trial with its hyperparameters, first those that differ.
+function best(experiment) {
+  const trial = bestTrial(experiment);
+  if (!trial) return null;
+  const differing = new Set(differingHparams(experiment.trials));
+  const names = [...trial.hparams.keys()].sort((one, other) => differing.has(other) - differing.has(one));
+  const show = (some) => facts(some.map((name) => [name, exact(trial.hparams.get(name))]));
+  return el("div", { class: "best" },
+    el("p", {}, `Best ${experiment.metric ?? "result"} `, el("strong", {}, number(trial.best)), " by ", trialLink(trial, `trial ${trial.id}`)),
+    show(names.slice(0, FIRST)),
+    names.length > FIRST && el("details", { "data-part": `best-${experiment.id}` }, el("summary", {}, `${names.length - FIRST} more hyperparameters`), show(names.slice(FIRST))));
+}
+
 function bestOf(one) {
+  const trial = bestTrial(one);
+  return trial && `${number(trial.best)} (trial ${trial.id})`;
+}
+
+function bestTrial(one) {
   const having = one.trials.filter((trial) => typeof trial.best === "number");
   if (!having.length) return null;
   const better = (a, b) => (one.smaller_is_better ? a.best < b.best : a.best > b.best);
-  const best = having.reduce((a, b) => (better(b, a) ? b : a)); // the first of equals
-  return `${number(best.best)} (trial ${best.id})`;
+  return having.reduce((a, b) => (better(b, a) ? b : a)); // the first of equals
 }
 
 function problems({ id, problems: texts }) {

@@ -3,9 +3,9 @@ import { experimentColumns, trialColumns } from "./columns.js";
 import { badge, button, el, nothing, refill, tick } from "./dom.js";
 import { csv, download } from "./export.js";
 import { matcher, shownTrials } from "./filter.js";
+import { trialLink } from "./failures.js";
 import { compare, counted } from "./format.js";
-import { change, state } from "./state.js";
-import { openTrial } from "./routing.js";
+import { change, ranked, state } from "./state.js";
 
 const CHUNK = 150; // rows that are made at once; more as the reader scrolls
 
@@ -38,11 +38,18 @@ function nearEnd(frame) {
 }
 
 function sortedRows(view) {
-  const rows = view.kind === "trials" ? [...shownTrials()] : state.experiments.filter(matcher(state.filter, view.columns));
+  const rows = view.kind === "trials" ? bestFirst(shownTrials()) : state.experiments.filter(matcher(state.filter, view.columns));
   const column = view.columns.find((one) => one.key === view.sort?.key);
   if (!column) return rows;
   const keyed = rows.map((row) => [column.get(row), row]);
   return keyed.sort(([one], [other]) => compare(one, other, view.sort.descending)).map(([, row]) => row);
+}
+
+// As they are sorted before the reader chooses a column: by result, then those without one.
+function bestFirst(trials) {
+  const best = ranked(trials);
+  const known = new Set(best);
+  return [...best, ...trials.filter((trial) => !known.has(trial))];
 }
 
 function controls(view, redraw) {
@@ -55,6 +62,8 @@ function controls(view, redraw) {
     columnChooser(view, redraw),
     button("CSV", () => download(`${view.kind}.csv`, "text/csv", csv(view.shown, view.rows)), { title: "Save these rows and columns as CSV", class: "small" }),
     view.kind === "trials" && state.selected.size > 0 && button(`Clear ${counted(state.selected.size, "selected trial")}`, () => change({ selected: new Set(), only: false }), { class: "small" }),
+    view.kind === "trials" && all.length > 1 && state.selected.size < 2 && el("span", { class: "note" }, "Tick trials to compare them."),
+    view.kind === "trials" && state.selected.size > 1 && button("Compare them", () => document.getElementById("compare").scrollIntoView(), { class: "small" }),
   ].filter(Boolean);
 }
 
@@ -82,7 +91,7 @@ function header(view, redraw) {
     return el("th", { scope: "col", "aria-sort": order, class: column.right && "right" },
       button(column.title + sign, sortBy, { title: column.hint || column.title, "data-column": column.key }));
   });
-  view.head = el("tr", {}, view.kind === "trials" && el("th", { scope: "col", title: "Tick trials to compare them" }, "⚖"), cells);
+  view.head = el("tr", {}, view.kind === "trials" && el("th", { scope: "col", "aria-label": "Compare" }), cells);
   return view.head;
 }
 
@@ -114,11 +123,6 @@ function cell(view, column, row) {
   if (column.key === "state") return el("td", attributes, badge(shown));
   if (column.key === "trial") return el("td", attributes, trialLink(row, shown));
   return el("td", attributes, shown.slice(0, 300));
-}
-
-function trialLink(trial, text) {
-  const open = (event) => { event.preventDefault(); openTrial(trial.id); };
-  return el("a", { href: `#trial-${trial.id}`, onclick: open, title: "Open the page of this trial" }, text);
 }
 
 function select(trial, on) {

@@ -29,7 +29,7 @@ export function timelineView() {
   const draw = () => drawTimeline(chosen, box);
   const bar = el("div", { class: "bar" }, choice("A row for each", [["trial", "trial"], ["node", "node"]], chosen.by, (by) => { chosen.by = by; draw(); }));
   const element = el("section", { id: "timeline" }, el("h2", {}, "Timeline of runs"), bar, box.element);
-  return { element, plots: true, draw };
+  return { element, plots: true, draw, has: () => state.trials.some((trial) => trial.runs.length > 0) };
 }
 
 function drawTimeline(chosen, box) {

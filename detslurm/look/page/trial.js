@@ -1,5 +1,6 @@
 // The page of one trial: its course, curves, checkpoints, configuration, code, log and profile.
-import { badge, button, el, facts, grid, nothing } from "./dom.js";
+import { firstLooks, looksBar } from "./curve_looks.js";
+import { badge, button, el, facts, grid } from "./dom.js";
 import { keepingPlaces } from "./drawing.js";
 import { bytes, counted, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
@@ -7,8 +8,9 @@ import { discardPlots } from "./plots.js";
 import { change, state } from "./state.js";
 import { ending } from "./outcomes.js";
 import { closeTrial, openTrial } from "./routing.js";
-import { metricPlots, plotGrid, profilePlots } from "./trial_plots.js";
-import { queueTime, trainingTime, trialById } from "./trials.js";
+import { card } from "./summary.js";
+import { metricPlots, plotGrid, profilePlots } from "./plot_grid.js";
+import { pageTrial, queueTime, trainingTime } from "./trials.js";
 import { yaml } from "./yaml.js";
 
 export function trialView() {
@@ -17,7 +19,7 @@ export function trialView() {
   return {
     element,
     draw() {
-      const trial = trialById(state.trial);
+      const trial = pageTrial();
       element.hidden = !trial;
       if (drawn !== trial?.id) { // another one begins as it should
         discardPlots(element);
@@ -31,19 +33,21 @@ export function trialView() {
 }
 
 function panels() {
+  const looks = firstLooks();
   return [
-    panel("head", () => state.version, (trial) => [head(trial), problem(trial), facts(factsOf(trial))]),
-    panel("hyperparameters", (trial) => [...trial.hparams], (trial) => [el("h2", {}, "Hyperparameters"),
-      trial.hparams.size ? facts([...trial.hparams].map(([name, value]) => [name, exact(value)])) : nothing("None.")]),
+    panel("head", () => state.version, (trial) => [head(trial), warnings(trial), facts(factsOf(trial))]),
     panel("log", (trial) => trial.log_tail, (trial) => trial.log_tail.length > 0 &&
       [el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)]),
-    plotPanel("metrics", "Metrics", metricPlots, nothing("It has reported no metric yet.")),
-    panel("runs", (trial) => [trial.runs, state.taken], (trial) => [el("h2", {}, "Runs"), trial.runs.length ? runs(trial) : nothing("It has not run yet.")]),
-    panel("checkpoints", (trial) => trial.checkpoints, (trial) => [el("h2", {}, "Checkpoints"), trial.checkpoints.length ? checkpoints(trial) : nothing("It has saved no checkpoint yet.")]),
-    panel("use", (trial) => trial.efficiency, (trial) => [el("h2", {}, "Use of its slots"), figures(trial)]),
-    plotPanel("profile", "Profile", profilePlots),
-    panel("configuration", (trial) => trial.experiment.config, (trial) =>
-      [folded("configuration", `Configuration of experiment ${trial.experiment.id}`, el("pre", {}, yaml(trial.experiment.config)))]),
+    plotPanel("metrics", "Metrics", (trial) => metricPlots(trial, looks), (draw) => looksBar(looks, draw)),
+    plotPanel("profile", "Use over time", profilePlots),
+    panel("hyperparameters", (trial) => [...trial.hparams], (trial) => trial.hparams.size > 0 &&
+      [el("h2", {}, "Hyperparameters"), facts([...trial.hparams].map(([name, value]) => [name, exact(value)]))]),
+    panel("use", (trial) => trial.efficiency, figures),
+    panel("runs", (trial) => [trial.runs, state.taken], (trial) => trial.runs.length > 0 && [el("h2", {}, "Runs"), runs(trial)]),
+    panel("checkpoints", (trial) => trial.checkpoints, (trial) => trial.checkpoints.length > 0 && [el("h2", {}, "Checkpoints"), checkpoints(trial)]),
+    panel("experiment", () => state.version, (trial) => state.trial == null && [el("h2", {}, "Experiment"), card(trial.experiment)]),
+    panel("configuration", (trial) => trial.experiment.config, (trial) => [el("h2", {}, "Configuration"),
+      folded("configuration", `Configuration of experiment ${trial.experiment.id}`, el("pre", {}, yaml(trial.experiment.config)))]),
     panel("code", (trial) => trial.experiment.code, (trial) => Object.keys(trial.experiment.code).length > 0 && [el("h2", {}, "Code"), code(trial.experiment.code)]),
   ];
 }
@@ -61,20 +65,20 @@ function panel(name, shown, contents) {
       before = now;
       const made = contents(trial);
       element.hidden = !made;
-      keepingPlaces(element, () => element.replaceChildren(...el("div", {}, made || []).childNodes));
+      keepingPlaces(element, () => element.replaceChildren(...el("div", {}, [made || []].flat(2)).childNodes));
     },
   };
 }
 
-function plotPanel(name, title, linesOf, none) {
+function plotPanel(name, title, linesOf, bar = () => null) {
   const plots = plotGrid(linesOf);
-  const element = el("section", { class: `part-${name}` }, el("h2", {}, title), none, plots.element);
+  let shown;
+  const element = el("section", { class: `part-${name}` }, el("h2", {}, title), bar(() => plots.draw(shown)), plots.element);
   return {
     element,
     draw(trial) {
-      const drawn = plots.draw(trial);
-      element.hidden = !drawn && !none;
-      if (none) none.hidden = drawn;
+      shown = trial;
+      element.hidden = !plots.draw(trial);
     },
   };
 }
@@ -87,9 +91,10 @@ function head(trial) {
     return button(label, () => openTrial(other.id), { disabled: !other, class: "small" });
   };
   const selected = state.selected.has(trial.id);
+  const title = [el("h2", {}, `Trial ${trial.id}`), badge(trial.state)];
+  if (state.trial == null) return el("div", { class: "bar" }, title); // the only one
   return el("div", { class: "bar" },
-    button("← All trials", closeTrial, { title: "Esc" }), step(-1, "‹ previous"), step(1, "next ›"),
-    el("h2", {}, `Trial ${trial.id}`), badge(trial.state), el("bdi", { class: "note" }, `of experiment ${trial.experiment.id} ${trial.experiment.name.slice(0, 200)}`),
+    button("← All trials", closeTrial, { title: "Esc" }), step(-1, "‹ previous"), step(1, "next ›"), title, el("bdi", { class: "note" }, `of experiment ${trial.experiment.id} ${trial.experiment.name.slice(0, 200)}`),
     button(selected ? "Don't compare" : "Compare", () => toggle(trial), { class: "small" }));
 }
 
@@ -99,8 +104,10 @@ function toggle(trial) {
   change({ selected, only: state.only && selected.size > 0 });
 }
 
-function problem(trial) {
-  return trial.end_reason && el("p", { class: trial.state === "COMPLETED" ? "note" : "warning" }, trial.end_reason);
+// What is wrong with it, and with its experiment if it is the only one there.
+function warnings(trial) {
+  const texts = [trial.end_reason, state.trial == null && trial.experiment.message].filter(Boolean);
+  return [...new Set(texts)].map((text) => el("p", { class: trial.state === "COMPLETED" ? "note" : "warning" }, text));
 }
 
 function factsOf(trial) {
@@ -188,7 +195,7 @@ function figures(trial) {
     ["Slot-hours", known(one.slot_hours, (value) => number(value) + wasted)],
     ["Batches trained in vain", known(one.steps_lost)],
   ];
-  return rows.some(([, value]) => value != null) ? facts(rows) : nothing("Nothing was recorded of it.");
+  return rows.some(([, value]) => value != null) && [el("h2", {}, "Use of its slots"), facts(rows)];
 }
 
 function folded(name, title, content) {

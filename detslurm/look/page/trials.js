@@ -1,4 +1,5 @@
 // Plain questions about trials.
+import { number } from "./format.js";
 import { state } from "./state.js";
 
 export function hparamNames() {
@@ -34,6 +35,23 @@ export function trialName(trial) {
   return state.experiments.length > 1 ? `trial ${trial.id} (exp. ${trial.experiment.id})` : `trial ${trial.id}`;
 }
 
+// A trial as a legend names it: by the first of the hyperparameters that differ.
+export function trialLabel(trial, names) {
+  const values = names.filter((name) => trial.hparams.has(name)).slice(0, 3).map((name) => labelled(name, trial.hparams.get(name)));
+  return [trialName(trial), ...values].join(", ");
+}
+
+function labelled(name, value) {
+  const last = name.split(".").at(-1);
+  if (typeof value === "string") return value;
+  return `${last} ${typeof value === "number" ? number(Number(value.toPrecision(3))) : JSON.stringify(value)}`;
+}
+
 export function trialById(id) {
   return state.trials.find((trial) => trial.id === id);
+}
+
+// The trial whose page is shown: the one that was opened, or the only one that there is.
+export function pageTrial() {
+  return trialById(state.trial) ?? (state.trials.length === 1 && state.experiments.length === 1 ? state.trials[0] : null);
 }
