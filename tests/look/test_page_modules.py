@@ -240,12 +240,13 @@ def test_spans_have_two_units(chromium: Browser, seconds: float | None, text: st
 
 
 def test_every_end_of_a_run_has_its_word(chromium: Browser) -> None:
-    """Only what Slurm ended for a reason unknown is said to have ended otherwise."""
+    """And the timeline draws it."""
     outcomes = list(get_args(RunOutcome))
     chromium.open("about:blank")
     code = _scoped("outcomes", source("outcomes"))
     words = chromium.js(
         f"{code}; return {json.dumps(outcomes)}.map((outcome) => $outcomes.ending({{outcome}}))"
     )
-    assert dict(zip(outcomes, words, strict=True))["ended"] == "ended otherwise"
-    assert words.count("ended otherwise") == 1
+    assert dict(zip(outcomes, words, strict=True))["ended"] == "ended by Slurm"
+    kinds = source("timeline").partition("const KINDS = {")[2].partition("};")[0]
+    assert [word for word in words if f"{word}:" not in kinds and f'"{word}":' not in kinds] == []

@@ -20,6 +20,7 @@ const KINDS = {
   paused: { color: 3, pattern: "|" },
   failed: { color: 1, pattern: "x" },
   canceled: { color: 6, pattern: "/" },
+  "ended by Slurm": { color: 3, pattern: "+" },
   "ended otherwise": { color: 3, pattern: "." },
 };
 
