@@ -33,8 +33,9 @@ _LAPTOP_PORT = 8080
 )
 @click.pass_context
 def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
-    """Show experiments in a browser, live and read-only, until Ctrl-C.
+    """Show experiments in a browser, live, until Ctrl-C.
 
+    Notes, labels and whether lists show an experiment can be set there, and nothing else.
     It listens on a Unix socket that only you can open. How to reach it from your laptop is printed
     first. It ends with the terminal, too, and after half an hour in which nobody looks.
 
@@ -64,10 +65,13 @@ ui.entries = {
 
 def _server(port: int | None) -> LookServer:
     """The server, which listens already; how to reach it is printed."""
+    import secrets
+
     from detslurm.look.app import application
     from detslurm.sdk import Client
 
-    return _on_socket(application(Client)) if port is None else _on_port(application(Client), port)
+    pages = application(Client, token=secrets.token_urlsafe())
+    return _on_socket(pages) if port is None else _on_port(pages, port)
 
 
 def _on_socket(application: Any) -> LookServer:

@@ -1,8 +1,9 @@
-"""The pages of a store as a WSGI application: read-only, below any prefix, with relative links.
+"""The pages of a store as a WSGI application, below any prefix, with relative links.
 
     /                               the experiments
     /experiments/ID/                the report of one, or of several: ID,ID
     /experiments/ID/snapshot.json   its data, which the page asks for again and again
+    /experiments/ID/edit            its notes, labels, and whether it is archived; with a token only
 
 Who may ask is decided outside of it: see `detslurm.look.access`.
 """
@@ -10,12 +11,14 @@ Who may ask is decided outside of it: see `detslurm.look.access`.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qs, quote, unquote
@@ -23,7 +26,7 @@ from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import msgspec
 
-from detslurm.look.listing import ROWS, chosen, list_policy, listing, message
+from detslurm.look.listing import CONDITIONS, ROWS, Choice, list_policy, listing, message
 from detslurm.look.live import AnswerMemory, Connect, LiveStore, Overview, StoreMissing
 from detslurm.look.response import JSON, Response, redirect, send
 from detslurm.sdk.errors import LifecycleError
@@ -35,10 +38,13 @@ MOST_IDS: Final = 20
 # What a page that brings its own policy can't say in its head.
 _PAGE_POLICY = "frame-ancestors 'self'; base-uri 'none'; form-action 'none'; object-src 'none'"
 _ID = "[1-9][0-9]{0,14}"
+_EDITED = re.compile(f"/experiments/({_ID})/edit")
 _EXPERIMENTS = re.compile(f"/experiments/({_ID}(?:,{_ID})*)(|/|/snapshot[.]json)")
 
 
-def application(connect: Connect, clock: Callable[[], float] = time.monotonic) -> WSGIApplication:
+def application(
+    connect: Connect, clock: Callable[[], float] = time.monotonic, *, token: str = ""
+) -> WSGIApplication:
     """Return a WSGI application that shows the experiments of a store.
 
     It answers GET and HEAD, whoever asks, and may be called by several threads at once. The queue
@@ -47,6 +53,8 @@ def application(connect: Connect, clock: Callable[[], float] = time.monotonic) -
     Args:
         connect: Returns a client of the store; called for each reading.
         clock: Gives seconds that never go back.
+        token: A secret that the forms of its pages carry: with it, a POST sets notes, labels and
+            whether an experiment is archived. Without one, the default, nothing can be written.
 
     Example:
         from wsgiref.simple_server import make_server
@@ -57,13 +65,14 @@ def application(connect: Connect, clock: Callable[[], float] = time.monotonic) -
         with make_server("127.0.0.1", 0, application(Client)) as server:
             assert server.server_port
     """
-    return _Pages(connect, clock)
+    return _Pages(connect, clock, token)
 
 
 class _Pages:
     """The application of one store."""
 
-    def __init__(self, connect: Connect, clock: Callable[[], float]) -> None:
+    def __init__(self, connect: Connect, clock: Callable[[], float], token: str) -> None:
+        self._token = token
         self._store = LiveStore(connect, clock)
         self._overviews: AnswerMemory[Overview] = AnswerMemory(clock)
         self._responses: AnswerMemory[Response] = AnswerMemory(clock)
@@ -73,11 +82,16 @@ class _Pages:
         return send(self._answer(environ), environ, start_response)
 
     def _answer(self, environ: WSGIEnvironment) -> Response:
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return message(HTTPStatus.METHOD_NOT_ALLOWED, "This is for reading only.")
         path = environ.get("PATH_INFO") or "/"
+        edited = _EDITED.fullmatch(path) if self._token else None
+        reads = environ["REQUEST_METHOD"] in ("GET", "HEAD")
+        if not reads and (edited is None or environ["REQUEST_METHOD"] != "POST"):
+            refused = message(HTTPStatus.METHOD_NOT_ALLOWED, "This is for reading only.")
+            return replace(refused, allowed="GET, HEAD, POST") if edited is not None else refused
         answer = _message_as_json if path.endswith(".json") else message
         try:
+            if edited is not None:
+                return self._edit(int(edited[1]), None if reads else environ)
             return self._page(path, environ)
         except StoreMissing as error:
             return answer(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
@@ -110,14 +124,32 @@ class _Pages:
         return self._responses.get(path, lambda: make(ids))
 
     def _list(self, query: str) -> Response:
-        fields = _fields(query)
-        text, before = fields.get("q", [""])[0], fields.get("before", [""])[0]
-        last = int(before) if re.fullmatch(_ID, before) else None
-        wanted = chosen(text, last)
+        choice = _choice(query)
         overview = self._overviews.get(
-            f"{last} {text}", lambda: self._store.overview(wanted, ROWS + 1)
+            choice._replace(by_project=False).query,
+            lambda: self._store.overview(
+                choice.shows, ROWS + 1, archived=choice.state == "archived"
+            ),
         )
-        return Response(listing(overview, text, last).encode("utf-8", "replace"), list_policy())
+        html = listing(overview, choice, editable=bool(self._token))
+        return Response(html.encode("utf-8", "replace"), list_policy())
+
+    def _edit(self, number: int, sent: WSGIEnvironment | None) -> Response:
+        """The form for an experiment, or what its sending has done."""
+        from detslurm.look.editing import REFUSED, apply_edit, edit_page, read_edit
+
+        if sent is None:
+            return edit_page(self._store.stored(number).row, self._token)
+        edit = read_edit(sent)
+        if edit is None or not hmac.compare_digest(edit.token.encode(), self._token.encode()):
+            return message(*REFUSED, still=True)
+        try:
+            apply_edit(self._store.stored(number), edit)
+        except LifecycleError as error:
+            return message(HTTPStatus.CONFLICT, str(error), still=True)
+        self._overviews.clear()
+        self._responses.clear()
+        return redirect("../../")
 
     def _report(self, ids: list[int]) -> Response:
         from detslurm.look.report import page
@@ -148,6 +180,18 @@ def _prefix(environ: WSGIEnvironment) -> str:
     """What stands before all paths; some servers have it end in a slash, or be only that."""
     prefix: str = environ.get("SCRIPT_NAME", "")
     return prefix.rstrip("/")
+
+
+def _choice(query: str) -> Choice:
+    """Which experiments the list shows; what can't be understood counts as not given."""
+    fields = {name: values[0] for name, values in _fields(query).items()}
+    before, state = fields.get("before", ""), fields.get("state", "")
+    return Choice(
+        text=fields.get("q", ""),
+        before=int(before) if re.fullmatch(_ID, before) else None,
+        state=state if state in CONDITIONS else "",
+        by_project=fields.get("group") == "project",
+    )
 
 
 def _chosen(query: str) -> Response:

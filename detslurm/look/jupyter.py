@@ -31,6 +31,8 @@ def main(argv: Sequence[str]) -> None:
     Args:
         argv: The socket's path.
     """
+    import secrets
+
     from detslurm._child_processes import die_with_parent
     from detslurm.look.app import application
     from detslurm.look.serving import UnixServer
@@ -38,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
 
     # A proxy takes a server that has ended for broken: this one stays as long as Jupyter does.
     die_with_parent()
-    with UnixServer(Path(argv[0]), application(Client)) as listening:
+    with UnixServer(Path(argv[0]), application(Client, token=secrets.token_urlsafe())) as listening:
         listening.serve_until_idle(float("inf"))
 
 

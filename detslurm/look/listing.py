@@ -5,15 +5,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from html import escape
 from http import HTTPStatus
 from importlib import resources
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
+from detslurm._states import FINISHED
 from detslurm.look.live import Overview
 from detslurm.look.response import Response
 from detslurm.store import ExperimentRow
@@ -23,8 +24,23 @@ ROWS: Final = 200
 
 # What the list has beyond the report, whose style it shares.
 _OWN_STYLE = """
-header.top input { width: min(320px, 60vw); }
+header.top input[type="search"] { width: min(320px, 60vw); }
 td progress { width: 5em; vertical-align: middle; accent-color: var(--accent); }
+.chips { display: flex; flex-wrap: wrap; gap: 6px; margin: 8px 0; }
+.chips a { border: 1px solid var(--line); border-radius: 999px; padding: 1px 10px; }
+.chips a { text-decoration: none; }
+.chips a[aria-current] { background: var(--accent); color: var(--surface); }
+tr.project th { background: var(--page); padding-top: 10px; }
+td .note { font-size: 12px; margin: 0; }
+td.name { white-space: normal; overflow-wrap: anywhere; max-width: 44ch; }
+.edit label { display: block; margin: 8px 0; }
+.edit textarea { display: block; width: 100%; font: inherit; color: inherit; padding: 6px 8px;
+  background: var(--surface); border: 1px solid var(--line); border-radius: 6px; }
+@media (max-width: 700px) {
+  .wide, td.name code, td progress { display: none; }
+  th, td { padding: 5px 4px; max-width: 40vw; }
+  td.right .note { display: block; }
+}
 @media print { button, td:first-child { display: none; } }
 """
 # A tab that nobody looks at asks for nothing, so that a forgotten one does not keep the server.
@@ -37,7 +53,7 @@ for (const time of document.querySelectorAll("time")) {
 document.getElementById("zone").textContent = "this browser's time zone";
 setInterval(() => {
   const typing = document.activeElement.value !== undefined;
-  const busy = typing || document.querySelector("input:checked");
+  const busy = typing || document.querySelector("input:checked, .still");
   if (!document.hidden && !busy) location.reload();
 }, 15000);
 """
@@ -62,33 +78,98 @@ def _hash(text: str) -> str:
     return f"'sha256-{digest}'"
 
 
-def listing(overview: Overview, text: str = "", before: int | None = None) -> str:
+class Choice(NamedTuple):
+    """Which experiments the list shows.
+
+    Attributes:
+        text: Only those with this in their id, name, owner, state, project or labels; by default
+            all.
+        before: Only those with smaller ids than this one; by default all.
+        state: Only those in this condition, a key of `CONDITIONS`; by default all.
+        by_project: Whether those of a project stand together.
+    """
+
+    text: str = ""
+    before: int | None = None
+    state: str = ""
+    by_project: bool = False
+
+    def shows(self, row: ExperimentRow) -> bool:
+        """Whether the list shows an experiment."""
+        older = self.before is None or row.id < self.before
+        return older and self.state in ("", condition(row)) and _has(row, self.text)
+
+    @property
+    def query(self) -> str:
+        """The address of this list, from a question mark."""
+        fields = {
+            "q": self.text,
+            "state": self.state,
+            "group": "project" if self.by_project else "",
+            "before": str(self.before or ""),
+        }
+        return "?" + urlencode({name: value for name, value in fields.items() if value})
+
+
+CONDITIONS: Final = {
+    "running": "Running",
+    "queued": "Queued",
+    "paused": "Paused",
+    "completed": "Completed",
+    "failed": "Failed",
+    "canceled": "Canceled",
+    "archived": "Archived",
+}
+"""Conditions of experiments that the list can be limited to, with their titles."""
+
+_ON_NODES = {"RUNNING", "STARTING", "PULLING"}
+
+
+def condition(row: ExperimentRow) -> str:
+    """The condition of an experiment; of an active one, whether any of its trials runs."""
+    if row.archived:
+        return "archived"
+    if row.state == "ACTIVE":
+        return "running" if _ON_NODES & row.trial_states.keys() else "queued"
+    return {"ERROR": "failed"}.get(row.state, row.state.lower())
+
+
+def listing(overview: Overview, choice: Choice | None = None, *, editable: bool = False) -> str:
     """The page that lists experiments, newest first.
 
     Args:
         overview: The experiments.
-        text: Only those with this in their id, name, owner, state or labels; by default all.
-        before: Only those with smaller ids than this one; by default all.
+        choice: Which of them are shown, and how; by default all.
+        editable: Whether each has a link to the page that changes its notes and labels; off by
+            default.
     """
-    found = list(islice(filter(chosen(text, before), overview.rows), ROWS + 1))
-    more = _older(found[ROWS - 1].id, text) if len(found) > ROWS else ""
-    table = _table(found[:ROWS]) if found else _NOTHING
-    content = f"{_notices(overview.warnings)}<section>{table}{more}</section>"
-    return _page("Experiments", _search(text), content, f", from {overview.store}")
+    choice = choice or Choice()
+    found = list(islice(filter(choice.shows, overview.rows), ROWS + 1))
+    more = _older(found[ROWS - 1].id, choice) if len(found) > ROWS else ""
+    table = _table(found[:ROWS], choice, editable) if found else _NOTHING
+    content = f"{_notices(overview.warnings)}{_chips(choice)}<section>{table}{more}</section>"
+    return page_html("Experiments", _search(choice), content, f", from {overview.store}")
 
 
-def chosen(text: str, before: int | None) -> Callable[[ExperimentRow], bool]:
-    """Whether the list shows an experiment; the arguments are those of `listing`."""
-    return lambda row: (before is None or row.id < before) and _has(row, text)
+def message(status: HTTPStatus, text: str, *, still: bool = False) -> Response:
+    """A page that says why there is nothing else to see; it looks again by itself unless `still`.
 
-
-def message(status: HTTPStatus, text: str) -> Response:
-    """A page that says why there is nothing else to see; it looks again by itself."""
-    html = _page(status.phrase, "", f'<section><p class="warning">{escape(text)}</p></section>')
+    An answer to a form is still: to load it again would send the form again.
+    """
+    kind = "warning still" if still else "warning"
+    html = page_html(status.phrase, "", f'<section><p class="{kind}">{escape(text)}</p></section>')
     return Response(html.encode("utf-8", "replace"), list_policy(), status)
 
 
-def _page(title: str, bar: str, content: str, source: str = "") -> str:
+def page_html(title: str, bar: str, content: str, source: str = "") -> str:
+    """A page of this kind.
+
+    Args:
+        title: Its title.
+        bar: HTML beside the title.
+        content: The HTML below it.
+        source: What the footer says after the time; nothing by default.
+    """
     now = time.time()
     zone = f"this machine's time zone, {time.strftime('%Z', time.localtime(now))}"
     return (
@@ -104,21 +185,47 @@ def _page(title: str, bar: str, content: str, source: str = "") -> str:
 
 
 def _has(row: ExperimentRow, text: str) -> bool:
-    fields = (str(row.id), row.name, row.owner, row.state, *row.labels)
+    folder = f"{row.workspace}/{row.project}"
+    fields = (str(row.id), row.name, row.owner, row.state, condition(row), folder, *row.labels)
     return all(any(word in field.lower() for field in fields) for word in text.lower().split())
 
 
-def _search(text: str) -> str:
+def _search(choice: Choice) -> str:
+    kept = "".join(
+        f'<input type="hidden" name="{name}" value="{value}">'
+        for name, value in (
+            ("state", choice.state),
+            ("group", "project" if choice.by_project else ""),
+        )
+        if value
+    )
     return (
         '<form class="bar" role="search"><input type="search" name="q" aria-label="Search"'
-        f' placeholder="name, owner, state, label" value="{escape(text)}">'
+        f' placeholder="name, owner, state, project, label" value="{escape(choice.text)}">{kept}'
         "<button>Search</button></form>"
     )
 
 
-def _older(last: int, text: str) -> str:
-    fields = {"before": str(last), **({"q": text} if text else {})}
-    return f'<p><a href="?{escape(urlencode(fields))}">Older experiments</a></p>'
+def _chips(choice: Choice) -> str:
+    """Links to the same list in one condition, and to the list by project."""
+    first = choice._replace(before=None)
+    links = [
+        _chip(title, first._replace(state=state), current=state == choice.state)
+        for state, title in {"": "All", **CONDITIONS}.items()
+    ]
+    other = first._replace(by_project=not choice.by_project)
+    links.append(_chip("By project", other, current=choice.by_project))
+    return f'<nav class="chips" aria-label="Show">{"".join(links)}</nav>'
+
+
+def _chip(title: str, target: Choice, *, current: bool) -> str:
+    mark = ' aria-current="true"' if current else ""
+    return f'<a href="{escape(target.query)}"{mark}>{title}</a>'
+
+
+def _older(last: int, choice: Choice) -> str:
+    target = choice._replace(before=last).query
+    return f'<p><a href="{escape(target)}">Older experiments</a></p>'
 
 
 def _notices(warnings: Sequence[str]) -> str:
@@ -127,43 +234,83 @@ def _notices(warnings: Sequence[str]) -> str:
 
 _NOTHING = '<p class="nothing">There are no such experiments.</p>'
 _COLUMNS = ("", "ID", "Name", "Owner", "State", "Progress", "Trials", "Best", "Started", "Ended")
-_NUMBERS = {"ID", "Trials", "Best"}
+_NUMBERS = {"ID", "Best"}
+_WIDE = {"", "Owner", "Trials", "Started", "Ended"}  # not on a phone
 
 
-def _table(rows: Iterable[ExperimentRow]) -> str:
-    heads = "".join(_cell("th", name, right=name in _NUMBERS) for name in _COLUMNS)
-    lines = "".join(f"<tr>{''.join(_cells(row))}</tr>" for row in rows)
+def _table(rows: Sequence[ExperimentRow], choice: Choice, editable: bool) -> str:
+    heads = "".join(
+        _cell("th", name, right=name in _NUMBERS, wide=name in _WIDE) for name in _COLUMNS
+    )
     return (
         '<form action="experiments"><div class="scroll"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table></div>"
-        '<p class="bar"><button>Compare what is ticked</button></p></form>'
+        f"<thead><tr>{heads}</tr></thead>{_bodies(rows, choice, editable)}</table></div>"
+        '<p class="bar wide"><button>Compare what is ticked</button></p></form>'
     )
 
 
-def _cells(row: ExperimentRow) -> Iterable[str]:
-    name, state = escape(row.name), escape(row.state)
-    yield _cell("td", f'<input type="checkbox" name="id" value="{row.id}" aria-label="{row.id}">')
+def _bodies(rows: Sequence[ExperimentRow], choice: Choice, editable: bool) -> str:
+    """The rows; by project with the newest project first."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        title = f"{row.workspace} / {row.project}" if choice.by_project else ""
+        line = f"<tr>{''.join(_cells(row, editable))}</tr>"
+        groups.setdefault(title, []).append(line)
+    span = len(_COLUMNS)
+    return "".join(
+        "<tbody>"
+        + (f'<tr class="project"><th colspan="{span}">{escape(title)}</th></tr>' if title else "")
+        + "".join(lines)
+        + "</tbody>"
+        for title, lines in groups.items()
+    )
+
+
+def _cells(row: ExperimentRow, editable: bool) -> Iterable[str]:
+    name = escape(row.name)
+    tick = f'<input type="checkbox" name="id" value="{row.id}" aria-label="{row.id}">'
+    yield _cell("td", tick, wide=True)
     yield _cell("td", str(row.id), right=True)
     link = f'<a href="experiments/{row.id}/">{name or f"experiment {row.id}"}</a>'
-    yield f'<td title="{name}">{link}</td>'
-    yield _cell("td", escape(row.owner))
-    yield _cell("td", f'<span class="badge {state.lower()}">{state}</span>')
+    labels = "".join(f" <code>{escape(label)}</code>" for label in row.labels)
+    edit = f' <a class="note" href="experiments/{row.id}/edit">edit</a>' if editable else ""
+    title = escape(f"{row.name}\n{row.notes}" if row.notes else row.name)
+    yield f'<td class="name" title="{title}">{link}{labels}{edit}</td>'
+    yield _cell("td", escape(row.owner), wide=True)
+    state = condition(row).upper() if row.state == "ACTIVE" else row.state
+    badge = escape(state)
+    yield _cell("td", f'<span class="badge {badge.lower()}">{badge}</span>')
     share = min(max(row.progress, 0.0), 1.0)
     yield _cell("td", f'<progress value="{share:.3f}"></progress> {share:.0%}')
-    yield _cell("td", str(row.trial_count), right=True)
+    yield _cell("td", _trials(row), wide=True)
     yield _cell("td", _best(row), right=True)
-    yield _cell("td", _time(row.started))
-    yield _cell("td", _time(row.ended))
+    yield _cell("td", _time(row.started), wide=True)
+    yield _cell("td", _time(row.ended), wide=True)
 
 
-def _cell(tag: str, html: str, *, right: bool = False) -> str:
-    return f'<{tag} class="right">{html}</{tag}>' if right else f"<{tag}>{html}</{tag}>"
+def _trials(row: ExperimentRow) -> str:
+    """How many there are, and of an unfinished experiment how many run and wait."""
+    if row.finished:
+        return str(row.trial_count)
+    states = row.trial_states
+    over = sum(states.get(state, 0) for state in FINISHED)
+    parts = {"running": sum(states.get(state, 0) for state in _ON_NODES)}
+    parts["queued"] = states.get("QUEUED", 0)
+    shown = [f"{count} {word}" for word, count in parts.items() if count]
+    return ", ".join([*shown, f"{over}/{row.trial_count}"])
+
+
+def _cell(tag: str, html: str, *, right: bool = False, wide: bool = False) -> str:
+    """A cell; a wide one is left out on a phone."""
+    names = " ".join(name for name, on in (("right", right), ("wide", wide)) if on)
+    return f'<{tag} class="{names}">{html}</{tag}>' if names else f"<{tag}>{html}</{tag}>"
 
 
 def _best(row: ExperimentRow) -> str:
     if row.best_value is None:
         return ""
-    return f'<span title="{escape(row.metric or "")}">{row.best_value:.4g}</span>'
+    metric = f' <span class="note">{escape(row.metric)}</span>' if row.metric else ""
+    return f"{row.best_value:.4g}{metric}"
 
 
 def _time(seconds: float | None, more: str = "") -> str:

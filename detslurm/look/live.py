@@ -15,7 +15,7 @@ from detslurm.look.cached_queues import CachedQueues
 from detslurm.look.document import LIVE, ExperimentPart, Snapshot
 from detslurm.look.plain import plain
 from detslurm.look.snapshot import ReadSoFar, snapshot
-from detslurm.sdk import Client
+from detslurm.sdk import Client, Experiment
 from detslurm.store import ExperimentRow, NotFound, StoreError
 
 FRESH_SECONDS: Final = 2.0
@@ -63,12 +63,15 @@ class LiveStore:
         # Of others' experiments, too: as many as they are, they push out nothing that is looked at.
         self._listed = ReadSoFar()
 
-    def overview(self, wanted: Callable[[ExperimentRow], bool], most: int) -> Overview:
+    def overview(
+        self, wanted: Callable[[ExperimentRow], bool], most: int, *, archived: bool = False
+    ) -> Overview:
         """The newest experiments in short; older ones are not read.
 
         Args:
             wanted: Says whether an experiment counts.
             most: How many, at most.
+            archived: Whether archived ones are among them; off by default.
 
         Raises:
             StoreMissing: If there is no store.
@@ -76,7 +79,7 @@ class LiveStore:
         """
         warnings: list[str] = []
         with self._lock:
-            found = self._rows(client := self._client(warnings))
+            found = self._rows(client := self._client(warnings), archived=archived)
             rows = [*islice(filter(wanted, found), most)]
             self._listed.trim(())
             return Overview(str(client.store.path), rows, [*warnings, *self._queues.warnings])
@@ -103,8 +106,21 @@ class LiveStore:
             taken = snapshot(found, code=True, budget=LIVE, known=self._read)
             return _with_unread(taken, ids, unread)
 
-    def _rows(self, client: Client) -> Iterator[ExperimentRow]:
-        return self._listed.client(client).newest_rows()
+    def stored(self, number: int) -> Experiment:
+        """An experiment as the store has it now, to be changed.
+
+        Args:
+            number: Its id.
+
+        Raises:
+            StoreMissing: If there is no store.
+            NotFound: If there is no such experiment.
+            StoreError: If it can't be read.
+        """
+        return self._client([]).stored(number)
+
+    def _rows(self, client: Client, *, archived: bool = False) -> Iterator[ExperimentRow]:
+        return self._listed.client(client).newest_rows(archived=archived)
 
     def _client(self, warnings: list[str]) -> Client:
         client = self._connect()
@@ -144,6 +160,11 @@ class AnswerMemory(Generic[Answer]):
         self._clock = clock
         self._lock = threading.Lock()
         self._known: dict[str, _Kept[Answer]] = {}
+
+    def clear(self) -> None:
+        """Forget all answers, because what they were made of was changed."""
+        with self._lock:
+            self._known = {}
 
     def get(self, key: str, make: Callable[[], Answer]) -> Answer:
         """The answer of that key: the one that is kept, else what `make` returns.

@@ -38,6 +38,7 @@ class Response:
         content_type: What the body is.
         more: Further headers.
         etag: What changes with what it says; empty where nobody asks for news only.
+        allowed: The methods that a refused one could have been.
     """
 
     body: bytes
@@ -46,6 +47,7 @@ class Response:
     content_type: str = HTML
     more: tuple[tuple[str, str], ...] = ()
     etag: str = ""
+    allowed: str = "GET, HEAD"
 
     @cached_property
     def compressed(self) -> bytes:
@@ -86,5 +88,5 @@ def _headers(response: Response) -> list[tuple[str, str]]:
     if response.etag:
         headers.append(("ETag", response.etag))
     if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
-        headers.append(("Allow", "GET, HEAD"))
+        headers.append(("Allow", response.allowed))
     return headers

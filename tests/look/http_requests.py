@@ -26,7 +26,7 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
-def ask(application: WSGIApplication, path: str = "/", **environ: Any) -> Answer:
+def ask(application: WSGIApplication, path: str = "/", body: bytes = b"", **environ: Any) -> Answer:
     """A request to an application; the standard's own checks look at both sides."""
     place, _, query = path.partition("?")
     given: dict[str, Any] = {
@@ -36,9 +36,11 @@ def ask(application: WSGIApplication, path: str = "/", **environ: Any) -> Answer
         "SCRIPT_NAME": "",
     }
     given |= environ
+    if body:
+        given["CONTENT_LENGTH"] = str(len(body))
     setup_testing_defaults(given)
     given.setdefault("SERVER_NAME", "localhost")
-    given["wsgi.input"], given["wsgi.errors"] = io.BytesIO(), sys.stderr
+    given["wsgi.input"], given["wsgi.errors"] = io.BytesIO(body), sys.stderr
     seen: list[Any] = []
 
     def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
@@ -47,10 +49,10 @@ def ask(application: WSGIApplication, path: str = "/", **environ: Any) -> Answer
 
     parts = validator(application)(given, start)
     try:
-        body = b"".join(parts)
+        sent = b"".join(parts)
     finally:
         parts.close()  # type: ignore[attr-defined]
-    return Answer(int(seen[0][:3]), {name.lower(): text for name, text in seen[1]}, body)
+    return Answer(int(seen[0][:3]), {name.lower(): text for name, text in seen[1]}, sent)
 
 
 class SocketConnection(http.client.HTTPConnection):

@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, urlencode, urljoin
 from wsgiref.types import WSGIApplication
 
 import pytest
@@ -91,6 +91,68 @@ def test_the_list_is_searched_and_goes_on(pages: WSGIApplication) -> None:
     assert "lively" not in ask(pages, "/?before=2").text
     assert '<input type="search" name="q"' in ask(pages, "/?q=%22%3E%3Cb%3E").text
     assert "<b>" not in ask(pages, "/?q=%22%3E%3Cb%3E").text
+
+
+def test_running_and_queued_are_told_apart(pages: WSGIApplication, scene: Scene) -> None:
+    """By state and by the trials behind it; chips limit the list to one condition."""
+    scene.experiment(2, job="9", name="in line")
+    text = ask(pages).text
+    assert text.count('<span class="badge running">RUNNING</span>') == 1
+    assert text.count('<span class="badge queued">QUEUED</span>') == 1
+    assert "1 running, 0/1<" in text and "2 queued, 0/2<" in text
+    assert '0.25 <span class="note">loss</span>' in text
+    assert "lively" not in ask(pages, "/?state=queued").text
+    running = ask(pages, "/?state=running").text
+    assert "lively" in running and "in line" not in running
+    assert '<a href="?state=running" aria-current="true">Running</a>' in running
+    assert '<a href="?q=x&amp;state=queued">Queued</a>' in ask(pages, "/?q=x").text
+    assert "lively" in ask(pages, "/?state=%22%3E").text  # what is not known limits nothing
+
+
+def test_experiments_are_grouped_by_project(pages: WSGIApplication, scene: Scene) -> None:
+    """The project of the newest experiment first; words of a project find its experiments."""
+    scene.client.stored(1).move("vision", "<digits>")
+    text = ask(pages, "/?group=project").text
+    heads = re.findall(r'<tr class="project"><th colspan="10">(.*?)</th>', text)
+    assert heads == ["Uncategorized / Uncategorized", "vision / &lt;digits&gt;"]
+    assert "lively" not in ask(pages, "/?q=vision").text
+
+
+def form(**fields: str) -> bytes:
+    return urlencode(fields).encode()
+
+
+def test_what_is_said_of_an_experiment_is_edited(scene: Scene, clock: Clock) -> None:
+    """With the token of the form: notes, labels and archive, as the commands do, and nothing else.
+    Other sites' forms have no token, and without one the pages have no form at all."""
+    pages = application(lambda: scene.client, clock, token="s3cret")
+    path, post = "/experiments/1/edit", {"REQUEST_METHOD": "POST"}
+    assert f'href="{path[1:]}"' in ask(pages).text
+    page = ask(pages, path).text
+    assert 'name="form" value="s3cret"' in page and "still" in page
+    before = len(list(scene.store.experiment(1).facts()))
+    said = form(form="s3cret", notes="<b>\r\nsecond line", labels="good\r\n\r\nkeep, it")
+    for body in (said.replace(b"s3cret", b"guess"), b"", b"form=s3cret", b"\xff=%ff&form=s3cret"):
+        assert ask(pages, path, body, **post).status == 403
+    assert len(list(scene.store.experiment(1).facts())) == before
+    saved = ask(pages, path, said, **post)
+    assert (saved.status, saved.headers["location"]) == (303, "../../")
+    one = scene.client.stored(1)
+    assert (one.notes, one.labels) == ("<b>\nsecond line", {"good", "keep, it"})
+    assert len(list(scene.store.experiment(1).facts())) == before + 2
+    assert "<code>good</code>" in ask(pages).text  # at once
+    assert "&lt;b&gt;\nsecond line" in ask(pages, path).text
+    again = form(form="s3cret", notes=one.notes, labels="good\nkeep, it", archived="1")
+    assert ask(pages, path, again, **post).status == 303
+    assert scene.client.stored(1).archived and "alert(1)" not in ask(pages).text
+    assert "alert(1)" in ask(pages, "/?state=archived").text
+    running = ask(pages, "/experiments/2/edit", again, **post)
+    assert (running.status, "not finished" in running.text) == (409, True)
+    assert scene.client.stored(2).notes == ""
+    assert ask(pages, "/experiments/9/edit").status == 404
+    assert ask(pages, path, REQUEST_METHOD="PUT").headers["allow"] == "GET, HEAD, POST"
+    silent = application(lambda: scene.client, clock)
+    assert ask(silent, path).status == 404 and ask(silent, path, again, **post).status == 405
 
 
 def test_a_report_is_live(pages: WSGIApplication) -> None:

@@ -53,4 +53,21 @@ def test_from_the_list_to_a_report_and_back(chromium: Browser, tmp_path: Path) -
         chromium.js("document.querySelector('main section button').click()")
         wait_for_page(chromium, "document.body.innerText.includes('2 experiments')")
         assert chromium.js("return location.pathname") == "/experiments/2,1/"
+        chromium.open(home)
+        chromium.js("document.querySelector('a[href=\"experiments/1/edit\"]').click()")
+        wait_for_page(chromium, "!!document.querySelector('[name=notes]')")
+        chromium.js("document.querySelector('[name=notes]').value = 'a note'")
+        chromium.js("document.querySelector('[name=archived]').click()")
+        chromium.js("document.querySelector('form.edit button').click()")
+        wait_for_page(chromium, f"location.href === '{home}' && document.readyState === 'complete'")
+        assert "first" not in chromium.js("return document.querySelector('tbody').innerText")
+        assert (scene.client.stored(1).notes, scene.client.stored(1).archived) == ("a note", True)
+        chromium.resize(390, 800)
+        chromium.open(f"{home}?group=project")
+        shown = chromium.js("return document.querySelector('tbody').innerText")
+        assert "COMPLETED" in shown and "100%" in shown and "alice" not in shown
+        table, scroll = "document.querySelector('table')", "document.querySelector('.scroll')"
+        assert chromium.js(f"return {table}.offsetWidth <= {scroll}.clientWidth")
+        wide = "document.documentElement.scrollWidth <= window.innerWidth"
+        assert chromium.js(f"return {wide}")
         assert {url.startswith(home) for url in chromium.requests[known:]} == {True}
