@@ -24,7 +24,7 @@ def test_a_used_budget_is_shown_raised_and_activated(scene: Scene, detslurm: Det
     Spending(experiment).add(1.01 * 3600)
     experiment.append(Intent(intent="pause", reason=USED))
     shown = detslurm("experiment", "describe", 1)
-    assert f"State : PAUSED: {USED}" in shown.out
+    assert f"State : PAUSED\n          Reason : {USED}\n" in shown.out
     assert "Budget : used 1.01 of 1 slot-hours" in shown.out
     data = detslurm("experiment", "describe", 1, "--json").data
     assert data["budget"] == {"slot_hours": 1.0, "used": pytest.approx(1.01)}
