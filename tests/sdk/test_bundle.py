@@ -293,7 +293,7 @@ def test_an_imported_trial_goes_on(
     made = other.experiment(done.experiment_id).continue_(
         ["searcher.max_length=20"], trial_id=trial.id
     )
-    begins = read_continued(other.store.experiment(made.experiment_id).trial(made.first_trial))
+    begins = read_continued(made.first_trial().directory)
     assert begins is not None and (begins.uuid,) == done.checkpoints and begins.steps == 4
 
 
