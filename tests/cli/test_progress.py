@@ -36,6 +36,20 @@ def test_a_bar_shows_what_is_known(
     assert "/?" not in text and seen in text
 
 
+def test_an_empty_bar_does_not_look_full_without_colors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the whole is known, and before anything is done."""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    for calls in ((), ((0, 4),)):
+        with steps("Reading experiments") as show:
+            for done, whole in calls:
+                show(done, whole)
+    text = without_colors(terminal.getvalue())
+    assert "0%" in text and "━" not in text
+
+
 def test_a_log_gets_a_line_a_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
