@@ -13,7 +13,10 @@ from detslurm.cli.output.printing import Document, describes
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.comparison import Comparison, Difference
 
-_TITLES = ("Configuration", "Code", "Results")
+_PARTS = {"Results": "Result", "Configuration": "Key", "Code": "File"}
+"""The parts in their order, each with the title of its first column."""
+_SECONDS = "seconds"
+_NAMES = {_SECONDS: "duration"}
 
 
 @click.command()
@@ -22,7 +25,7 @@ _TITLES = ("Configuration", "Code", "Results")
 @click.option("--code", "diff", is_flag=True, help="Show the lines of the code that differ, too.")
 @describes
 def compare(ids: list[int], trials: bool, diff: bool) -> Document:
-    """Show experiments side by side: configuration, code and results, only what differs.
+    """Show experiments side by side: results, configuration and code, only what differs.
 
     \b
     Examples:
@@ -37,26 +40,33 @@ def compare(ids: list[int], trials: bool, diff: bool) -> Document:
 
 
 def _text(found: Comparison, what: str) -> str:
-    parts = (found.config, found.code, found.results)
+    parts = (found.results, found.config, found.code)
     texts = [
-        f"{title}:\n{_table(found.ids, rows)}"
-        for title, rows in zip(_TITLES, parts, strict=True)
+        f"{title}:\n{_table([head, *(f'{what.capitalize()} {n}' for n in found.ids)], rows)}"
+        for (title, head), rows in zip(_PARTS.items(), parts, strict=True)
         if rows
     ]
     texts += found.diffs.values()
     return "\n\n".join(texts) or f"The {what}s don't differ."
 
 
-def _table(ids: Sequence[int], rows: Sequence[Difference]) -> str:
+def _table(heads: Sequence[str], rows: Sequence[Difference]) -> str:
     from detslurm.cli.output.printing import table
 
-    cells = [[row.name, *(_cell(value) for value in row.values)] for row in rows]
-    return table(["", *map(str, ids)], cells)
+    cells = [
+        [_NAMES.get(row.name, row.name), *(_cell(row.name, value) for value in row.values)]
+        for row in rows
+    ]
+    return table(heads, cells)
 
 
-def _cell(value: object) -> object:
+def _cell(name: str, value: object) -> object:
     if value is None:
         return "-"
+    if name == _SECONDS and isinstance(value, int):
+        from detslurm.cli.output.human import human_time
+
+        return human_time(value)
     return value if isinstance(value, (int, float, str)) else _json(value)
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
-from detslurm.store import metric_columns, trial_metrics
+from detslurm.store import TrialRow, metric_columns, trial_metrics
 from detslurm.store.columns import in_lists
 from detslurm.store.curve import flat, is_number
 
@@ -65,6 +66,44 @@ class ExperimentCurves(NamedTuple):
     metric: MetricName
     curves: list[TrialCurve]
     begun: int
+
+
+def legend(rows: Sequence[TrialRow], lines: Sequence[Line], *, searched: bool) -> list[str]:
+    """A line for each curve: trial, state, last value, best value, and what tells it apart.
+
+    Args:
+        rows: The trial of each curve.
+        lines: The curves.
+        searched: Whether they are of the searcher's metric, of which trials have a best value.
+    """
+    names = _differing([row.hparams or {} for row in rows])
+    return [_legend_line(row, line, names, searched) for row, line in zip(rows, lines, strict=True)]
+
+
+def _legend_line(row: TrialRow, line: Line, names: Sequence[str], searched: bool) -> str:
+    points = [(int(at), float(value)) for at, value in zip(line.xs, line.ys, strict=True)]
+    steps, value = next((p for p in reversed(points) if not math.isnan(p[1])), points[-1])
+    best = row.best_validation if searched else None
+    shown = f"{_text_of(value)} @ {steps}"
+    if best is not None and best.value is not None and best.steps != steps:
+        shown += f", best {_text_of(best.value)} @ {best.steps}"
+    hparams = row.hparams or {}
+    told = ", ".join(f"{name}={_text_of(hparams.get(name))}" for name in names)
+    return f"trial {row.id}  {row.state}  {shown}  {told}".rstrip()
+
+
+def _differing(hparams: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The hyperparameters that tell trials apart; of one trial all."""
+    names = list(dict.fromkeys(name for one in hparams for name in one))
+    if len(hparams) == 1:
+        return names
+    return [n for n in names if any(one.get(n) != hparams[0].get(n) for one in hparams)]
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, default=str, separators=(",", ":"))
+    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def curves_of(

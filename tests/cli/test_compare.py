@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from detslurm.sdk.experiments.comparison import Comparison, Difference
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import YAML, Scene
 from tests.store.faults import refusing
@@ -39,8 +40,27 @@ def test_experiments_side_by_side(scene: Scene, detslurm: Detslurm) -> None:
 
     shown = detslurm("compare", "1,2")
     assert "max_restarts" in shown.out and "+print" not in shown.out
+    assert shown.out.startswith("Results:\n") and "Result " in shown.out.splitlines()[1]
+    assert "| Experiment 1 | Experiment 2" in shown.out.splitlines()[1]
+    assert (
+        shown.out.index("Results:") < shown.out.index("Configuration:") < shown.out.index("Code:")
+    )
     assert "hush" not in shown.out and "whisper" not in shown.out
     assert detslurm("compare", 1, 1).status == 2
+
+
+def test_times_are_written_as_people_write_them() -> None:
+    """Seconds are for scripts."""
+    from detslurm.cli.compare import _text
+
+    took = Difference("seconds", (7384, None))
+    found = Comparison(ids=(1, 2), config=(), code=(), results=(took,), diffs={})
+    assert [line.rstrip() for line in _text(found, "trial").splitlines()] == [
+        "Results:",
+        " Result   | Trial 1               | Trial 2",
+        "----------+-----------------------+---------",
+        " duration | 2 hours and 3 minutes | -",
+    ]
 
 
 def test_lines_are_compared_where_they_are_asked_for(

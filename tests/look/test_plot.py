@@ -10,6 +10,8 @@ import pytest
 from detslurm.look.axes import Scale, tick_labels
 from detslurm.look.canvas import TextSpan
 from detslurm.look.plot import Line, PlotFormat, draw, progress_bar, sparkline
+from detslurm.look.trial_curves import legend
+from detslurm.store import TrialRow, ValidationView
 
 
 def text(rows: list[list[TextSpan]]) -> list[str]:
@@ -130,3 +132,21 @@ def test_sparklines_and_bars() -> None:
     assert len(sparkline(list(range(1000)), width=20)) == 20
     assert sparkline([]) == sparkline([math.nan]) == ""
     assert [progress_bar(share, 4) for share in (0, 0.5, 1, 7)] == ["····", "██··", "████", "████"]
+
+
+def test_a_legend_has_the_last_value_and_the_best_one() -> None:
+    """`plot` and `top` have the same: what the trials have in common is left out."""
+    best = ValidationView(steps=2, value=0.25, metrics={"loss": 0.25})
+    first, second = {"lr": 0.1, "seed": 7, "net": [8]}, {"lr": 0.2, "seed": 7, "net": [8, 9]}
+    rows = [
+        TrialRow(id=1, experiment_id=1, state="RUNNING", hparams=first),
+        TrialRow(id=2, experiment_id=1, state="ERROR", hparams=second, best_validation=best),
+    ]
+    lines = [Line([1, 2], [0.5, math.nan], []), Line([1, 2, 3], [0.5, 0.25, 0.75], [])]
+    assert legend(rows, lines, searched=True) == [
+        "trial 1  RUNNING  0.5 @ 1  lr=0.1, net=[8]",
+        "trial 2  ERROR  0.75 @ 3, best 0.25 @ 2  lr=0.2, net=[8,9]",
+    ]
+    assert legend(rows[1:], lines[1:], searched=False) == [
+        "trial 2  ERROR  0.75 @ 3  lr=0.2, seed=7, net=[8,9]"
+    ]

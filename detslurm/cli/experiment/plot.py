@@ -12,13 +12,13 @@ import click
 
 from detslurm._quantities import counted
 from detslurm.cli.arguments.ids import any_trials, client, experiment_id
-from detslurm.cli.output.human import has_blocks, number, on_terminal
+from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import Column, Table, UserData, shows, warn
 from detslurm.cli.output.tables import printable
 
 if TYPE_CHECKING:
     from detslurm.look.canvas import TextSpan
-    from detslurm.look.trial_curves import ExperimentCurves, TrialCurve
+    from detslurm.look.trial_curves import ExperimentCurves
     from detslurm.sdk.experiments.experiment import Experiment
 
 _WIDTH = 80
@@ -157,7 +157,7 @@ def _text(
         why = "is positive, as --log needs" if log else "is a finite number"
         raise LifecycleError(f"no value of {found.metric.name!r} {why}")
     _warn_of_gaps(found, log)
-    legend = [_legend(n, curve, found, width) for n, curve in enumerate(found.curves)]
+    legend = _legend(experiment, found, width)
     return "\n".join([_title(experiment, found, width), *map(_line, rows), *legend])
 
 
@@ -169,25 +169,15 @@ def _title(experiment: Experiment, found: ExperimentCurves, width: int) -> str:
     return printable(text)[:width]
 
 
-def _legend(place: int, curve: TrialCurve, found: ExperimentCurves, width: int) -> str:
-    from detslurm.cli.experiment.description import compact
+def _legend(experiment: Experiment, found: ExperimentCurves, width: int) -> Iterator[str]:
     from detslurm.look.canvas import letter
+    from detslurm.look.trial_curves import legend
 
-    points = [(int(s), float(v)) for s, v in zip(curve.steps, curve.values, strict=True)]
-    steps, value = next((p for p in reversed(points) if not math.isnan(p[1])), points[-1])
-    hparams = {name: curve.trial.hparams.get(name) for name in _differing(found)}
-    last = f"{number(value)} @ {steps}"
-    text = f" trial {curve.trial.id}  {curve.trial.row.state}  {last}  {compact(hparams)}"
-    return _colored(letter(place), place) + printable(text)[: width - 1].rstrip()
-
-
-def _differing(found: ExperimentCurves) -> list[str]:
-    """The hyperparameters that tell the trials apart; of one trial all."""
-    every = [curve.trial.hparams for curve in found.curves]
-    names = dict.fromkeys(name for hparams in every for name in hparams)
-    if len(every) == 1:
-        return list(names)
-    return [n for n in names if any(hparams.get(n) != every[0].get(n) for hparams in every)]
+    rows = [curve.trial.row for curve in found.curves]
+    searched = found.metric == ("validation", experiment.row.metric)
+    texts = legend(rows, [curve.line for curve in found.curves], searched=searched)
+    for place, text in enumerate(texts):
+        yield _colored(letter(place), place) + printable(f" {text}")[: width - 1].rstrip()
 
 
 def _warn_of_gaps(found: ExperimentCurves, log: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,18 @@ def _stamp(ctx: click.Context, param: click.Parameter, value: str | None) -> str
         return bound(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _since(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The moment so long ago, or the moment that was given."""
+    import time
+
+    from detslurm.cli.checkpoint.arguments import Quantity
+
+    if value is None or not re.fullmatch(r"\d[\d.]*\s*[a-z]+", value.strip()):
+        return _stamp(ctx, param, value)
+    age: float = Quantity("age").convert(value, param, ctx)
+    return _stamp(ctx, param, str(time.time() - age))
 
 
 def _absent(name: str, why: str) -> Callable[..., Any]:
@@ -89,6 +102,12 @@ _log_options = together(
         callback=_stamp,
         help="Print only lines after TIME.",
     ),
+    click.option(
+        "--since",
+        metavar="AGE",
+        callback=_since,
+        help="Print only lines of the last 10m, 2h or 1d, or after a TIME.",
+    ),
     click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object."),
     _absent("--stdtype", "both outputs of a process are one stream here"),
     _absent("--container-id", "lines have no container here: --rank-id chooses a process"),
@@ -121,6 +140,7 @@ def trial_logs(trial_id: int, **options: Any) -> None:
       detslurm trial logs 12 --follow
       detslurm trial logs 12 --tail 100 --rank-id 0
       detslurm trial logs 12 --level WARNING --search loss
+      detslurm trial logs 12 --since 10m
       detslurm trial logs 12 --timestamp-after 2026-11-21T04:46:03Z
     """
     _show(client().stored_trial(trial_id), **options)
@@ -138,6 +158,7 @@ def _show(
     search: str | None,
     before: str | None,
     after: str | None,
+    since: str | None,
     as_json: bool,
 ) -> None:
     from detslurm.sdk.experiments import polling
@@ -145,6 +166,7 @@ def _show(
 
     if head is not None and (tail is not None or follow):
         raise click.UsageError("--head can't be combined with --tail or --follow")
+    after = max(filter(None, (after, since)), default=None)
     wanted = Filter(
         frozenset(rank_ids), before, after, search, log_level(level), frozenset(sources)
     )

@@ -17,6 +17,7 @@ from detslurm.look.top.cells import Rows
 from detslurm.look.top.live_curves import LiveCurves, Metric, read_together
 from detslurm.look.top.paced_cluster import Clock, PacedClusters
 from detslurm.look.top.store_tail import StoreTail
+from detslurm.look.trial_curves import legend
 from detslurm.sdk.client import Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
@@ -201,11 +202,10 @@ class Watcher:
             return
         wanted = view.request.metric
         view.metric = metric = wanted if wanted in view.metrics else view.metrics[0]
-        for trial, curves in read:
-            line = curves.line(metric)
-            if len(line.xs):
-                view.curves.append(line)
-                view.legend.append(_legend(trial, line, is_searched=metric == searched))
+        shown = [(row, line) for row, one in read if len((line := one.line(metric)).xs)]
+        view.curves = [line for _, line in shown]
+        texts = legend([row for row, _ in shown], view.curves, searched=metric == searched)
+        view.legend = [cells.one_line(text) for text in texts]
         place, count = view.metrics.index(metric) + 1, len(view.metrics)
         more = f" ({place} of {count}, m: next)" if count > 1 else ""
         title = f"{' '.join(metric)} by batches{more}: experiment {row.id}, best trials"
@@ -281,14 +281,6 @@ def _in_order(reported: Iterable[Iterable[Metric]], searched: Metric) -> list[Me
     """The searcher's metric, those of validations, and the others."""
     found = {metric for metrics in reported for metric in metrics}
     return sorted(found, key=lambda one: (one != searched, one[0] != _VALIDATION, one))
-
-
-def _legend(row: TrialRow, line: Line, *, is_searched: bool) -> str:
-    best = row.best_validation if is_searched else None
-    last = f"last {cells.one_line(line.ys[-1])} @ {line.xs[-1]}"
-    at = f"best {cells.one_line(best.value)} @ {best.steps}" if best else last
-    hparams = ", ".join(f"{name}={cells.one_line(v)}" for name, v in (row.hparams or {}).items())
-    return f"trial {row.id}  {row.state}  {at}  {cells.one_line(hparams)}"
 
 
 def _message(one: ExperimentSnapshot) -> str | None:

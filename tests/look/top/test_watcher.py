@@ -84,7 +84,7 @@ def test_what_is_shown(watcher: Watcher) -> None:
     assert page(watcher, "log").log == ["04:46:00 0| step 1"]
     curves = page(watcher, "curves")
     assert curves.curves == [Line([1, 2], [0.5, 0.25], [])]
-    assert curves.legend == ["trial 1  RUNNING  best 0.25 @ 2  lr=0.1, i=0"]
+    assert curves.legend == ["trial 1  RUNNING  0.25 @ 2  lr=0.1, i=0"]
     assert page(watcher, "checkpoints").rows == {}
     queue = page(watcher, "queue").rows
     assert [row[1:] for row in queue.values()] == [
@@ -358,7 +358,7 @@ def test_the_curves_of_any_metric(watcher: Watcher, scene: Scene) -> None:
     assert (view.metric, "(1 of 3, m: next)" in view.title) == (LOSS, True)
     other = page(watcher, "curves", metric=("training", "n"))
     assert (other.metric, other.curves) == (("training", "n"), [Line([3], [7.0], [])])
-    assert other.legend == ["trial 1  RUNNING  last 7 @ 3  lr=0.1, i=0"]
+    assert other.legend == ["trial 1  RUNNING  7 @ 3  lr=0.1, i=0"]
     assert page(watcher, "curves", 2, metric=("training", "n")).metric == LOSS
 
 
