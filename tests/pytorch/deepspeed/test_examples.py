@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ from detslurm.config import load_experiment
 from detslurm.config.schema.site import SiteProfile
 from detslurm.pytorch.deepspeed import overwrite_deepspeed_config
 from detslurm.slurm.plan import plan_job
+from tests.docs.pages import blocks
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMES = ("deepspeed_gan", "deepspeed_gpt", "deepspeed_pipeline")
@@ -57,3 +62,33 @@ def test_each_has_what_the_others_have(name: str) -> None:
     assert files > {"const.yaml", "distributed.yaml", "search.yaml", "ds_config.json"}
     page = (folder / "README.md").read_text()
     assert {file for file in files if f"({file})" not in page} == set()
+
+
+TRAINS = """
+import json, logging, sys
+from model_def import Digits
+from detslurm import pytorch
+from detslurm.pytorch import deepspeed
+
+logging.basicConfig(level=logging.INFO)
+hparams = {"overwrite_deepspeed_args": json.loads(sys.argv[1])}
+with deepspeed.init(hparams=hparams) as context:
+    deepspeed.Trainer(Digits(context), context).fit(max_length=pytorch.Epoch(1))
+"""
+
+
+def test_the_tutorial_shows_all_its_files(tmp_path: Path) -> None:
+    """Copied as they are printed: its trial trains an epoch, and nothing is compiled."""
+    for block in blocks(EXAMPLES.parent / "docs" / "deepspeed.md"):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text)
+    loaded = load_experiment(tmp_path / "experiment.yaml", site=SiteProfile(root="/nowhere"))
+    replaced = loaded.given["hyperparameters"]["overwrite_deepspeed_args"]
+    base = overwrite_deepspeed_config(str(tmp_path / "ds_config.json"), replaced)
+    assert base["optimizer"]["params"] == {"lr": 0.005, "torch_adam": True}
+    assert base["train_batch_size"] % loaded.config.resources.slots_per_trial == 0
+    env = {**os.environ, "DS_ACCELERATOR": "cpu", "DETSLURM_ROOT": str(tmp_path / "store")}
+    argv = [sys.executable, "-W", "ignore", "-c", TRAINS, json.dumps(replaced)]
+    done = subprocess.run(argv, env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "validation after batch 25" in done.stderr, done.stderr
+    assert "compiles" not in done.stderr
