@@ -96,11 +96,9 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             LifecycleError: If several experiments have that name.
             ValueError: If it can't be an id.
         """
-        from detslurm.sdk.experiments import finding
-
         if text := self.missing():
             raise NotFound(text)
-        return self.store.experiment(finding.experiment_of(self, experiment_id))
+        return self.store.experiment(self._experiment_id(experiment_id))
 
     def experiment(self, experiment_id: int | str) -> Experiment:
         """Return an experiment as it is now, by the store and the queue.
@@ -418,9 +416,12 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return comparison.compare_experiments(self.experiments(ids), diff=diff, warn=self.warn)
 
     def _ids(self, words: Iterable[int | str] | None) -> list[int] | None:
+        return None if words is None else [self._experiment_id(word) for word in words]
+
+    def _experiment_id(self, word: int | str) -> int:
         from detslurm.sdk.experiments import finding
 
-        return None if words is None else [finding.experiment_of(self, word) for word in words]
+        return finding.experiment_of(self, word)
 
     def _trial(self, trial_id: int | str) -> TrialDir:
         from detslurm.sdk.experiments import finding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -27,18 +28,27 @@ _CLOCKS: Final = 1.0  # by how many seconds those of file servers differ
 _NAME = re.compile(r"\d+(_(\d+|\[[\d,:-]+\]))?", re.ASCII)
 
 
-def check_name(name: str | int) -> None:
-    """Refuse what is not a job's name, nor an experiment's id. Raises ValueError."""
-    if not _NAME.fullmatch(str(name)):
-        raise ValueError(f"{name!r} is neither a job such as 4711 or 4711_3, nor an experiment")
-
-
 class ExplainingJobs:
     """Explains the waits of jobs, one's own and those of others."""
 
     store: Store
     queues: Queues
     warn: Callable[[str], None]
+
+    @abstractmethod
+    def _experiment_id(self, word: int | str) -> int: ...
+
+    def _meaning(self, word: str | int, kind: JobKind) -> tuple[str, JobKind]:
+        """A job's name or an experiment's id, from what may be the experiment's name or `last`.
+
+        Raises ValueError for what can't be either, NotFound for an unknown name.
+        """
+        text = str(word)
+        if _NAME.fullmatch(text):
+            return text, kind
+        if kind == "job" or not text or text[0].isdigit():
+            raise ValueError(f"{word!r} is neither a job such as 4711 or 4711_3, nor an experiment")
+        return str(self._experiment_id(text)), "experiment"
 
     def explain_job(
         self,
@@ -55,8 +65,8 @@ class ExplainingJobs:
         last minute is used again, unless something was done to the experiment since.
 
         Args:
-            job_id: The job, an array, or one element, such as "4711_3"; or the id of an experiment,
-                of whose jobs the one is meant that will start first.
+            job_id: The job, an array, or one element, such as "4711_3"; or the id or name of an
+                experiment, of whose jobs the one is meant that will start first.
             sooner: Whether the cluster is asked what would start it sooner, with at most three
                 calls more; off by default.
             refresh: Whether the cluster is asked again at once; off by default.
@@ -74,8 +84,8 @@ class ExplainingJobs:
         """
         from detslurm.sdk.jobs.job import named
 
-        check_name(job_id)
-        where, name = self.queues.cluster(cluster), str(job_id)
+        name, kind = self._meaning(job_id, kind)
+        where = self.queues.cluster(cluster)
         cache, jobs, rows = self._queue(where, refresh)
         found = named(jobs, name, kind)
         if cache.was_used and (not found or self._changed(found[0].experiment_id, cache)):
@@ -85,12 +95,17 @@ class ExplainingJobs:
         return self._explained(_first(found), rows, where, cache, sooner)
 
     def explain_trial(
-        self, experiment_id: int, trial_id: int, *, sooner: bool = False, refresh: bool = False
+        self,
+        experiment_id: int | str,
+        trial_id: int,
+        *,
+        sooner: bool = False,
+        refresh: bool = False,
     ) -> Explanation:
         """Say why the job of a trial waits.
 
         Args:
-            experiment_id: The id of its experiment.
+            experiment_id: The id of its experiment, or its name.
             trial_id: The trial's id.
             sooner: Whether the cluster is asked what would start it sooner; off by default.
             refresh: Whether the cluster is asked again at once; off by default.
@@ -104,13 +119,14 @@ class ExplainingJobs:
         """
         from detslurm.store import fold_facts
 
-        facts = fold_facts(self.store.experiment(experiment_id))
+        number = self._experiment_id(experiment_id)
+        facts = fold_facts(self.store.experiment(number))
         for name in dict.fromkeys(job.cluster for job in facts.jobs):
             where = self.queues.cluster(name)
             cache, jobs, rows = self._queue(where, refresh)
-            if cache.was_used and self._changed(experiment_id, cache):
+            if cache.was_used and self._changed(number, cache):
                 cache, jobs, rows = self._queue(where, refresh=True)
-            mine = [job for job in jobs if job.experiment_id == experiment_id]
+            mine = [job for job in jobs if job.experiment_id == number]
             found = [job for job in mine if trial_id in job.trial_ids]
             if found:
                 return self._explained(_first(found), rows, where, cache, sooner)

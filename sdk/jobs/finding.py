@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.jobs.explaining import ExplainingJobs, check_name
+from detslurm.sdk.jobs.explaining import ExplainingJobs
 
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.job import Job, JobKind
@@ -64,7 +64,7 @@ class FindingJobs(ExplainingJobs):
 
         Args:
             name: Slurm's id of a job or an array, such as "4711", of elements, such as "4711_3" or
-                "4711_[3-9]", or the id of an experiment.
+                "4711_[3-9]", or the id of an experiment, its name or `last`.
             cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
             kind: "experiment" or "job" where the name may be both; by default the experiment is
                 meant if it has jobs in the queue, and a warning names the other meaning.
@@ -76,10 +76,10 @@ class FindingJobs(ExplainingJobs):
         """
         from detslurm.sdk.jobs.job import JobList, named
 
-        check_name(name)
+        known, kind = self._meaning(name, kind)
         jobs = self.list_jobs(cluster=cluster)
-        found = named(jobs, str(name), kind)
-        self._check_found(found, jobs, str(name), self.queues.cluster(cluster), kind)
+        found = named(jobs, known, kind)
+        self._check_found(found, jobs, known, self.queues.cluster(cluster), kind)
         return JobList(found)
 
     def job(self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any") -> Job:

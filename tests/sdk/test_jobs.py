@@ -173,7 +173,13 @@ def test_a_job_is_found_by_any_of_its_names(scene: Scene) -> None:
     assert [job.id for job in found("90_[0,2-3]")] == ["90_0", "90_[2-3]"]
     assert scene.client.job("90").id == "90_[1-3]"
     assert scene.client.job("90_0").position == 0
+    for word in ("last", "test"):
+        assert [job.id for job in found(word)] == ["90_0", "90_[1-3]"]
+        assert scene.client.explain_job(word).job_id == "90_[1-3]"
+    assert scene.client.explain_trial("last", 2).job_id == "90_[1-3]"
     with pytest.raises(ValueError, match="neither a job"):
+        found("90-3")
+    with pytest.raises(NotFound, match="no experiment is called 'digits'"):
         found("digits")
     with pytest.raises(NotFound, match="no job 90_4 is in the queue"):
         found("90_4")

@@ -52,7 +52,8 @@ def connect(context: TrialContext, own_addr: str = LOOPBACK) -> bool:
         # Else DeepSpeed compiles it before the first collective on a CPU: a minute, and a failure
         # where there is no compiler. Training has no use for it.
         deepspeed.ops.__compatible_ops__[_SHARED_MEMORY] = False
-    announce_builds()
+    if dist.local_rank == 0:
+        announce_builds()
     deepspeed.init_distributed(auto_mpi_discovery=False, verbose=False)
     return started
 
