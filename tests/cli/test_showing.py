@@ -331,10 +331,10 @@ def test_logs_come_from_both_ends_and_filtered(failed: Scene, detslurm: Detslurm
     later = detslurm("t", "logs", 2, "--timestamp-after", "2026-11-21T04:46:00Z")
     assert later.out == ""
     assert detslurm("t", "logs", 2, "--since", "5000w").out.splitlines() == lines
-    assert detslurm("t", "logs", 2, "--since", "1s").out == ""
+    assert detslurm("t", "logs", 2, "--since", "1m").out == ""
     assert detslurm("t", "logs", 2, "--since", "2026-11-21T04:46:00Z").out == later.out
     wrong = detslurm("t", "logs", 2, "--since", "3 moons")
-    assert wrong.status == 2 and "'3 moons' is not an age: 3s, 3min, 3m, 3h" in wrong.err
+    assert wrong.status == 2 and "'3 moons' is not an age: 3s, 3min, 3h" in wrong.err
     ended = detslurm("t", "logs", 2, "-f")
     assert ended.out.splitlines() == lines
     assert "Trial log stream ended" in ended.err

@@ -11,7 +11,7 @@ from detslurm.cli.arguments.ids import several
 from detslurm.cli.lazy import completed_by
 
 _UNITS: Final = {
-    "age": {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 604800},
+    "age": {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800},
     "size": {"": 1, "B": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40},
 }
 _SHORTEST: Final = 4

@@ -35,7 +35,9 @@ def _since(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
     if value is None or not re.fullmatch(r"\d[\d.]*\s*[a-z]+", value.strip()):
         return _stamp(ctx, param, value)
-    age: float = Quantity("age").convert(value, param, ctx)
+    # Of logs m is minutes, as in other tools; deletions by age refuse it, for it could be months.
+    text = re.sub(r"(?<=[\d\s])m$", "min", value.strip())
+    age: float = Quantity("age").convert(text, param, ctx)
     return _stamp(ctx, param, str(time.time() - age))
 
 
