@@ -38,7 +38,7 @@ COMMANDS = {
     "project": Entry("project:project", "List projects and what is in them.", ("p",)),
     "report": Entry("report:report", "Write experiments to a page that any browser opens."),
     "tensorboard": Entry("tensorboard:tensorboard", "Look at metrics with TensorBoard."),
-    "ui": Entry("ui:ui", "Show experiments in a browser, live and read-only."),
+    "ui": Entry("ui:ui", "Show experiments in a browser, live."),
     "model": Entry(
         "model.commands:model", "Give checkpoints names, with numbered versions.", ("m",)
     ),
