@@ -154,7 +154,8 @@ class _Pages:
     def _report(self, ids: list[int]) -> Response:
         from detslurm.look.report import page
 
-        html = page(self._store.snapshot(ids), live=True)
+        editable = bool(self._token) and len(ids) == 1
+        html = page(self._store.snapshot(ids), live=True, editable=editable)
         return Response(html.encode("utf-8", "replace"), _PAGE_POLICY)
 
     def _data(self, ids: list[int]) -> Response:

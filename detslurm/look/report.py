@@ -55,7 +55,7 @@ _PAGE = """<!doctype html>
 <style>
 {style}</style>
 </head>
-<body data-live="{live}">
+<body data-live="{live}" data-editable="{editable}">
 <noscript>This page draws itself with JavaScript, which is switched off here.</noscript>
 <main id="page"></main>
 <script type="application/json" id="snapshot">{data}</script>
@@ -67,12 +67,13 @@ _PAGE = """<!doctype html>
 """
 
 
-def page(snapshot: Snapshot, live: bool = False) -> str:
+def page(snapshot: Snapshot, live: bool = False, *, editable: bool = False) -> str:
     """The page that shows a snapshot, as HTML without any reference to something outside.
 
     Args:
         snapshot: What to show.
         live: Whether the page looks for news at `snapshot.json`, relative to its own address.
+        editable: Whether a live page has a link to `edit`, for notes and labels; off by default.
 
     Raises:
         LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
@@ -84,6 +85,7 @@ def page(snapshot: Snapshot, live: bool = False) -> str:
         title=escape(title(snapshot.experiments)),
         style=_style(),
         live="true" if live else "false",
+        editable="true" if editable else "false",
         data=_data(encode(replace(curves, packed=None))),
         code=code,
         plotly=_compressed_plotly(),

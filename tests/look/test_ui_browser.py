@@ -53,8 +53,10 @@ def test_from_the_list_to_a_report_and_back(chromium: Browser, tmp_path: Path) -
         chromium.js("document.querySelector('main section button').click()")
         wait_for_page(chromium, "document.body.innerText.includes('2 experiments')")
         assert chromium.js("return location.pathname") == "/experiments/2,1/"
-        chromium.open(home)
-        chromium.js("document.querySelector('a[href=\"experiments/1/edit\"]').click()")
+        assert not chromium.js("return document.querySelector('nav a[href=edit]')")
+        chromium.open(f"{home}experiments/1/")
+        wait_for_page(chromium, "!!document.querySelector('nav a[href=edit]')")
+        chromium.js("document.querySelector('nav a[href=edit]').click()")
         wait_for_page(chromium, "!!document.querySelector('[name=notes]')")
         chromium.js("document.querySelector('[name=notes]').value = 'a note'")
         chromium.js("document.querySelector('[name=archived]').click()")

@@ -11,7 +11,8 @@ export function follow() {
   if (document.body.dataset.live !== "true") return;
   const notice = el("p", { class: "warning", role: "status", hidden: true });
   const list = el("a", { href: "../../" }, "All experiments");
-  document.querySelector("#page").prepend(el("nav", { class: "no-print" }, list), notice);
+  const edit = document.body.dataset.editable === "true" ? [" · ", el("a", { href: "edit" }, "Edit notes and labels")] : [];
+  document.querySelector("#page").prepend(el("nav", { class: "no-print" }, list, ...edit), notice);
   let wait = EVERY;
   let etag = null;
 
