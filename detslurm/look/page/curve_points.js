@@ -56,7 +56,8 @@ function begun(run) {
 export const INTERRUPTIONS = ["preempted", "time limit", "paused", "failed"];
 
 function ended(run) {
-  const kind = ending(run);
+  const word = ending(run);
+  const kind = word === "job lost" || word === "hyperparameters refused" ? "failed" : word;
   return INTERRUPTIONS.includes(kind) ? [{ kind, steps: run.steps, text: `run ${run.number}: ${run.reason ?? run.outcome}` }] : [];
 }
 

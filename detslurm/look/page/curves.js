@@ -13,17 +13,20 @@ import { openTrial } from "./routing.js";
 import { differingHparams, trialLabel, trialName } from "./trials.js";
 
 const TOPS = [5, 10, 20, 50, 100];
+const LATER = 200; // milliseconds: small plots unpack other metrics, and the large one is seen first
 const NARROW = 640; // pixels: the legend stands below the plot
 const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": "diamond", paused: "hourglass", failed: "x" };
 
 export function curvesView() {
   const looks = firstLooks();
+  let timer = 0;
   const box = plotBox("curves", "Learning curves");
   const others = plotGrid(() => smallPlots(looks), (metric) => change({ metric }));
   const draw = () => {
     if (state.metric && !points(state.metric)) return unpack(state.metric).then(draw);
     drawCurves(box, looks);
-    others.draw();
+    clearTimeout(timer);
+    timer = setTimeout(others.draw, LATER);
   };
   const bar = looksBar(looks, draw, choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })));
   const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element, others.element);

@@ -19,6 +19,8 @@ const KINDS = {
   "time limit": { color: 4, pattern: "-" },
   paused: { color: 3, pattern: "|" },
   failed: { color: 1, pattern: "x" },
+  "job lost": { color: 1, pattern: "/" },
+  "hyperparameters refused": { color: 1, pattern: "." },
   canceled: { color: 6, pattern: "/" },
   "ended by Slurm": { color: 3, pattern: "+" },
   "ended otherwise": { color: 3, pattern: "." },
