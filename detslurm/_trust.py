@@ -8,6 +8,28 @@ import pwd
 import stat
 from pathlib import Path
 
+UNVERIFIED = ".detslurm-unverified"
+"""A file beside copies from a bucket whose contents were compared with no record."""
+
+NO_DIGEST = f"no record has its digest (delete {UNVERIFIED} in your copy to trust it)"
+
+
+def mark_unverified(folder: Path) -> None:
+    """Let nothing in a directory be unpickled or executed unless the user asks for it."""
+    (folder / UNVERIFIED).touch()
+
+
+def is_unverified(path: Path) -> bool:
+    """Whether a file or directory is a copy from a bucket that others may write to."""
+    return any(_is_own_file(folder / UNVERIFIED) for folder in (path, *path.parents))
+
+
+def _is_own_file(mark: Path) -> bool:
+    try:  # anybody could put one into /tmp
+        return mark.lstat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
 
 def others_can_change(path: Path) -> bool:
     """Whether users other than this one and root can change a file or put another in its place.
@@ -15,6 +37,10 @@ def others_can_change(path: Path) -> bool:
     A directory on the way that no other user may enter, as a store's root is, protects all below.
     """
     path = path.resolve()
+    return is_unverified(path) or _others_can_write(path)
+
+
+def _others_can_write(path: Path) -> bool:
     near = [place.stat() for place in (path, path.parent)]
     if any(status.st_uid not in (os.geteuid(), 0) for status in near):
         return True
@@ -37,7 +63,9 @@ def others_can_change_below(folder: Path) -> bool:
     if others_can_change(folder):
         return True
     inside = (path for path in folder.rglob("*") if path.is_file())
-    return _reachable(folder.resolve()) and any(map(others_can_change, inside))
+    return _reachable(folder.resolve()) and any(
+        _others_can_write(path.resolve()) for path in inside
+    )
 
 
 def _reachable(path: Path) -> bool:

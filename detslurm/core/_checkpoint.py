@@ -14,13 +14,13 @@ from typing import Any
 from detslurm._display import Displayed
 from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
-from detslurm.core._download import download_checkpoint, downloaded_checkpoint, refuse_unknown
+from detslurm.core._download import Download, refuse_unknown
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._retries import discard_unsealed, keep_trying
 from detslurm.core._sharded_save import ShardedSave
 from detslurm.core._sharded_upload import ShardedSaver, chosen_files
-from detslurm.storage import METADATA, Resources, Selector, Storage
+from detslurm.storage import METADATA, Digests, Resources, Selector, Storage
 
 __all__ = ["CheckpointContext", "DownloadMode"]
 
@@ -60,6 +60,7 @@ class CheckpointContext(Displayed):
         mark_deleted: Callable[[str, bool], str | None] | None = None,
         on_saved: Callable[[], None] | None = None,
         rated: RatedSteps | None = None,
+        recorded_digests: Callable[[str], Digests | None] = lambda _: None,
     ) -> None:
         self._dist = dist
         self._storage = storage
@@ -71,6 +72,7 @@ class CheckpointContext(Displayed):
             is_superseded=is_superseded,
             mark_deleted=mark_deleted,
             rated=rated,
+            recorded_digests=recorded_digests,
         )
         self._sharded = ShardedSaver(dist, storage, self._records)
         self._on_saved = on_saved
@@ -131,7 +133,8 @@ class CheckpointContext(Displayed):
             self._records.refuse_superseded()
             keeps_metadata = selector is None or selector(METADATA)
             added = self._storage.seal(storage_id, data if keeps_metadata else None)
-        self._records.commit(storage_id, data, {**resources, **added})
+        digests = self._storage.digests(storage_id)
+        self._records.commit(storage_id, data, {**resources, **added}, digests)
         return storage_id
 
     @contextlib.contextmanager
@@ -188,7 +191,8 @@ class CheckpointContext(Displayed):
                 resources = self._flushed(storage_id, path)
             self._records.refuse_superseded()
             added = self._storage.seal(storage_id, data)
-        self._records.commit(storage_id, data, {**resources, **added})
+        digests = self._storage.digests(storage_id)
+        self._records.commit(storage_id, data, {**resources, **added}, digests)
 
     @contextlib.contextmanager
     def _begun(self, metadata: dict[str, Any]) -> Iterator[ShardedSave]:
@@ -266,9 +270,10 @@ class CheckpointContext(Displayed):
 
         Raises:
             CheckpointNotFound: If the checkpoint does not exist or is not complete.
+            InvalidCheckpointException: If a file in a bucket is not the file that was saved.
         """
-        download_checkpoint(
-            self._dist, self._storage, storage_id, Path(ckpt_dir), selector, _shared(download_mode)
+        Download(self._dist, self._storage, self._records.digests).copy(
+            storage_id, Path(ckpt_dir), selector, shared=_shared(download_mode)
         )
 
     @contextlib.contextmanager
@@ -296,10 +301,10 @@ class CheckpointContext(Displayed):
 
         Raises:
             CheckpointNotFound: If the checkpoint does not exist or is not complete.
+            InvalidCheckpointException: If a file in a bucket is not the file that was saved.
         """
-        with downloaded_checkpoint(
-            self._dist, self._storage, storage_id, selector, _shared(download_mode)
-        ) as path:
+        download = Download(self._dist, self._storage, self._records.digests)
+        with download.opened(storage_id, selector, shared=_shared(download_mode)) as path:
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:

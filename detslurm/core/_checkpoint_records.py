@@ -10,7 +10,7 @@ from typing import Any
 from detslurm.core._metrics import plain, storable
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
-from detslurm.storage import Resources
+from detslurm.storage import Digests, Resources
 from detslurm.store import StoreError
 
 
@@ -26,6 +26,7 @@ class CheckpointRecords:
         is_superseded: Callable[[], bool] = lambda: False,
         mark_deleted: Callable[[str, bool], str | None] | None = None,
         rated: RatedSteps | None = None,
+        recorded_digests: Callable[[str], Digests | None] = lambda _: None,
     ) -> None:
         self._recorder = recorder
         self._needs_steps = needs_steps
@@ -33,7 +34,9 @@ class CheckpointRecords:
         self._is_superseded = is_superseded
         self._mark_deleted = mark_deleted
         self._rated = rated
+        self._recorded_digests = recorded_digests
         self._begun: set[str] = set()
+        self._committed: dict[str, Digests] = {}
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata itself. Raises `ValueError` when it lacks the steps of a trial, or has more
@@ -68,8 +71,15 @@ class CheckpointRecords:
                 " nor delete checkpoints any more"
             )
 
-    def commit(self, storage_id: str, metadata: Mapping[str, Any], resources: Resources) -> None:
+    def commit(
+        self,
+        storage_id: str,
+        metadata: Mapping[str, Any],
+        resources: Resources,
+        digests: Digests,
+    ) -> None:
         """From here on the checkpoint exists."""
+        self._committed[storage_id] = digests
         steps = metadata.get("steps_completed")
         self._recorder.commit(
             {
@@ -78,12 +88,17 @@ class CheckpointRecords:
                 "steps": steps if isinstance(steps, int) else 0,
                 "resources": dict(sorted(resources.items())),
                 "metadata": dict(metadata),
+                **({"digests": dict(sorted(digests.items()))} if digests else {}),
                 "time": time.time(),
                 **self._storage,
             }
         )
         if self._rated is not None and isinstance(steps, int):
             self._rated.saved(steps)
+
+    def digests(self, storage_id: str) -> Digests | None:
+        """The digests of a checkpoint's files; None where no record of this user's has any."""
+        return self._committed.get(storage_id) or self._recorded_digests(storage_id) or None
 
     def deleted(self, storage_id: str) -> str | None:
         """From here on the checkpoint is gone, unless something needs it: then returns what."""

@@ -50,6 +50,7 @@ from detslurm.core._trial import (
     experiment_of,
     lengths_of,
     mark_deleted,
+    recorded_digests,
     trial_of,
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
@@ -351,6 +352,7 @@ def _init_in_job(
             mark_deleted=partial(mark_deleted, trial),
             on_saved=auto.checkpoint_saved if auto is not None else None,
             rated=rated,
+            recorded_digests=partial(recorded_digests, trial),
         ),
         distributed=dist,
         preempt=PreemptContext(dist, flag, preempt_mode),
@@ -434,6 +436,9 @@ def _init_unmanaged(
             location=elsewhere,
             mark_deleted=partial(mark_deleted, script.trial) if script.trial is not None else None,
             on_saved=auto.checkpoint_saved if auto is not None else None,
+            recorded_digests=partial(recorded_digests, script.trial)
+            if script.trial is not None
+            else lambda _: None,
         ),
         distributed=dist,
         preempt=PreemptContext(dist, None, preempt_mode),

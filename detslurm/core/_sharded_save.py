@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._retries import keep_trying
-from detslurm.storage import Resources, Storage
+from detslurm.storage import Digests, Resources, Storage
 from detslurm.storage.files import sync
 
 
@@ -38,11 +38,12 @@ class ShardedSave:
         path: Path | None,
         *,
         divided: Callable[[UploadPlan, Path], UploadPlan],
-        commit: Callable[[UploadPlan, Resources], None],
+        commit: Callable[[UploadPlan, Resources, Digests], None],
     ) -> None:
         self._dist, self._storage, self._plan, self._path = dist, storage, plan, path
         self._divided, self._commit = divided, commit
         self._ahead: dict[str, tuple[int, int]] = {}
+        self._digests: dict[str, str] = {}  # of what was stored ahead, by all ranks
         self.storage_id = plan.storage_id
 
     @property
@@ -68,8 +69,10 @@ class ShardedSave:
         """Decide which rank stores what. A collective of all ranks."""
         if not self._is_final:
             self._plan = self._divided(self._plan, self.path)
-            for ahead in self._dist.allgather(self._ahead):
+            own = (self._ahead, self._storage.digests(self.storage_id))
+            for ahead, digests in self._dist.allgather(own):
                 self._ahead.update(ahead)
+                self._digests.update(digests)
 
     @property
     def _is_final(self) -> bool:
@@ -92,7 +95,17 @@ class ShardedSave:
 
     def seal(self, store: Callable[[], Resources]) -> None:
         """Make it a checkpoint, of what each rank's `store` returns. A collective of all ranks."""
-        run_collectively(self._dist, store, lambda stored: self._commit(self._plan, _union(stored)))
+
+        def store_own() -> tuple[Resources, Digests]:
+            return store(), self._storage.digests(self.storage_id)
+
+        def commit(parts: list[tuple[Resources, Digests]]) -> None:
+            digests = dict(self._digests)
+            for _, own in parts:
+                digests.update(own)
+            self._commit(self._plan, _union([stored for stored, _ in parts]), digests)
+
+        run_collectively(self._dist, store_own, commit)
 
 
 def _files(whole: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from detslurm.core._shard_plan import (
     shares,
 )
 from detslurm.core._sharded_save import ShardedSave, UploadPlan
-from detslurm.storage import METADATA, Resources, Selector, Storage, list_resources
+from detslurm.storage import METADATA, Digests, Resources, Selector, Storage, list_resources
 from detslurm.storage.files import is_directory
 from detslurm.storage.names import selected
 
@@ -104,10 +104,11 @@ class ShardedSaver:
             self._dist, self._storage, plan, path, divided=self._divided, commit=self._commit
         )
 
-    def _commit(self, plan: UploadPlan, resources: Resources) -> None:
+    def _commit(self, plan: UploadPlan, resources: Resources, digests: Digests) -> None:
         self._records.refuse_superseded()
         added = self._storage.seal(plan.storage_id, plan.metadata)
-        self._records.commit(plan.storage_id, plan.metadata, {**resources, **added})
+        digests = {**digests, **self._storage.digests(plan.storage_id)}
+        self._records.commit(plan.storage_id, plan.metadata, {**resources, **added}, digests)
 
     @contextlib.contextmanager
     def _discarding(self, storage_id: str) -> Iterator[None]:

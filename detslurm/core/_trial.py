@@ -14,10 +14,10 @@ from detslurm._info import ClusterInfo
 from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.core._retries import keep_trying
-from detslurm.storage import Storages
+from detslurm.storage import Digests, Storages
 from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_facts
 from detslurm.store.errors import TORN
-from detslurm.store.reading import started_checkpoints, started_in_run
+from detslurm.store.reading import checkpoint_digests, started_checkpoints, started_in_run
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
@@ -85,6 +85,28 @@ def mark_deleted(trial: TrialDir, storage_id: str, is_own: bool) -> str | None:
         return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)
 
     return keep_trying(mark)
+
+
+def recorded_digests(trial: TrialDir, storage_id: str) -> Digests | None:
+    """The digests of a checkpoint's files; None where no record of this user's is found.
+
+    The trial, its siblings and what its experiment begins with are asked, in this order.
+    """
+
+    def find() -> Digests | None:
+        if (found := checkpoint_digests(trial, storage_id)) is not None:
+            return found
+        experiment = ExperimentDir.at(trial.experiment_path)
+        sources = map(experiment.store.experiment, experiment.created().sources)
+        for one in (experiment, *sources):
+            if one.foreign_owner() is not None:  # who wrote the record may have written the files
+                continue
+            for number in fold_facts(one).trial_ids:
+                if (found := checkpoint_digests(one.trial(number), storage_id)) is not None:
+                    return found
+        return None
+
+    return keep_trying(find)
 
 
 def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -> bool:

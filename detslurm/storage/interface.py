@@ -15,6 +15,9 @@ Resources = dict[str, int]
 
 Selector = Callable[[str], bool]
 
+Digests = Mapping[str, str]
+"""The sha256 of files, in hexadecimal digits, by relative path."""
+
 
 class Storage(Protocol):
     """Checkpoints under one place, each by its storage id.
@@ -45,6 +48,13 @@ class Storage(Protocol):
 
     def put(self, storage_id: str, source: Path, names: Iterable[str]) -> Resources:
         """Store some resources of a local directory; they are safe on return, with these sizes."""
+        ...
+
+    def digests(self, storage_id: str) -> dict[str, str]:
+        """Take the digests of what this process has stored of a checkpoint since the last call.
+
+        Empty where the file system protects files, and nothing is hashed.
+        """
         ...
 
     def flush(self, storage_id: str) -> Resources:
@@ -79,8 +89,18 @@ class Storage(Protocol):
         """The directory of a checkpoint to read from, None where files must be fetched."""
         ...
 
-    def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
-        """Copy a checkpoint, or what the selector takes of it, to a local directory."""
+    def get(
+        self,
+        storage_id: str,
+        target: Path,
+        selector: Selector | None = None,
+        expected: Digests | None = None,
+    ) -> None:
+        """Copy a checkpoint, or what the selector takes of it, to a local directory.
+
+        Of a bucket only the files in `expected` are copied, if it is given. A file with another
+        digest raises `InvalidCheckpointException`, and is not in the target.
+        """
         ...
 
     def put_file(self, source: Path, key: str) -> None:

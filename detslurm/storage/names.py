@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from detslurm.storage.interface import Resources, Selector
+from detslurm.storage.interface import Digests, Resources, Selector
 
 logger = logging.getLogger("detslurm.storage")
 
@@ -26,6 +26,13 @@ def without_files(resources: Mapping[str, int]) -> set[str]:
     """The directories among the resources that have no file among them."""
     files = {name: size for name, size in resources.items() if not name.endswith("/")}
     return resources.keys() - with_parents(files)
+
+
+def recorded(resources: Mapping[str, int], digests: Digests | None) -> Resources:
+    """The resources without the files that have no digest; all of them without digests."""
+    if digests is None:
+        return dict(resources)
+    return {n: size for n, size in resources.items() if n.endswith("/") or n in digests}
 
 
 def selected(resources: Mapping[str, int], selector: Selector | None) -> Resources:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import logging
 import os
@@ -17,8 +18,15 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from detslurm.storage.interface import METADATA, Resources, Selector, check_storage_id
-from detslurm.storage.names import matching, selected, with_parents, without_files
+from detslurm.errors import InvalidCheckpointException
+from detslurm.storage.interface import (
+    METADATA,
+    Digests,
+    Resources,
+    Selector,
+    check_storage_id,
+)
+from detslurm.storage.names import matching, recorded, selected, with_parents, without_files
 
 logger = logging.getLogger("detslurm.storage")
 
@@ -38,6 +46,7 @@ class ObjectStore:
         self._protocol = protocol
         self._root = root.strip("/")
         self._options = dict(options or {})
+        self._sent: dict[str, dict[str, str]] = {}  # digests, by storage id
 
     @property
     def where(self) -> str:
@@ -97,10 +106,15 @@ class ObjectStore:
                 logger.warning("%s leads nowhere: checkpoint %s is without it", name, storage_id)
         for files in _at_once(stored):
             keys = [self._key(storage_id, name) for name in files]
+            before = {name: _version(source / name) for name in files}
+            sent = {name: _digest(source / name) for name in files}
             self._fs.put([str(source / name) for name in files], keys)
             for name, key in zip(files, keys, strict=True):
-                if _size(source / name) != stored[name]:  # somebody writes to it
+                if _version(source / name) != before[name]:  # somebody writes to it
                     stored[name] = int(self._fs.info(key)["size"])
+                    with self._fs.open(key) as stream:
+                        sent[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+            self._sent.setdefault(storage_id, {}).update(sent)
         self._put_empty(storage_id, stored)
         return stored
 
@@ -111,6 +125,9 @@ class ObjectStore:
             self._fs.pipe_file(self._key(storage_id, name), b"")
         return empty
 
+    def digests(self, storage_id: str) -> dict[str, str]:
+        return self._sent.pop(storage_id, {})
+
     def flush(self, storage_id: str) -> Resources:
         raise NotImplementedError(f"{self.where} has no staging directory")
 
@@ -120,10 +137,13 @@ class ObjectStore:
             data = json.dumps(metadata, indent=2).encode()
             self._fs.pipe_file(self._key(storage_id, METADATA), data)
             added[METADATA] = len(data)
+            digest = hashlib.sha256(data).hexdigest()
+            self._sent.setdefault(storage_id, {})[METADATA] = digest
         self._remove_marker(storage_id)
         return added
 
     def discard(self, storage_id: str) -> None:
+        self._sent.pop(storage_id, None)
         # With the marker up, nobody takes what is half removed for a checkpoint.
         self.begin(storage_id)
         self._remove_all_but(storage_id, ())
@@ -152,8 +172,14 @@ class ObjectStore:
     def direct(self, storage_id: str) -> None:
         return None
 
-    def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
-        chosen = selected(self.resources(storage_id), selector)
+    def get(
+        self,
+        storage_id: str,
+        target: Path,
+        selector: Selector | None = None,
+        expected: Digests | None = None,
+    ) -> None:
+        chosen = selected(recorded(self.resources(storage_id), expected), selector)
         for name in with_parents(chosen):
             if name.endswith("/"):
                 (target / name).mkdir(parents=True, exist_ok=True)
@@ -163,7 +189,13 @@ class ObjectStore:
             growing = [path.with_name(f".{os.urandom(8).hex()}.tmp") for path in paths]
             try:
                 self._fs.get([self._key(storage_id, n) for n in files], [str(g) for g in growing])
-                for part, path in zip(growing, paths, strict=True):
+                for name, part, path in zip(files, growing, paths, strict=True):
+                    if expected is not None and _digest(part) != expected[name]:
+                        raise InvalidCheckpointException(
+                            f"{name} of checkpoint {storage_id} in {self.where} is not the file"
+                            " that was saved: it was replaced or damaged there. It is not loaded."
+                            " Use another checkpoint"
+                        )
                     part.replace(path)
             finally:
                 for part in growing:
@@ -215,6 +247,19 @@ def _size(file: Path) -> int | None:
         if error.errno not in _NOWHERE:
             raise
         return None
+
+
+def _version(file: Path) -> tuple[int, int] | None:
+    """What differs once a file was written to; None for one that is gone."""
+    with contextlib.suppress(FileNotFoundError):
+        status = file.stat()
+        return status.st_size, status.st_mtime_ns
+    return None
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _at_once(resources: Mapping[str, int]) -> Iterator[list[str]]:

@@ -30,7 +30,14 @@ from detslurm.storage.files import (
     sync_tree,
     write_synced,
 )
-from detslurm.storage.interface import METADATA, Resources, Selector, Storage, check_storage_id
+from detslurm.storage.interface import (
+    METADATA,
+    Digests,
+    Resources,
+    Selector,
+    Storage,
+    check_storage_id,
+)
 from detslurm.storage.names import matching
 
 logger = logging.getLogger("detslurm.storage")
@@ -73,6 +80,9 @@ class SharedFS:
         copy_names(source, staging, chosen, copy=copy_again)
         sync_names(staging, chosen)
         return {n: 0 if n.endswith("/") else (staging / n).lstat().st_size for n in chosen}
+
+    def digests(self, storage_id: str) -> dict[str, str]:
+        return {}  # the owner and mode of files protect them
 
     def flush(self, storage_id: str) -> Resources:
         staging = self.staging(storage_id)
@@ -135,7 +145,13 @@ class SharedFS:
     def direct(self, storage_id: str) -> Path:
         return self.path(storage_id)
 
-    def get(self, storage_id: str, target: Path, selector: Selector | None = None) -> None:
+    def get(
+        self,
+        storage_id: str,
+        target: Path,
+        selector: Selector | None = None,
+        expected: Digests | None = None,
+    ) -> None:
         copy_selected(self.path(storage_id), target, selector)
 
     def put_file(self, source: Path, key: str) -> None:

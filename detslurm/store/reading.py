@@ -126,7 +126,19 @@ def started_checkpoints(trial: TrialDir, runs: int) -> dict[str, dict[str, Any] 
 
 def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | None]:
     """As `started_checkpoints`, of one run."""
-    begun: dict[str, dict[str, Any] | None] = {}
+    return {record["uuid"]: record.get("storage") for record in _checkpoint_records(trial, number)}
+
+
+def checkpoint_digests(trial: TrialDir, storage_id: str) -> dict[str, str] | None:
+    """The digests of a checkpoint's files; None for one that the trial has not committed."""
+    for run in reversed(trial.runs()):
+        for record in _checkpoint_records(trial, run.number):
+            if record["uuid"] == storage_id and record["t"] == "checkpoint":
+                return record.get("digests") or {}
+    return None
+
+
+def _checkpoint_records(trial: TrialDir, number: int) -> Iterator[dict[str, Any]]:
     for _, line in lines_of(str(trial.records_path(number)), None, 0, []):
         if b'"checkpoint' not in line:
             continue
@@ -136,8 +148,7 @@ def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | N
             continue  # `read_runs` reports what is broken
         for record in records:
             if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
-                begun[record["uuid"]] = record.get("storage")
-    return begun
+                yield record
 
 
 def view_trial(

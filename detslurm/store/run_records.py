@@ -87,6 +87,7 @@ class _CheckpointStarted(_Record, kw_only=True):
 class _Checkpoint(_CheckpointStarted, kw_only=True):
     steps: Steps
     resources: dict[str, Size] | None = None
+    digests: dict[str, str] | None = None
     metadata: dict[str, Any] | None = None
 
 

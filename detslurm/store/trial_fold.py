@@ -346,6 +346,7 @@ def _checkpoint(
         metrics=measured(run, steps),
         resources=record.get("resources") or {},
         metadata=record.get("metadata") or {},
+        digests=record.get("digests") or {},
         state=DELETED if record["uuid"] in gone else "COMPLETED",
         storage=record.get("storage"),
     )

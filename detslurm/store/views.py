@@ -22,6 +22,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         time: When it was committed, in seconds since 1970.
         resources: Its files with their sizes in bytes; directories end in "/".
         metadata: What it was stored with, and what was changed of that later.
+        digests: The sha256 of its files, by name, where a bucket has them; else empty.
         state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED".
         metrics: The validation metrics of exactly its weights; empty if it was not validated.
         problem: What `verify` found wrong with its files; None if nothing.
@@ -37,6 +38,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     time: float | None = None
     resources: dict[str, Any] = msgspec.field(default_factory=dict)
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    digests: dict[str, str] = msgspec.field(default_factory=dict)
     state: str = "COMPLETED"
     metrics: dict[str, Any] = msgspec.field(default_factory=dict)
     problem: str | None = None

@@ -18,10 +18,11 @@ from typing import IO, TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from detslurm.config import ExperimentConfig
+from detslurm.errors import InvalidCheckpointException
 from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
 from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
 from detslurm.sdk.checkpoints.catalog import storages_of
-from detslurm.sdk.checkpoints.download import leads_nowhere
+from detslurm.sdk.checkpoints.download import digests_of, leads_nowhere
 from detslurm.sdk.checkpoints.verification import as_recorded, unusable
 from detslurm.sdk.errors import BundleError
 from detslurm.storage import Storage, list_resources
@@ -200,7 +201,10 @@ def _checkpoints(
         if folder is None:
             folder = scratch / one.uuid
             folder.mkdir()
-            storage.get(one.uuid, folder)
+            try:
+                storage.get(one.uuid, folder, None, digests_of(directory, one))
+            except InvalidCheckpointException as error:
+                raise BundleError(str(error)) from error
         found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in _files(one, folder)}
     return found
 

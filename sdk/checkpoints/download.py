@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm._access import NOBODY, user_name
+from detslurm._trust import mark_unverified
+from detslurm.errors import InvalidCheckpointException
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.verification import as_recorded, loss_of
 from detslurm.sdk.errors import LifecycleError
-from detslurm.storage import METADATA, Storage, files, list_resources
+from detslurm.storage import METADATA, Digests, Storage, files, list_resources
 from detslurm.storage.files import rename, sync
+from detslurm.storage.names import recorded
 from detslurm.store import CheckpointView, ExperimentDir, NoHardLinks, StoreFault
 from detslurm.store.checkpoint_facts import CheckpointGone, held
 from detslurm.store.root_access import owner
@@ -42,15 +45,26 @@ def download(
     if checkpoint.state == "DELETED":
         raise LifecycleError(f"checkpoint {uuid} was deleted")
     storage = storages_of(experiment).of(checkpoint.storage)
+    digests = digests_of(experiment, checkpoint)
     real = Path(os.path.realpath(target))
     if os.path.lexists(target) and _has_something(real, uuid):
-        wanted = _to_copy(storage, uuid) if storage.exists(uuid) else checkpoint.resources
+        there = storage.exists(uuid)
+        wanted = _to_copy(storage, uuid, digests) if there else checkpoint.resources
         if _is_copy(wanted, target):
             return target
         raise LifecycleError(f"{target} exists already, and is no copy of checkpoint {uuid}")
     with _held(experiment, uuid):
-        _copy(storage, checkpoint, real, progress or (lambda done, whole: None), experiment.code)
+        report = progress or (lambda done, whole: None)
+        _copy(storage, checkpoint, digests, real, report, experiment.code)
     return target
+
+
+def digests_of(experiment: ExperimentDir, checkpoint: CheckpointView) -> Digests | None:
+    """What files from a bucket are compared with; None where no record of this user's has it.
+
+    Another user who wrote the record may have written the files.
+    """
+    return None if experiment.foreign_owner() else checkpoint.digests or None
 
 
 def _has_something(target: Path, uuid: str) -> bool:
@@ -97,7 +111,12 @@ def _held(experiment: ExperimentDir, uuid: str) -> Iterator[None]:
 
 
 def _copy(
-    storage: Storage, checkpoint: CheckpointView, target: Path, progress: Progress, code: Path
+    storage: Storage,
+    checkpoint: CheckpointView,
+    digests: Digests | None,
+    target: Path,
+    progress: Progress,
+    code: Path,
 ) -> None:
     uuid = checkpoint.uuid
     if not storage.exists(uuid):
@@ -112,10 +131,14 @@ def _copy(
     except FileExistsError:
         _refuse_what_others_made(stage)
     try:
-        wanted = _to_copy(storage, uuid)
-        _fill(storage, uuid, stage, wanted, progress)
-        _check(storage, uuid, wanted, list_resources(stage))
+        if digests is None and storage.direct(uuid) is None:
+            mark_unverified(stage)
+        wanted = _to_copy(storage, uuid, digests)
+        _fill(storage, uuid, stage, wanted, digests, progress)
+        _check(storage, uuid, wanted, digests, list_resources(stage))
         _tidy(stage, wanted)
+    except InvalidCheckpointException as error:
+        raise LifecycleError(str(error)) from error
     except FileNotFoundError as error:
         raise LifecycleError(
             f"checkpoint {uuid} was deleted while it was copied: {error}"
@@ -164,11 +187,11 @@ def _is_same(path: Path, other: Path) -> bool:
     return same and all(_is_same(path / name, other / name) for name in files)
 
 
-def _to_copy(storage: Storage, uuid: str) -> Mapping[str, int]:
+def _to_copy(storage: Storage, uuid: str, digests: Digests | None) -> Mapping[str, int]:
     """A checkpoint's resources, except for links that lead nowhere."""
     found, folder = storage.resources(uuid), storage.direct(uuid)
     if folder is None:
-        return found
+        return recorded(found, digests)
     return {name: size for name, size in found.items() if not leads_nowhere(folder / name)}
 
 
@@ -181,7 +204,12 @@ def leads_nowhere(path: Path) -> bool:
 
 
 def _fill(
-    storage: Storage, uuid: str, stage: Path, wanted: Mapping[str, int], progress: Progress
+    storage: Storage,
+    uuid: str,
+    stage: Path,
+    wanted: Mapping[str, int],
+    digests: Digests | None,
+    progress: Progress,
 ) -> None:
     """Copy what is not there yet: a file has its name once it is whole."""
     there = list_resources(stage)
@@ -191,7 +219,7 @@ def _fill(
     progress(done, whole)
     source = storage.direct(uuid)
     if source is None:
-        storage.get(uuid, stage, missing.__contains__)
+        storage.get(uuid, stage, missing.__contains__, digests)
         for name in missing:
             sync(stage / name)
         progress(whole, whole)
@@ -222,9 +250,15 @@ def _copied(source: Path, target: Path) -> Iterator[int]:
         growing.unlink(missing_ok=True)
 
 
-def _check(storage: Storage, uuid: str, wanted: Mapping[str, int], got: Mapping[str, int]) -> None:
+def _check(
+    storage: Storage,
+    uuid: str,
+    wanted: Mapping[str, int],
+    digests: Digests | None,
+    got: Mapping[str, int],
+) -> None:
     """Compare the copy with the source as it is now: somebody may have changed or deleted it."""
-    if not storage.exists(uuid) or _to_copy(storage, uuid) != wanted:
+    if not storage.exists(uuid) or _to_copy(storage, uuid, digests) != wanted:
         raise LifecycleError(f"checkpoint {uuid} was changed or deleted while it was copied")
     for name, size in wanted.items():
         if got.get(name) != size:

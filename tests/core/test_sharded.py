@@ -56,6 +56,10 @@ class Trial:
             self.deleted.append(storage_id)
         return self.needed_by
 
+    def _digests(self, storage_id: str) -> dict[str, str] | None:
+        found = (one for one in self.notes.of("checkpoint") if one["uuid"] == storage_id)
+        return next((one.get("digests") for one in found), None)
+
     def run(
         self,
         size: int,
@@ -72,6 +76,7 @@ class Trial:
                 recorder,
                 needs_steps=True,
                 mark_deleted=self._mark_deleted,
+                recorded_digests=self._digests,
             )
             return body(context, dist)
 
@@ -407,6 +412,7 @@ class TestInABucket:
         (record,) = trial.notes.of("checkpoint")
         assert record["resources"] == trial.storage.resources(storage_id)
         assert {"d/0", "d/3", "node0", "node1", "same"} <= set(record["resources"])
+        assert set(record["digests"]) == {n for n in record["resources"] if not n.endswith("/")}
 
     def test_one_rank_alone(self, trial: Trial, tmp_path: Path) -> None:
         """store_path, upload, metadata, restore and delete without peers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from msgspec import structs
 
 from detslurm import core
+from detslurm._trust import others_can_change, others_can_change_below
 from detslurm.core._trial import collect_partial_checkpoints
 from detslurm.sdk import Checkpoint, Client
 from detslurm.sdk.errors import LifecycleError
@@ -246,6 +248,41 @@ def test_a_bundle_is_imported_to_a_bucket(
     done = other.import_bundle(tmp_path / "one.tar")
     (one,) = other.experiment(done.experiment_id).checkpoints()
     assert bucket.resources(one.uuid).keys() == {"weights", "metadata.json"}
+
+
+def test_what_others_have_put_into_a_bucket_is_not_loaded(
+    scene: Scene, tmp_path: Path, s3_server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not what they have added or replaced; without a record, nothing that only pickle reads."""
+    bucket = s3_storage(s3_server)
+    name, prefix = bucket._root.split("/", 1)
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    for key, value in keys.items():
+        monkeypatch.setenv(key, value)
+    place = {"type": "s3", "bucket": name, "prefix": prefix, "endpoint_url": s3_server}
+    weights = tmp_path / "saved" / "weights"
+    weights.parent.mkdir()
+    weights.write_bytes(pickle.dumps(Path("x")))
+    with core.init(checkpoint_storage=place) as context:
+        uuid = context.checkpoint.upload(weights.parent, {"steps_completed": 1})
+    bucket._fs.pipe_file(bucket._key(uuid, "code/model_def.py"), b"raise SystemExit")
+    (one,) = scene.client.experiment(1).checkpoints()
+    copy = one.download(tmp_path / "copy")
+    assert {path.name for path in copy.iterdir() if path.is_file()} == {"weights", "metadata.json"}
+    assert not (copy / "code").exists() or not list((copy / "code").iterdir())
+    assert not others_can_change(copy / "weights")
+    bucket._fs.pipe_file(bucket._key(uuid, "weights"), pickle.dumps(Path("y")))
+    with pytest.raises(LifecycleError, match=r"weights of checkpoint .* is not the file that was"):
+        one.download(tmp_path / "replaced")
+    with pytest.raises(LifecycleError, match="is not the file that was saved"):
+        one.load(lambda path: pytest.fail("the loader was called"))
+    monkeypatch.setattr("detslurm.sdk.checkpoints.download.digests_of", lambda *_: None)
+    unknown = one.download(tmp_path / "unknown")
+    assert others_can_change(unknown / "weights") and others_can_change_below(unknown)
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "another"))
+    with core.init(checkpoint_storage=place) as context:
+        context.checkpoint.download(uuid, tmp_path / "core")
+    assert others_can_change(tmp_path / "core" / "weights")
 
 
 def test_what_can_not_be_reached_is_never_called_deleted(scene: Scene, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from detslurm import storage
+from detslurm.errors import InvalidCheckpointException
 from detslurm.storage import ObjectStore, SharedFS, Storage, list_resources
 from detslurm.storage.shared_fs import check_access
 from tests.s3 import s3_storage
@@ -51,6 +52,27 @@ def save(store: Storage, source: Path, storage_id: str = "one") -> None:
     store.begin(storage_id)
     store.put(storage_id, source, ALL)
     store.seal(storage_id, {"steps_completed": 3})
+
+
+def test_a_file_that_others_have_replaced_is_not_copied(store: Storage, source: Path) -> None:
+    """Nor one that they have added; a file system's owners and modes protect without digests."""
+    save(store, source)
+    digests = store.digests("one")
+    if not isinstance(store, ObjectStore):
+        assert digests == {}
+        return
+    assert digests.keys() == {"deep/er/file", "top", "metadata.json"}
+    store._fs.pipe_file(store._key("one", "code/model.py"), b"raise SystemExit")
+    copy = source.with_name("copy")
+    store.get("one", copy, None, digests)
+    found = {name for name in list_resources(copy) if not name.endswith("/")}
+    assert found == {"deep/er/file", "top", "metadata.json"}
+    store._fs.pipe_file(store._key("one", "top"), b"bad")
+    with pytest.raises(
+        InvalidCheckpointException, match=r"top of checkpoint one .* is not the file"
+    ):
+        store.get("one", source.with_name("other"), None, digests)
+    assert not (source.with_name("other") / "top").exists()
 
 
 def test_where_nothing_can_be_saved_is_said_at_once(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from detslurm._trust import others_can_change
+from detslurm._trust import NO_DIGEST, is_unverified, others_can_change
 from detslurm.core._retries import keep_trying
 from detslurm.pytorch.checkpointing._disk_full import faults_of_torch
 
@@ -88,8 +88,9 @@ def read_file(file: Path, options: Mapping[str, Any] | None = None) -> dict[str,
     except pickle.UnpicklingError as err:
         problem = f"{file} holds more than tensors and plain data ({str(err).splitlines()[0]})"
         if others_can_change(file):
+            why = NO_DIGEST if is_unverified(file) else "others can write it"
             raise pickle.UnpicklingError(
-                f"{problem}, and others can write it: pickle would run code that is in it. If you"
+                f"{problem}, and {why}: pickle would run code that is in it. If you"
                 " trust them, copy the checkpoint and use your copy, or load it with"
                 " torch_load_kwargs={'weights_only': False}"
             ) from err

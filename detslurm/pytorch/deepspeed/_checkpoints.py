@@ -13,6 +13,7 @@ from typing import Any
 
 from deepspeed.runtime.activation_checkpointing.checkpointing import get_cuda_rng_tracker
 
+from detslurm._trust import NO_DIGEST, is_unverified
 from detslurm.core import Context
 from detslurm.core._retries import keep_trying
 from detslurm.frameworks.optimizer_options import Options
@@ -27,6 +28,7 @@ from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWrite
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._deferred import deferring, other_writers, retrying
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
+from detslurm.pytorch.deepspeed._universal import untrusted
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -147,6 +149,8 @@ class EngineCheckpoints(Checkpoints):
     def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
         """Put everything back, but for hyperparameters with `own_options`."""
         dist = self._context.distributed
+        if is_unverified(path):
+            raise PermissionError(f"{untrusted(path)}: {NO_DIGEST}")
         # With other ranks than then, one reads what another of them saved.
         found = keep_trying(lambda: list(path.glob(_OF_RANK.format("*"))))
         saved_by = max(len(found), 1)
