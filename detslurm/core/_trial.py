@@ -15,7 +15,7 @@ from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.core._retries import keep_trying
 from detslurm.storage import Digests, Storages
-from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_facts
+from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView, fold_facts
 from detslurm.store.errors import TORN
 from detslurm.store.reading import checkpoint_digests, started_checkpoints, started_in_run
 
@@ -97,16 +97,23 @@ def recorded_digests(trial: TrialDir, storage_id: str) -> Digests | None:
         if (found := checkpoint_digests(trial, storage_id)) is not None:
             return found
         experiment = ExperimentDir.at(trial.experiment_path)
-        sources = map(experiment.store.experiment, experiment.created().sources)
-        for one in (experiment, *sources):
-            if one.foreign_owner() is not None:  # who wrote the record may have written the files
-                continue
-            for number in fold_facts(one).trial_ids:
-                if (found := checkpoint_digests(one.trial(number), storage_id)) is not None:
-                    return found
-        return None
+        numbers = (experiment.id, *experiment.created().sources)
+        places = (_digests_in(experiment.store, number, storage_id) for number in numbers)
+        return next((digests for digests in places if digests is not None), None)
 
     return keep_trying(find)
+
+
+def _digests_in(store: Store, number: int, storage_id: str) -> Digests | None:
+    try:
+        experiment = store.experiment(number)
+        if experiment.foreign_owner() is not None:  # the owner may have written the files, too
+            return None
+        trials = map(experiment.trial, fold_facts(experiment).trial_ids)
+    except StoreError:  # it was deleted, or is closed to this user: nothing is known
+        return None
+    found = (checkpoint_digests(trial, storage_id) for trial in trials)
+    return next((digests for digests in found if digests is not None), None)
 
 
 def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -> bool:
