@@ -30,11 +30,11 @@ _WORDS: Final = {
     "released": "left to the search",
     "time_limit": "time limit",
     "ended": "ended by Slurm",
-    "lost": "failed",
+    "lost": "job lost",
     "restart": "failed",
     "error": "failed",
     "non_retryable": "failed",
-    "invalid_hp": "failed",
+    "invalid_hp": "hyperparameters refused",
 }
 
 

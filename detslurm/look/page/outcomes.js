@@ -4,7 +4,7 @@ const WORDS = new Map(Object.entries({
   completed: "completed",
   out_of_ops: "left to the search", stopped: "left to the search", released: "left to the search",
   preempted: "preempted", time_limit: "time limit", paused: "paused",
-  restart: "failed", error: "failed", lost: "failed", invalid_hp: "failed", non_retryable: "failed",
+  restart: "failed", error: "failed", lost: "job lost", invalid_hp: "hyperparameters refused", non_retryable: "failed",
   ended: "ended by Slurm",
   canceled: "canceled", killed: "canceled",
 }));
