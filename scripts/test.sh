@@ -62,7 +62,8 @@ echo 'import os; "DETSLURM_SUITE" in os.environ and __import__("detslurm_suite")
 
 # Else every process compiles what it imports: where Python is told to keep no bytecode, where its
 # user may not write any beside the sources, and of DeepSpeed, whose installation leaves none.
-.venv/bin/python -m compileall -qq detslurm sdk launchers tests .venv/lib/python3*/site-packages/deepspeed || true
+.venv/bin/python -m compileall -qq -j 0 detslurm sdk launchers tests .venv/lib/python3*/site-packages/deepspeed || true
+.venv/bin/python -m scripts.rewrite_tests || true # pytest may have changed
 
 # Tests of clusters wait most of the time, so there are more workers than cores; tests/scheduling.py
 # says which runs what. ARGS="-n0" runs one test after the other.

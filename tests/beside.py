@@ -43,6 +43,12 @@ def distribution(name):
 importlib.metadata.distribution = distribution
 """
 
+# Compiling it would cost as much as a training.
+NOT_IMPORTED = (
+    r"/transformers/models/(?!auto/)\w+/|_test\.py$"
+    r"|/keras/src/(applications|backend/(jax|openvino|tensorflow))/"
+)
+
 
 @pytest.fixture(scope="session")
 def hugging_face() -> Path:
@@ -72,8 +78,11 @@ def _installed(name: str, packages: tuple[str, ...]) -> Path:
     found = Path(sys.prefix, "-".join([name, *(p.partition("==")[2] for p in packages)]))
     if not found.exists():
         folder = Path(tempfile.mkdtemp(dir=found.parent, prefix=f"{name}-"))
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
-        subprocess.run([*pip, str(folder), *packages], check=True, stdin=subprocess.DEVNULL)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+        command = [*pip, "--target", str(folder), *packages]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        compiles = [sys.executable, "-m", "compileall", "-qq", "-x", NOT_IMPORTED, str(folder)]
+        subprocess.run(compiles, check=False)
         (folder / "sitecustomize.py").write_text(HIDDEN)
         folder.chmod(0o755)
         try:
