@@ -257,8 +257,8 @@ def under_srun(user: User, shape: Sequence[int], env: Mapping[str, str]) -> None
 
 
 def test_four_nodes_of_mixed_sizes_under_srun(alice: User) -> None:
-    """`srun --mpi=pmix` with 4, 3, 2 and 1 ranks."""
-    under_srun(alice, (4, 3, 2, 1), {})
+    """`srun --mpi=pmix` with 3, 1, 2 and 1 ranks: each knows its place."""
+    under_srun(alice, (3, 1, 2, 1), {})
 
 
 @pytest.mark.skipif(OLD_LIBRARY is None, reason="MPI: the system has no Open MPI 4")
@@ -311,27 +311,6 @@ def test_a_killed_task_ends_the_step(alice: User, options: tuple[str, ...]) -> N
     argv = (*options, "-N2", "--ntasks-per-node=2", *RANK, "killed/real")
     srun(alice, *argv, check=False, env={scenarios.DEATH: str(death)})
     assert since(death) < 100
-
-
-def test_two_nodes_under_srun(alice: User) -> None:
-    """`srun --mpi=pmix` with 2 nodes x 2 ranks: every rank knows its place."""
-    output = srun(alice, "--mpi=pmix", "-N2", "--ntasks-per-node=2", *RANK, "collectives/real")
-    assert done(output) == [f"rank={i} of 4 node={i // 2} mpi=True" for i in range(4)]
-
-
-def test_one_task_per_node_under_srun(alice: User) -> None:
-    """`srun --mpi=pmix` with one launcher per node: MPI between nodes, local IPC inside."""
-    output = srun(
-        alice, "--mpi=pmix", "-N2", "--ntasks-per-node=1", *RANK, "per-node", "collectives/2,2"
-    )
-    assert done(output) == [f"rank={i} of 4 node={i // 2} mpi={i % 2 == 0}" for i in range(4)]
-
-
-def test_srun_without_mpi(alice: User) -> None:
-    """`from_slurm` under plain `srun --mpi=none`: TCP between nodes."""
-    options = ("--mpi=none", "-N2", "--ntasks-per-node=2")
-    output = srun(alice, *options, sys.executable, "-c", FROM_SLURM)
-    assert done(output) == [f"rank={i} of 4 node={i // 2}" for i in range(4)]
 
 
 def test_silent_singletons_raise_with_the_remedy(alice: User) -> None:
