@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from detslurm.store import trial_metrics
-from tests.cluster.waiting import wait_for
 from tests.e2e.conftest import copy_example
-from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.test_deepspeed_trial import saved_tensors
+from tests.e2e.desk import Desk
 from tests.launchers.workers import needs_deepspeed
 from tests.light import LIGHT_JOBS
 
@@ -34,85 +29,30 @@ SEARCH = (
 SHORT = ("searcher.max_length.batches=24", "min_validation_period.batches=12")
 GAN = ("searcher.max_length.batches=100", "min_validation_period.batches=25")
 LIGHT = f"environment.environment_variables={LIGHT_JOBS}"
-EACH_STEP = (*SHORT, "scheduling_unit=1")  # else losses are averages of what a run trained
 RUNS = (
     ("deepspeed_gpt", "zero1.yaml", "validation_loss", SHORT),
     ("deepspeed_gan", "const.yaml", "distance", GAN),
-    ("deepspeed_pipeline", "distributed.yaml", "validation_loss", EACH_STEP),
+    ("deepspeed_pipeline", "distributed.yaml", "validation_loss", SHORT),
 )
-TRAINS = """\
-        return {"loss": self.engine.train_batch(dataloader_iter)}
-"""
-HOLDS = """\
-        while self.context.held and batch_idx == 12 and not self.context.held.preempt:
-            time.sleep(0.05)
-"""
-FLAG = """\
-        self.context = context
-        first = det.get_cluster_info().trial._trial_run_id == 1
-        context.held = attach_flag() if first else None
-"""
-IMPORTS = """\
-import time
-import detslurm as det
-from detslurm.core._preempt import attach_flag
-"""
-
-
-def held(desk: Desk, example: Path) -> Path:
-    """A copy of the pipeline whose first run waits in the middle for somebody to pause it."""
-    copy = example.with_name("held")
-    shutil.copytree(example, copy)
-    script = copy / "model_def.py"
-    text = script.read_text()
-    for old, new in ((TRAINS, HOLDS + TRAINS), ("        self.context = context\n", FLAG)):
-        assert text.count(old) == 1
-        text = text.replace(old, new)
-    head, _, rest = text.partition("\n\n")
-    script.write_text(f"{head}\n\n{IMPORTS}{rest}")
-    desk.user.own(copy)
-    return copy
 
 
 def test_examples_learn(desk: Desk) -> None:
     """ZeRO-1 on two slots, two stages on four slots of two nodes, two engines, and a search over
-    ZeRO's stage and the learning rate. The others' jobs of several nodes are only shown. The
-    pipeline that is paused in the middle ends with the bits of the one that is not."""
+    ZeRO's stage and the learning rate. The others' jobs of several nodes are only shown."""
     folders = {name: copy_example(desk, name) for name, *_ in RUNS}
     search = desk.submit(folders["deepspeed_gpt"] / "search.yaml", LIGHT, *SEARCH)
     submitted = [
         (desk.submit(folders[name] / config, LIGHT, *options), metric)
         for name, config, metric, options in RUNS
     ]
-    pipeline = submitted[-1][0]
-    hold = held(desk, folders["deepspeed_pipeline"]) / RUNS[-1][1]
-    paused = desk.submit(hold, LIGHT, *EACH_STEP)
     for name in ("deepspeed_gpt", "deepspeed_gan"):
         shown = desk.run("submit", str(folders[name] / "distributed.yaml"), "--dry-run")
         assert "--nodes=2" in shown.stdout
-    desk.wait_for_steps(paused, 10)
-    desk.run("experiment", "pause", str(paused))
-    wait_for(lambda: desk.outcomes(paused) == ["paused"], PATIENCE, "the pipeline to be saved")
-    desk.run("experiment", "activate", str(paused))
     for number, metric in submitted:
         assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
         values = [row.metrics[metric] for row in desk.metrics(number, "validation")]
         assert len(values) > 1 and values[-1] < values[0]
     assert_searched(desk, search)
-    assert_same(desk, pipeline, paused)
-
-
-def assert_same(desk: Desk, whole: int, paused: int) -> None:
-    """Every loss and every saved tensor of all stages, to the bit."""
-    assert desk.wait_for_state(paused, "COMPLETED", "ERROR") == "COMPLETED", desk.log(paused)
-    assert desk.outcomes(paused) == ["paused", "completed"]
-    assert 0 < desk.trial(paused).runs[1].resumed_steps < 24
-    for group in ("training", "validation"):
-        ours, theirs = ([(r.steps, r.metrics) for r in desk.metrics(number, group)]
-                        for number in (paused, whole))  # fmt: skip
-        assert ours == theirs and ours
-    tensors = saved_tensors(desk, whole, 24)
-    assert len(tensors) > 4 and saved_tensors(desk, paused, 24) == tensors
 
 
 def assert_searched(desk: Desk, number: int) -> None:

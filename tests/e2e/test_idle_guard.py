@@ -30,8 +30,8 @@ for name in {}:
         {}
     print("has seen", name, flush=True)
 """
-# Three times what counts as idle; on a machine too busy for that, it waits for a CPU.
-COMPUTES = "time.sleep(0.01 * (time.process_time() > 0.15 * (time.monotonic() - begin)))"
+# Twice what counts as idle; on a machine too busy for that, it waits for a CPU.
+COMPUTES = "time.sleep(0.01 * (time.process_time() > 0.1 * (time.monotonic() - begin)))"
 
 
 def guarded(action: str) -> str:
