@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 import textwrap
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+from detslurm import _module_cache, _start
 from detslurm.store import (
     ExperimentDir,
     ExperimentView,
@@ -69,9 +74,26 @@ class Desk:
 
     def submit(self, config: Path, *args: str) -> int:
         """Submit and return the experiment's id; key=value become overrides."""
+        self._cache_modules()
         words = [w for a in args for w in (("--config", a) if _is_override(a) else (a,))]
         done = self.run("submit", str(config), "--json", *words)
         return int(unwrap(done.stdout)["experiment_id"])
+
+    def _cache_modules(self) -> None:
+        """What the first submission to a store writes there is the same in all stores."""
+        root = Path(self.user.env["DETSLURM_ROOT"])
+        name = Path(_start.cache_path(str(root))).name
+        if root.exists() or not root.parent.exists():
+            return
+        draft = Path(tempfile.mkdtemp(dir=root.parent))
+        path = draft / name.replace(f"-{os.geteuid()}-", f"-{self.user.uid}-", 1)
+        path.write_bytes(_modules())
+        path.chmod(0o600)
+        self.user.own(draft)
+        try:
+            draft.rename(root)
+        except OSError:  # another submission was faster
+            shutil.rmtree(draft)
 
     def experiment(self, number: int) -> ExperimentDir:
         return self.store.experiment(number)
@@ -148,6 +170,11 @@ class Desk:
         if "error" in [run.outcome for run in runs]:
             print(self.log(number, index)[-3000:])
         return [run.outcome for run in runs]
+
+
+@cache
+def _modules() -> bytes:
+    return _module_cache._made_apart()
 
 
 def _is_override(word: str) -> bool:
