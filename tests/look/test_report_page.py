@@ -103,32 +103,32 @@ def type_filter(browser: Browser, text: str, count: str) -> None:
     browser.wait_for(f"document.querySelector('.count').textContent === {count!r}")
 
 
-def test_sort_filter_and_columns(any_browser: Browser, tmp_path: Path) -> None:
+def test_sort_filter_and_columns(chromium: Browser, tmp_path: Path) -> None:
     """By the mouse and by the keys."""
-    shown(any_browser, document(trials=12), tmp_path)
+    shown(chromium, document(trials=12), tmp_path)
     best = {one.id: one.best or 0.0 for one in document(trials=12).experiments[0].trials}
-    assert ids(any_browser) == sorted(best, key=lambda one: (-float(best[one] or 0), one))
-    any_browser.click("th button[data-column='hparam lr']")
+    assert ids(chromium) == sorted(best, key=lambda one: (-float(best[one] or 0), one))
+    chromium.click("th button[data-column='hparam lr']")
     place = (
         "[...document.querySelectorAll('thead th')].findIndex(h => h.textContent.startsWith('lr'))"
     )
     rows = "[...document.querySelectorAll('[data-trial]')]"
     cells = f"{rows}.map(r => +r.children[{place}].textContent)"
-    rates = any_browser.js(f"return {cells}")
+    rates = chromium.js(f"return {cells}")
     assert rates == sorted(rates) and len(set(rates)) > 6
-    any_browser.click("th button[data-column='hparam lr']")
-    assert any_browser.js(f"return {cells}") == rates[::-1]
-    type_filter(any_browser, "state=error", "2 of 12 trials")
-    assert sorted(ids(any_browser)) == [3, 9]
-    any_browser.type("\ue00c")  # Esc
-    any_browser.wait_for("document.querySelectorAll('[data-trial]').length === 12")
-    any_browser.click(".chooser summary")
-    press(any_browser, ".ticks label", "Nodes")
-    titles = any_browser.js(
+    chromium.click("th button[data-column='hparam lr']")
+    assert chromium.js(f"return {cells}") == rates[::-1]
+    type_filter(chromium, "state=error", "2 of 12 trials")
+    assert sorted(ids(chromium)) == [3, 9]
+    chromium.type("\ue00c")  # Esc
+    chromium.wait_for("document.querySelectorAll('[data-trial]').length === 12")
+    chromium.click(".chooser summary")
+    press(chromium, ".ticks label", "Nodes")
+    titles = chromium.js(
         "return [...document.querySelectorAll('thead button')].map(b => b.textContent)"
     )
     assert "Nodes" in titles and "batch_size" not in titles  # which is the same everywhere
-    quiet(any_browser)
+    quiet(chromium)
 
 
 @pytest.mark.parametrize("larger", [True, False])
@@ -171,29 +171,25 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def test_curves_are_drawn(any_browser: Browser, tmp_path: Path) -> None:
+def test_curves_are_drawn(chromium: Browser, tmp_path: Path) -> None:
     """One line for each trial with the metric, smoothed or not; those of a filter alone."""
-    shown(any_browser, document(trials=12), tmp_path)
-    any_browser.js("document.querySelector('#curves').scrollIntoView()")
+    shown(chromium, document(trials=12), tmp_path)
+    chromium.js("document.querySelector('#curves').scrollIntoView()")
     lines = "document.querySelectorAll('#curves .plotbox .trace path.js-line').length"
-    any_browser.wait_for(f"{lines} === 10")  # two trials wait
-    names = any_browser.js("return document.querySelector('#curves .plot').data.map(t => t.name)")
+    chromium.wait_for(f"{lines} === 10")  # two trials wait
+    names = chromium.js("return document.querySelector('#curves .plot').data.map(t => t.name)")
     assert {"resumed", "preempted", "failed"} <= set(names)
-    any_browser.choose("header select", "training/loss")
-    any_browser.wait_for(
-        "document.querySelector('#curves .ytitle').textContent === 'training/loss'"
-    )
-    assert "not finite" in any_browser.js(
-        "return document.querySelector('#curves .note').textContent"
-    )
-    any_browser.choose("#curves select:has([value=epochs])", "epochs")
-    any_browser.wait_for(
+    chromium.choose("header select", "training/loss")
+    chromium.wait_for("document.querySelector('#curves .ytitle').textContent === 'training/loss'")
+    assert "not finite" in chromium.js("return document.querySelector('#curves .note').textContent")
+    chromium.choose("#curves select:has([value=epochs])", "epochs")
+    chromium.wait_for(
         "document.querySelector('#curves .note').textContent.startsWith("
         "'2 trials not drawn along epochs: records_per_epoch')"
     )
-    type_filter(any_browser, "state=running", "2 of 12 trials")
-    any_browser.wait_for(f"{lines} === 2")
-    quiet(any_browser)
+    type_filter(chromium, "state=running", "2 of 12 trials")
+    chromium.wait_for(f"{lines} === 2")
+    quiet(chromium)
 
 
 def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
