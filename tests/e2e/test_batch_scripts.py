@@ -51,13 +51,10 @@ SCRIPTS = {
         "srun bash -c 'torchrun --nnodes=$SLURM_NNODES --node-rank=$SLURM_NODEID"
         f" --nproc-per-node=1 --master-addr=$MASTER_ADDR --master-port=$MASTER_PORT {TRAINS}'\n",
     ),
-    "tee": (
-        "--ntasks=1",
-        f"srun {TORCHRUN} --standalone --tee 3 --log-dir logs/$SLURM_JOB_ID {TRAINS}\n",
-    ),
     "same-id": (
         "--ntasks=1",
-        f"srun {TORCHRUN} --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv-id=7 {TRAINS}\n",
+        f"srun {TORCHRUN} --rdzv-backend=c10d --rdzv-endpoint=localhost:0 --rdzv-id=7"
+        f" --tee 3 --log-dir logs/$SLURM_JOB_ID {TRAINS}\n",
     ),
     "same-id-2": (
         "--ntasks=1",
@@ -86,7 +83,7 @@ SCRIPTS = {
 
 
 def test_other_peoples_scripts_are_preempted_and_go_on(desk: Desk, site: Cluster) -> None:
-    """Torchrun on two nodes and with --tee, one rdzv-id in two jobs at once, a command in a pipe,
+    """Torchrun on two nodes, one rdzv-id in two jobs at once and with --tee, a command in a pipe,
     a trap that requeues, a strict array with arguments, and the tasks of one srun."""
     desk.write("train.py", TRAIN)
     desk.write("ranks.py", RANKS)
