@@ -1,9 +1,8 @@
-"""A DeepSpeedTrial on two nodes, two processes on each: beside DeepSpeed's own loop, preempted,
-killed while it saves, and taken up on other slots."""
+"""A DeepSpeedTrial on two nodes, two processes on each: preempted, killed while it saves, and taken
+up on other slots."""
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
@@ -14,8 +13,7 @@ from tests.cluster import Cluster
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
 from tests.launchers.workers import needs_deepspeed
-from tests.light import LIGHT, LIGHT_JOBS
-from tests.pytorch.deepspeed.test_ranks import is_bit_equal
+from tests.light import LIGHT_JOBS
 
 pytestmark = [
     pytest.mark.cluster,
@@ -46,15 +44,6 @@ LEGACY = "model_def:Trial"
 HARNESS = "python3 -m detslurm.pytorch.harness model_def:Trial"
 LAUNCHED = "python3 -m detslurm.launch.deepspeed --trial model_def:Trial"
 
-# A user's own batch script. One process trains all kinds, each by the Trainer and by DeepSpeed.
-KINDS = f"""\
-#!/bin/bash
-#SBATCH --nodes=2 --ntasks-per-node=1 --output=job.out
-export TORCHDYNAMO_DISABLE=1 PYTHONPATH={LIGHT["PYTHONPATH"]}:{Path(__file__).parents[2]}
-srun python3 -m detslurm.launch.deepspeed --num_accelerators=2 --module -- \\
-    tests.pytorch.deepspeed.ranks four_ranks .
-"""
-
 
 def project(desk: Desk, name: str, entrypoint: str, *, disturbed: bool) -> Path:
     desk.write(f"{name}/model_def.py", MODEL.read_text())
@@ -83,28 +72,24 @@ def parts_of(tensors: Collection[str]) -> list[int]:
     return [sum(file.startswith(f"model{index}/") for file in files) for index in range(3)]
 
 
-def go_on_on_other_slots(desk: Desk, config: Path, whole: int) -> None:
-    """One node with two slots or one goes on from batch 10 as four slots themselves did."""
+def go_on_on_one_slot(desk: Desk, config: Path, whole: int) -> None:
+    """It goes on from batch 10 as four slots themselves did."""
     wanted = desk.metrics(whole, "training")[10:14]
     (saved,) = [point.uuid for point in desk.trial(whole).checkpoints if point.steps == 10]
-    numbers = [
-        desk.submit(
-            config,
-            f"searcher.source_checkpoint_uuid={saved}",
-            "searcher.max_length.batches=4",
-            f"resources.slots_per_trial={slots}",
-            f"slurm.slots_per_node={slots}",
-            f"entrypoint={entrypoint}",
-        )
-        for slots, entrypoint in ((2, LEGACY), (1, HARNESS))
-    ]
-    for number in numbers:
-        assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
-        found = desk.metrics(number, "training")
-        for name in ("zero1", "zero3"):
-            ours, theirs = ([row.metrics[name] for row in rows] for rows in (found, wanted))
-            assert ours == pytest.approx(theirs, rel=1e-5)
-        assert desk.log(number).count("for another number of ranks") == 3  # once for each engine
+    number = desk.submit(
+        config,
+        f"searcher.source_checkpoint_uuid={saved}",
+        "searcher.max_length.batches=4",
+        "resources.slots_per_trial=1",
+        "slurm.slots_per_node=1",
+        f"entrypoint={HARNESS}",
+    )
+    assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
+    found = desk.metrics(number, "training")
+    for name in ("zero1", "zero3"):
+        ours, theirs = ([row.metrics[name] for row in rows] for rows in (found, wanted))
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert desk.log(number).count("for another number of ranks") == 3  # once for each engine
     assert not list((desk.store.path / "checkpoints").glob("*.partial"))
 
 
@@ -114,7 +99,7 @@ def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster
     written half of its file of another one, two batches later: that one never counts nor remains,
     the next run goes on from the one before, and every loss and all saved tensors are those of a
     training in one go, saved in the foreground, to the bit; which the older form of entrypoint has
-    started. Other slots go on from a checkpoint of it, too."""
+    started. One slot goes on from a checkpoint of it, too."""
     undisturbed = project(desk, "whole", LEGACY, disturbed=False)
     keep_all = "checkpoint_storage.save_trial_latest=9"
     whole = desk.submit(undisturbed, keep_all)
@@ -145,21 +130,4 @@ def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster
     tensors = saved_tensors(desk, whole)
     assert parts_of(tensors) == [4, 4, 4]
     assert saved_tensors(desk, number) == tensors
-    go_on_on_other_slots(desk, undisturbed, whole)
-
-
-def test_losses_are_those_of_deepspeed_alone(desk: Desk, site: Cluster) -> None:
-    """ZeRO 0 to 3, and a pipeline of two stages on two replicas: those of DeepSpeed's own loop in
-    the same processes, to the bit on every rank, also where the training is saved and resumed."""
-    script = desk.write("own/job.sh", KINDS)
-    job = desk.user.run("sbatch", "--parsable", script.name, cwd=script.parent).stdout.strip()
-    site.wait_state(job, "COMPLETED", "FAILED")
-    said = (script.parent / "job.out").read_text()
-    for rank in range(4):
-        results = script.parent / f"rank{rank}.json"
-        assert results.exists(), said
-        found = json.loads(results.read_text())
-        assert len(found) == 5
-        for kind, run in found.items():
-            assert is_bit_equal(run), kind
-            assert len(set(run["plain"])) > 5  # the weights change
+    go_on_on_one_slot(desk, undisturbed, whole)

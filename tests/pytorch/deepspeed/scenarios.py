@@ -175,12 +175,6 @@ def pipelines() -> dict[str, Any]:
     return found
 
 
-def four_ranks() -> dict[str, Any]:
-    """Every stage of ZeRO on all ranks, and a pipeline of two stages on two replicas."""
-    found = {f"{stage} zero": compared(config(stage, accumulate=3)) for stage in range(4)}
-    return found | {"0 pipeline": compared(config(), stages=2)}
-
-
 def full_disk() -> dict[str, Any]:
     """One rank finds no space for its part of a checkpoint; the other waits for it in DeepSpeed."""
 
