@@ -237,6 +237,8 @@ class TopApp(App[None]):
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """The cursor moved; in a table that was only filled nobody has chosen a line."""
+        if not self.is_running:
+            return  # the application ends: there is no screen before the last messages
         number = int(event.row_key.value or 0) if _has_ids(event.data_table) else 0
         if event.data_table.cursor_row != event.cursor_row:
             return  # a table that is filled again has its cursor in the first line for a moment
