@@ -26,8 +26,10 @@ class Answer(NamedTuple):
         return self.body.decode()
 
 
-def ask(application: WSGIApplication, path: str = "/", body: bytes = b"", **environ: Any) -> Answer:
-    """A request to an application; the standard's own checks look at both sides."""
+def ask(application: WSGIApplication, path: str = "/", **environ: Any) -> Answer:
+    """A request to an application, with an optional `body`; the standard's own checks look at both
+    sides."""
+    body: bytes = environ.pop("body", b"")
     place, _, query = path.partition("?")
     given: dict[str, Any] = {
         "REQUEST_METHOD": "GET",

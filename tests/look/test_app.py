@@ -133,9 +133,9 @@ def test_what_is_said_of_an_experiment_is_edited(scene: Scene, clock: Clock) -> 
     before = len(list(scene.store.experiment(1).facts()))
     said = form(form="s3cret", notes="<b>\r\nsecond line", labels="good\r\n\r\nkeep, it")
     for body in (said.replace(b"s3cret", b"guess"), b"", b"form=s3cret", b"\xff=%ff&form=s3cret"):
-        assert ask(pages, path, body, **post).status == 403
+        assert ask(pages, path, body=body, **post).status == 403
     assert len(list(scene.store.experiment(1).facts())) == before
-    saved = ask(pages, path, said, **post)
+    saved = ask(pages, path, body=said, **post)
     assert (saved.status, saved.headers["location"]) == (303, "../../")
     one = scene.client.stored(1)
     assert (one.notes, one.labels) == ("<b>\nsecond line", {"good", "keep, it"})
@@ -143,16 +143,16 @@ def test_what_is_said_of_an_experiment_is_edited(scene: Scene, clock: Clock) -> 
     assert "<code>good</code>" in ask(pages).text  # at once
     assert "&lt;b&gt;\nsecond line" in ask(pages, path).text
     again = form(form="s3cret", notes=one.notes, labels="good\nkeep, it", archived="1")
-    assert ask(pages, path, again, **post).status == 303
+    assert ask(pages, path, body=again, **post).status == 303
     assert scene.client.stored(1).archived and "alert(1)" not in ask(pages).text
     assert "alert(1)" in ask(pages, "/?state=archived").text
-    running = ask(pages, "/experiments/2/edit", again, **post)
+    running = ask(pages, "/experiments/2/edit", body=again, **post)
     assert (running.status, "not finished" in running.text) == (409, True)
     assert scene.client.stored(2).notes == ""
     assert ask(pages, "/experiments/9/edit").status == 404
     assert ask(pages, path, REQUEST_METHOD="PUT").headers["allow"] == "GET, HEAD, POST"
     silent = application(lambda: scene.client, clock)
-    assert ask(silent, path).status == 404 and ask(silent, path, again, **post).status == 405
+    assert ask(silent, path).status == 404 and ask(silent, path, body=again, **post).status == 405
 
 
 def test_a_report_is_live(pages: WSGIApplication) -> None:
