@@ -90,7 +90,7 @@ def test_what_is_described_fits_too(
     for columns in (80, 60):
         monkeypatch.setenv("COLUMNS", str(columns))
         runs = detslurm("t", "describe", 2).out.partition("Runs:\n")[2].partition("\n\n")[0]
-        assert "error" in runs and "Outcome" in runs
+        assert "failed" in runs and "Outcome" in runs
         lines = runs.splitlines()
         assert len(lines) == 3 and max(map(cells_of, lines)) <= columns
     line = next(x for x in detslurm("e", "describe", 1).out.splitlines() if "kept" in x)
