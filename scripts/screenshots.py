@@ -1,12 +1,14 @@
 """Take the pictures of the documentation: a real search, looked at in a browser and a terminal.
 
 Run it in the repository: python scripts/screenshots.py. It needs Chromium and its driver, and takes
-some minutes, for a search of examples/search is trained first.
+some minutes, for a search of examples/search is trained first. `--situations` takes those of
+docs/images/pages alone: made-up experiments at three widths, light and dark, on a sheet each.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import subprocess
 import sys
@@ -21,10 +23,42 @@ PAGES = {
     "report-trial": ("#trial-{best}", None, 1000),
 }
 """By picture: what follows in the address, the view at its top, its height in pixels."""
+SITUATIONS = {
+    "search": (12, "", ""),
+    "search-curves": (12, "", "curves"),
+    "search-hyperparameters": (24, "", "heat"),
+    "search-compare": (12, "", "compare"),
+    "several-experiments": (-12, "", ""),
+    "trial-of-a-search": (12, "#trial-2", ""),
+    "trial-failed": (12, "#trial-3", ""),
+    "trial-running": (12, "#trial-4", ""),
+    "trial-waiting": (12, "#trial-5", ""),
+    "single-trial": (1, "", ""),
+}
+"""By sheet: how many trials (of each of two experiments if negative), the address, the view."""
+WIDTHS = (1280, 800, 390)
+HEIGHT = 900
+# Six pictures on a sheet of half their size, small enough for a repository.
+SHEET = """
+const images = await Promise.all(%s.map(async (data) => {
+  const image = new Image(); image.src = `data:image/png;base64,${data}`;
+  await image.decode(); return image; }));
+const sheet = document.createElement("canvas");
+const half = (image) => image.width / 2 + 8;
+sheet.width = images.reduce((sum, image) => sum + half(image), 0); sheet.height = %d / 2;
+const pen = sheet.getContext("2d"); let x = 0;
+for (const image of images) {
+  pen.drawImage(image, x, 0, image.width / 2, image.height / 2); x += half(image); }
+return sheet.toDataURL("image/webp", 0.75).split(",")[1];
+"""
 
 
 def main() -> None:
     """Train, and replace the pictures."""
+    sys.path.insert(0, str(REPOSITORY))
+    sheets(IMAGES / "pages")
+    if "--situations" in sys.argv:
+        return
     with tempfile.TemporaryDirectory(prefix="detslurm-") as folder:
         os.environ["DETSLURM_ROOT"] = f"{folder}/store"
         best = searched()
@@ -54,7 +88,6 @@ def detslurm(*words: str) -> None:
 
 def photograph(page: Path, best: int, window: Path) -> None:
     """Save what a browser shows of the report, and of the terminal's window."""
-    sys.path.insert(0, str(REPOSITORY))
     from tests.look.browser import browser
 
     with browser("chromium") as shown:
@@ -71,6 +104,44 @@ def photograph(page: Path, best: int, window: Path) -> None:
         shown.resize(1480, 900)
         shown.open(window.as_uri())
         shown.screenshot(IMAGES / "top.png")
+
+
+def sheets(target: Path) -> None:
+    """Save a sheet of pictures of each situation."""
+    from detslurm.look.report import page
+    from tests.look.browser import browser
+    from tests.look.documents import document
+
+    target.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, browser("chromium") as shown:
+        file, picture = Path(folder, "page.html"), Path(folder, "picture.png")
+        for name, (trials, part, view) in SITUATIONS.items():
+            file.write_text(page(document(2 if trials < 0 else 1, trials=abs(trials))))
+            taken = []
+            for width in WIDTHS:
+                for theme in ("light", "dark"):
+                    shown.resize(width, HEIGHT)
+                    shown.open("about:blank")
+                    shown.open(file.as_uri() + part)
+                    shown.js(READY % (theme, view))
+                    shown.screenshot(picture)
+                    taken.append(base64.b64encode(picture.read_bytes()).decode())
+            shown.open("about:blank")
+            data = base64.b64decode(shown.js(SHEET % (taken, HEIGHT)))
+            (target / f"{name}.webp").write_bytes(data)
+
+
+READY = """
+if (document.querySelector("#theme").textContent.toLowerCase() === "%s")
+  document.querySelector("#theme").click();
+const view = "%s";
+if (view === "compare")
+  [...document.querySelectorAll("[data-trial] input")].slice(0, 3).forEach((box) => {
+    document.querySelector(`[data-trial="${box.closest("tr").dataset.trial}"] input`).click(); });
+for (let turn = 0; turn < 4; turn++) {
+  if (view) document.getElementById(view).scrollIntoView();
+  await new Promise((done) => setTimeout(done, 350)); }
+"""
 
 
 async def terminal() -> str:

@@ -2,6 +2,7 @@
 
 let packed = null; // by name, base64 of deflate; null while the rest of the page is still on its way
 let unpacked = new Map();
+let asked = new Map(); // by name, a promise: each is unpacked once, however many plots want it
 
 // All of the page has come.
 const parsed = new Promise((done) => {
@@ -21,6 +22,7 @@ async function inflated(text) {
 export function takePacked(blocks) {
   packed = blocks ?? null;
   unpacked = new Map();
+  asked = new Map();
 }
 
 // The points by trial, or by place in a profile; undefined before they are unpacked.
@@ -30,9 +32,12 @@ export function points(name) {
 
 // Unpack a metric, such as "validation/loss", or "profile 7": the points of the document that was
 // there when it was asked for.
-export async function unpack(name) {
-  const known = unpacked;
-  if (known.has(name)) return known.get(name);
+export function unpack(name) {
+  if (!asked.has(name)) asked.set(name, unpackInto(unpacked, name));
+  return asked.get(name);
+}
+
+async function unpackInto(known, name) {
   await parsed;
   packed ??= JSON.parse(document.getElementById("packed").textContent);
   const rows = packed[name] ? JSON.parse(await inflated(packed[name])) : [];
