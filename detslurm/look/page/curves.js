@@ -19,14 +19,12 @@ const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": 
 
 export function curvesView() {
   const looks = firstLooks();
-  let timer = 0;
   const box = plotBox("curves", "Learning curves");
   const others = plotGrid(() => smallPlots(looks), (metric) => change({ metric }));
   const draw = () => {
     if (state.metric && !points(state.metric)) return unpack(state.metric).then(draw);
     drawCurves(box, looks);
-    clearTimeout(timer);
-    timer = setTimeout(others.draw, LATER);
+    others.draw();
   };
   const bar = looksBar(looks, draw, choice("Best", TOPS.map((top) => [top, `${top} trials`]), state.topN, (top) => change({ topN: Number(top) })));
   const element = el("section", { id: "curves" }, el("h2", {}, "Learning curves"), bar, box.element, others.element);
@@ -51,7 +49,7 @@ function smallPlots(looks) {
   const lines = state.metrics.filter((name) => name !== state.metric).flatMap((metric) => trials.flatMap((trial, place) =>
     (trial.curves.has(metric) ? [{ title: metric, name: trialLabel(trial, names), block: metric, place, faded: selectedElsewhere(trial),
       drawn: (known) => drawnCurve(curveOf(trial, metric, known), trial, looks) }] : [])));
-  return { lines, file: "curves", legend: false, axes: axesOf(looks), shapes: () => [] };
+  return { lines, file: "curves", legend: false, axes: axesOf(looks), later: LATER, shapes: () => [] };
 }
 
 function drawCurves(box, looks) {

@@ -83,8 +83,10 @@ function onePlot(title, file, choose) {
   let [asked, drawn] = [0, 0];
   return {
     element,
-    draw(lines, look) {
+    async draw(lines, look) {
       const turn = ++asked;
+      if (look.later) await new Promise((done) => setTimeout(done, look.later));
+      if (look.later && turn < asked) return;
       Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))]).then(([, ...known]) => {
         if (turn < drawn || !plot.isConnected) return; // newer points were unpacked sooner
         drawn = turn;
