@@ -19,10 +19,10 @@ LARGEST: Final = 1_000_000
 # Another user of a shared store may write any number, and readers make ranges and dates of them.
 Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # up to the year 9999
 Id = Annotated[int, Meta(ge=0, le=1 << 53)]
-Steps = Id
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Hours = Annotated[float, Meta(ge=0, le=1e12)]
 Each = Annotated[int, Meta(ge=1, le=LARGEST)]
+Length = Annotated[int, Meta(ge=0)]  # as large as in a configuration: readers only divide by it
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class Created(Record, frozen=True, tag="created"):
     workers: Count = 1  # how many a search may have at once, `max_slots` aside
     max_slots: Id | None = None
     budget: Hours | None = None  # in slot-hours
-    length: Steps | None = None  # which its trials train, in the configuration's unit
+    length: Length | None = None  # which its trials train, in the configuration's unit
     runner: str | None = None  # which process runs the method of a custom search
     code_bytes: Id | None = None  # of the frozen code
     parent: Id | None = None  # the experiment that it comes from

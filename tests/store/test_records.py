@@ -90,7 +90,7 @@ def test_an_experiment_is_created_whole(store: Store) -> None:
     """With its ids, code and configuration, and its search where it has one; visible at the end."""
     config = {"searcher": {"name": "custom"}}
     made = store.create_experiment(
-        Created(name="x", trials=3, search=True),
+        Created(name="x", trials=3, search=True, length=(1 << 64) - 1),  # a configuration may
         config,
         "text",
         freeze=lambda stage: (stage / "train.py").write_text("pass"),
