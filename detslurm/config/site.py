@@ -39,11 +39,14 @@ def load_site(path: Path | str | None = None) -> SiteProfile:
 
 
 def store_root(site: SiteProfile | None = None) -> Path:
-    """Where the store is: $DETSLURM_ROOT, else the site profile's root, else ~/detslurm."""
+    """Where the store is: $DETSLURM_ROOT, else the site profile's root, else ~/detslurm.
+
+    Where ~/detslurm is a checkout of this project it is ~/detslurm-store, which `git clean` spares.
+    """
     named = os.environ.get(_env.ROOT)
     if not named:
         site = load_site() if site is None else site
-        named = site.root or "~/detslurm"
+        named = site.root or _usual_root()
     if named == "~" or named.startswith("~/"):
         home = _home()
         if home is None:
@@ -56,6 +59,14 @@ def store_root(site: SiteProfile | None = None) -> Path:
         source = site.source if site and not os.environ.get(_env.ROOT) else _env.ROOT
         raise ConfigErrors([ConfigProblem(source, None, None, "root", message)])
     return Path(os.path.abspath(path))  # noqa: PTH100
+
+
+def _usual_root() -> str:
+    usual, other = "~/detslurm", "~/detslurm-store"
+    if (home := _home()) is None or (home / usual[2:] / "ledger").exists():
+        return usual
+    # The checkout may have gone since: experiments are looked for where they were kept.
+    return other if (home / other[2:]).exists() or (home / usual[2:] / ".git").exists() else usual
 
 
 def _home() -> Path | None:

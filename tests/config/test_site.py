@@ -96,6 +96,14 @@ def test_profiles_are_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_the_root_is_found_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """$DETSLURM_ROOT, else the profile's root, else ~/detslurm."""
     assert store_root() == tmp_path / "detslurm"
+    checkout = tmp_path / "detslurm" / ".git"
+    checkout.mkdir(parents=True)
+    assert store_root() == tmp_path / "detslurm-store"  # `git clean` would delete experiments
+    (tmp_path / "detslurm-store").mkdir()
+    checkout.rmdir()
+    assert store_root() == tmp_path / "detslurm-store"  # the checkout has gone, experiments stay
+    (tmp_path / "detslurm" / "ledger").mkdir()
+    assert store_root() == tmp_path / "detslurm"
     monkeypatch.setenv("GROUP", "/scratch/g")
     assert store_root(SiteProfile(root="$GROUP/me")) == Path("/scratch/g/me")
     with pytest.raises(ConfigErrors, match="isn't set"):
