@@ -1,4 +1,4 @@
-"""What a terminal and a notebook show of objects and errors, with all text escaped."""
+"""Show objects and errors in a terminal and in a notebook, with all text escaped."""
 
 from __future__ import annotations
 

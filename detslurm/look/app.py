@@ -184,7 +184,7 @@ def _prefix(environ: WSGIEnvironment) -> str:
 
 
 def _choice(query: str) -> Choice:
-    """Which experiments the list shows; what can't be understood counts as not given."""
+    """Read the filter from an address; a value that can't be understood counts as not given."""
     fields = {name: values[0] for name, values in _fields(query).items()}
     before, state = fields.get("before", ""), fields.get("state", "")
     return Choice(

@@ -1,4 +1,4 @@
-"""The page that changes what is said of an experiment: notes, labels, whether it is listed.
+"""The page that changes notes, labels and archiving of an experiment.
 
 Nothing else can be written from the pages. A form holds the token of its server, which other sites'
 pages can't read and so can't send.
@@ -22,7 +22,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class Edit(NamedTuple):
-    """What a form says of an experiment.
+    """The values of a form.
 
     Attributes:
         token: The token of the server whose page it was.
@@ -38,7 +38,7 @@ class Edit(NamedTuple):
 
 
 def edit_page(row: ExperimentRow, token: str) -> Response:
-    """The form with what is said of an experiment now.
+    """Return the page with the form, filled in with the present values.
 
     Args:
         row: The experiment.
@@ -61,7 +61,7 @@ def edit_page(row: ExperimentRow, token: str) -> Response:
 
 
 def read_edit(environ: WSGIEnvironment) -> Edit | None:
-    """What was sent with the form; None if it is no form of ours.
+    """Read a form that was sent; None if it is no form of these pages.
 
     Args:
         environ: The request.
@@ -86,7 +86,7 @@ def apply_edit(experiment: Experiment, edit: Edit) -> None:
 
     Args:
         experiment: The experiment as the store has it now.
-        edit: What is said of it.
+        edit: The new values.
 
     Raises:
         LifecycleError: If it belongs to another user, has not ended, or the text is not printable.

@@ -79,7 +79,7 @@ def _hash(text: str) -> str:
 
 
 class Choice(NamedTuple):
-    """Which experiments the list shows.
+    """The filter and the order of the list.
 
     Attributes:
         text: Only those with this in their id, name, owner, state, project or labels; by default

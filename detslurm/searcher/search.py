@@ -26,9 +26,10 @@ from detslurm.searcher.trials import TrialPlan
 _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(State)
 
+_UNKNOWN: Mapping[int, float] = {}
+
 # A trial that lost its workers before it had hyperparameters is not to blame for that. It comes
 # back more often than `max_restarts`, but not without end, because they may die of the sampler.
-_UNKNOWN: Mapping[int, float] = {}
 _UNSAMPLED_LOSSES = 20
 
 # How a run's outcome closes its trial; after all others the trial goes on.

@@ -250,7 +250,7 @@ def _size(file: Path) -> int | None:
 
 
 def _version(file: Path) -> tuple[int, int] | None:
-    """What differs once a file was written to; None for one that is gone."""
+    """Return a file's size and time, which differ after a write; None for a missing file."""
     with contextlib.suppress(FileNotFoundError):
         status = file.stat()
         return status.st_size, status.st_mtime_ns

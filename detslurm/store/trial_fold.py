@@ -256,7 +256,7 @@ def _progress(runs: Sequence[RunFacts], steps: int, length: int | None) -> float
 
 
 def trained_share(steps: float, length: int | None) -> float:
-    """Which part of a length was trained, for code that reports no progress; 0 if that is unknown.
+    """Return the trained part of a length, for code that reports no progress; 0 if it is unknown.
 
     Steps far beyond the length count something else, such as batches where the length is in epochs.
     """

@@ -60,7 +60,7 @@ def download(
 
 
 def digests_of(experiment: ExperimentDir, checkpoint: CheckpointView) -> Digests | None:
-    """What files from a bucket are compared with; None where no record of this user's has it.
+    """Return the digests that files from a bucket must have; None without a record of this user's.
 
     Another user who wrote the record may have written the files.
     """

@@ -113,8 +113,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
 
     @property
     def message(self) -> str | None:
-        """What the user should know of the whole experiment, such as why it failed; None if there
-        is nothing."""
+        """A message about the whole experiment, such as why it failed; None without one."""
         return self._snapshot.message or self.reason
 
     @property

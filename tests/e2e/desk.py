@@ -80,7 +80,7 @@ class Desk:
         return int(unwrap(done.stdout)["experiment_id"])
 
     def _cache_modules(self) -> None:
-        """What the first submission to a store writes there is the same in all stores."""
+        """Give a new store the cache of modules that its first submission would write."""
         root = Path(self.user.env["DETSLURM_ROOT"])
         name = Path(_start.cache_path(str(root))).name
         if root.exists() or not root.parent.exists():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Name = TypeVar("Name")
-Found = TypeVar("Found")
+Id = TypeVar("Id")
 _JOB = re.compile(r"\d+(_.*)?", re.ASCII | re.DOTALL)
 
 
@@ -61,7 +61,7 @@ def trial_of(word: str) -> int:
     return _parsed(finding.trial_of, word)
 
 
-def _parsed(parse: Callable[[Client, str], Found], word: str) -> Found:
+def _parsed(parse: Callable[[Client, str], Id], word: str) -> Id:
     try:
         return parse(client(), word)
     except ValueError as error:
