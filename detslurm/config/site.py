@@ -62,11 +62,13 @@ def store_root(site: SiteProfile | None = None) -> Path:
 
 
 def _usual_root() -> str:
-    usual, other = "~/detslurm", "~/detslurm-store"
-    if (home := _home()) is None or (home / usual[2:] / "ledger").exists():
-        return usual
+    usual = f"{_home()}/detslurm"
+    # Unlike Path.exists(), these are false where access is denied.
+    has_store = os.path.exists(f"{usual}/ledger")  # noqa: PTH110
+    is_checkout = os.path.exists(f"{usual}/.git")  # noqa: PTH110
     # The checkout may have gone since: experiments are looked for where they were kept.
-    return other if (home / other[2:]).exists() or (home / usual[2:] / ".git").exists() else usual
+    moved = is_checkout or os.path.exists(f"{usual}-store")  # noqa: PTH110
+    return "~/detslurm-store" if moved and not has_store else "~/detslurm"
 
 
 def _home() -> Path | None:
