@@ -175,7 +175,7 @@ def test_a_name_stands_for_an_id(several: Scene, detslurm: Detslurm) -> None:
     """A glob for several where several may be given; what may mean several is refused."""
     assert detslurm("e", "describe", "mnist-a", "--json").data["id"] == 1
     assert [e["id"] for e in detslurm("e", "describe", "mnist*", "--json").data] == [1, 2]
-    for words in (("e", "config", "mnist*"), ("e", "describe", "cifar"), ("e", "wait", "c*")):
+    for words in (("e", "config", "mnist*"), ("e", "describe", "cifar"), ("e", "plot", "c*")):
         result = detslurm(*words)
         assert result.status == 1 and result.out == ""
         assert "may be experiment" in result.err and "give the id" in result.err
