@@ -23,6 +23,8 @@ def secrets_in(directory: ExperimentDir) -> list[bytes] | None:
     `offline` or a path stand in every log.
     """
     plain = directory.config()
+    if "environment" not in plain:  # of a script that was not submitted, which has few keys
+        plain = ExperimentConfig.from_dict(plain).to_dict()
     values = set(secrets_of(plain, masked(plain, ExperimentConfig, variables=False)))
     if any(MASK in value for value in values):
         return None

@@ -13,12 +13,15 @@ import socket
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm._identity import name_on_node
 from detslurm.core._retries import keep_trying
 from detslurm.core.transports.sockets.link import keep_from_children
 from detslurm.store import RunLog, StoreError
+
+if TYPE_CHECKING:
+    from detslurm.store.artifacts import Artifact, ArtifactLog
 
 logger = logging.getLogger("detslurm.core")
 
@@ -47,6 +50,8 @@ class Recorder:
             self._sign.close()
             raise
         self._waits = False
+        self._artifacts: ArtifactLog | None = None
+        self._artifacts_lock = threading.Lock()  # any thread of the code may report
         self._dirty = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._flush_now_and_then, daemon=True)
@@ -92,6 +97,28 @@ class Recorder:
         keep_trying(self._log.sync)
         self._waits = False
 
+    def artifact(self, one: Artifact) -> None:
+        """Write an artifact; its record follows, so that readers of the record find it.
+
+        Raises `ValueError` where its step was reported before or it has no room. An artifact that
+        the store does not take now waits in memory.
+        """
+        from detslurm.store.artifacts import ArtifactLog  # only here: most code reports none
+
+        self._check()
+        with self._artifacts_lock:
+            log = self._artifacts
+            if log is None:
+                records = self._key[1]
+                log = ArtifactLog(records.parent, int(records.stem.partition("-")[2]))
+            try:
+                log.add(one)
+            except (StoreError, OSError) as err:
+                logger.warning("artifact %r can't be written now: %s", one.name, err)
+            if self._artifacts is None:
+                self._artifacts = log
+                self.record({"t": "artifacts", "time": one.time})
+
     def flush(self) -> None:
         """Let readers see everything so far, if the store takes it now."""
         try:
@@ -124,9 +151,17 @@ class Recorder:
         self._dirty.set()
         self._thread.join()
         try:
+            if self._artifacts is not None:
+                self._close_artifacts(self._artifacts)
             keep_trying(self._log.close)
         finally:
             self._sign.close()
+
+    def _close_artifacts(self, log: ArtifactLog) -> None:
+        try:
+            log.close()
+        except (StoreError, OSError) as err:  # no reason to fail a run
+            logger.warning("the last artifacts can't be written: %s", err)
 
     def _flush_now_and_then(self) -> None:
         while not self._closing.is_set():
@@ -182,6 +217,11 @@ class NullRecorder:
 
     def commit(self, record: Mapping[str, Any]) -> None:
         self.record(record)
+
+    def artifact(self, one: Artifact) -> None:
+        """The chief's alone count."""
+        if self._closed:
+            raise RuntimeError(CLOSED)
 
     def flush(self) -> None:
         pass

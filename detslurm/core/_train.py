@@ -7,7 +7,7 @@ import enum
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,9 @@ from detslurm.core._tensorboard import (
 )
 
 if TYPE_CHECKING:
+    from detslurm.core._artifacts import ArtifactKind
     from detslurm.core._search import TrialSearch
+    from detslurm.store.artifacts import Artifact
 
 logger = logging.getLogger("detslurm.core")
 
@@ -155,6 +157,63 @@ class TrainContext(Displayed):
                 at this step, or the steps are 2**63 or more.
         """
         self._report(group, steps_completed, metrics)
+
+    def report_artifact(
+        self,
+        name: str,
+        steps_completed: int,
+        artifact: Any,
+        *,
+        kind: ArtifactKind | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        """Report a small image or table, which the trial's page shows by step.
+
+        The chief's are recorded. Of each name the first, the last and steps between are kept, 20
+        altogether, and 16 MB of the trial; what is too large or has no room is dropped with a
+        warning.
+
+        Args:
+            name: Its name, of at most 200 characters.
+            steps_completed: The number of batches trained so far.
+            artifact: The path of a PNG, JPEG or SVG file; a figure of matplotlib; an image as an
+                array, height by width, or with 1, 3 or 4 channels last or first, of integers to 255
+                or floats from 0 to 1; a table, as a list of mappings or a mapping of columns; or
+                what `kind` says.
+            kind: "histogram" of all numbers of an array, or "confusion_matrix" of a square one with
+                the true classes by rows; "image" or "table", the default where it looks like one.
+            labels: The names of the classes of a confusion matrix; by default their numbers.
+
+        Raises:
+            TypeError: If it is nothing of that, or `steps_completed` is not a whole number.
+            ValueError: If its shape or format is none of these, the name is empty or too long, or
+                the steps are 2**63 or more.
+            OSError: If the file can't be read.
+
+        Example:
+            import detslurm as det
+
+            with det.core.init() as core:
+                core.train.report_artifact("sample", 1, [[0.0, 0.5], [0.5, 1.0]], kind="image")
+        """
+        from detslurm.core._artifacts import artifact_of  # only here: most code reports none
+
+        steps = storable(_as_int(steps_completed))
+        made = artifact_of(name, steps, artifact, kind, labels)
+        if self._dist.rank == 0:
+            self._keep_artifact(made)
+
+    def _keep_artifact(self, made: Artifact) -> None:
+        from detslurm.store.artifacts import MOST_OF_ONE
+
+        if made.size > MOST_OF_ONE:
+            why = f"it has {made.size} bytes (limit {MOST_OF_ONE})"
+            logger.warning("artifact %r of step %d is dropped: %s", made.name, made.steps, why)
+            return
+        try:
+            self._recorder.artifact(made)
+        except ValueError as error:  # a picture is no reason to end a training
+            logger.warning("%s", error)
 
     def _report(
         self,

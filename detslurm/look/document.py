@@ -25,20 +25,22 @@ class CurveBudget(NamedTuple):
         points: The most points of all curves together.
         size: The bytes that the document has at most, unless it is longer without curves.
         point_size: The bytes of a point: a step, a value, a time, and half of them for the mean.
+        artifacts: The bytes that images and tables have at most beside them.
     """
 
     points: int
     size: int
     point_size: int
+    artifacts: int
 
 
-DOCUMENT: Final = CurveBudget(points=120_000, size=5_000_000, point_size=52)
+DOCUMENT: Final = CurveBudget(points=120_000, size=5_000_000, point_size=52, artifacts=1 << 20)
 """As JSON."""
 
-PAGE: Final = CurveBudget(points=1_000_000, size=16_000_000, point_size=14)
+PAGE: Final = CurveBudget(points=1_000_000, size=16_000_000, point_size=14, artifacts=8 << 20)
 """In a page, where curves are compressed."""
 
-LIVE: Final = CurveBudget(points=200_000, size=6_000_000, point_size=14)
+LIVE: Final = CurveBudget(points=200_000, size=6_000_000, point_size=14, artifacts=2 << 20)
 """In a page that is read again and again while somebody looks at it."""
 
 Number = float | str | None
@@ -135,6 +137,24 @@ class CheckpointPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     metrics: dict[str, Number] = msgspec.field(default_factory=dict)
 
 
+class ArtifactPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The images or tables of one name that a trial has reported, thinned.
+
+    Attributes:
+        name: Their name.
+        steps: How many batches were trained at each, in ascending order.
+        kinds: "image", "table", "histogram" or "confusion_matrix", of each.
+        media: "png", "jpeg", "svg" or "json", of each.
+        data: The content of each, as base64.
+    """
+
+    name: str
+    steps: list[int]
+    kinds: list[str]
+    media: list[str]
+    data: list[str] = msgspec.field(default_factory=list)
+
+
 class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A trial.
 
@@ -164,6 +184,7 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         profile: Figures of the profiler, thinned as metrics are: each metric is "node.figure" or
             "node.device.figure", and steps are whole seconds since the first.
         log_tail: The last lines of its log, of trials that failed, and where they were asked for.
+        artifacts: Its images and tables by name, as far as all of them fit into the document.
     """
 
     id: int
@@ -188,6 +209,7 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     efficiency: dict[str, Any] = msgspec.field(default_factory=dict)
     profile: list[Curve] = msgspec.field(default_factory=list)
     log_tail: list[str] = msgspec.field(default_factory=list)
+    artifacts: list[ArtifactPart] = msgspec.field(default_factory=list)
 
 
 class RungPart(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from detslurm._states import UNKNOWN
+from detslurm.look.artifact_parts import artifact_parts
 from detslurm.look.code_listing import code_listing
-from detslurm.look.document import CheckpointPart, ExperimentPart, RungPart, TrialPart
+from detslurm.look.document import ArtifactPart, CheckpointPart, ExperimentPart, RungPart, TrialPart
 from detslurm.look.log_tails import log_tails
 from detslurm.look.plain import chosen, plain
 from detslurm.look.problems import Problems
@@ -34,6 +35,7 @@ class Wanted:
     trials: Collection[int] | None
     code: bool
     log_lines: int
+    artifacts: int  # bytes
 
 
 class ExperimentReader:
@@ -115,6 +117,10 @@ class ExperimentReader:
         self, curves: CurveReader | None, config: Mapping[str, Any]
     ) -> list[TrialPart]:
         saved, tails = self._checkpoints(), self._log_tails()
+        artifacts: Mapping[int, list[ArtifactPart]] = {}
+        if curves is not None:
+            size = self._wanted.artifacts
+            artifacts = artifact_parts(self._experiment, self._views, size, self._problems)
         parts = []
         for trial in self.trials:
             part = TrialPart(id=trial.id, state=UNKNOWN)
@@ -124,6 +130,7 @@ class ExperimentReader:
             more: dict[str, Any] = {
                 "checkpoints": saved.get(trial.id, []),
                 "log_tail": tails.get(trial.id, []),
+                "artifacts": artifacts.get(trial.id, []),
                 "batches_per_epoch": _batches_per_epoch(config, part.hparams),
             }
             if curves is not None:

@@ -24,8 +24,8 @@ class PackedSnapshot(Snapshot, frozen=True, kw_only=True):
 
     Attributes:
         packed: Base64 of JSON compressed by deflate (RFC 1951): by "group/metric" the curves of
-            that metric, by "profile ID" the profiler's figures of that trial. None where they stand
-            elsewhere in a page.
+            that metric, by "profile ID" the profiler's figures of that trial, by "artifacts ID" the
+            content of its artifacts by name. None where they stand elsewhere in a page.
     """
 
     packed: dict[str, str] | None
@@ -59,8 +59,11 @@ def _without_points(trial: TrialPart, blocks: dict[str, list[Any]]) -> TrialPart
     if trial.profile:
         rows = [[place, *_points(curve), None] for place, curve in enumerate(trial.profile)]
         blocks[f"profile {trial.id}"] = rows
+    if trial.artifacts:
+        blocks[f"artifacts {trial.id}"] = [[one.name, one.data] for one in trial.artifacts]
     return replace(
         trial,
+        artifacts=[replace(one, data=[]) for one in trial.artifacts],
         curves=[_head(curve) for curve in trial.curves],
         profile=[_head(curve) for curve in trial.profile],
     )

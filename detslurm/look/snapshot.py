@@ -98,7 +98,7 @@ def snapshot(
         assert (curve.metric, curve.values) == ("loss", [0.5])
         encode(taken)
     """
-    wanted = Wanted(trials, code, log_lines)
+    wanted = Wanted(trials, code, log_lines, budget.artifacts // max(len(experiments), 1))
     reader = _curve_reader(known, budget) if curves else None
     readers = [ExperimentReader(one, wanted) for one in experiments]
     total, done = sum(len(one.trials) for one in readers), 0

@@ -211,12 +211,17 @@ class TrialContext:
 
     def get_tensorboard_writer(self) -> Any:
         """Return a `torch.utils.tensorboard.SummaryWriter` for the directory of
-        `get_tensorboard_path()`.
+        `get_tensorboard_path()`. What the chief's code gives to its `add_image`, `add_figure` and
+        `add_histogram` with a step is an artifact of the trial, too.
         """
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(log_dir=str(self.get_tensorboard_path()))
+            if self._core is not None and self._core.distributed.rank == 0:
+                from detslurm.pytorch._tensorboard_bridge import report_what_is_added
+
+                report_what_is_added(self._writer, self._core.train)
         return self._writer
 
     def wrap_reducer(

@@ -101,6 +101,10 @@ class TrialDir:
         """What a node's local chief records of its own node; the chief's is the run's own log."""
         return self.records_path(run) if node == 0 else self.path / f"run-{run}.node{node}.jsonl"
 
+    def artifacts_path(self, run: int) -> Path:
+        """The images and tables that the run's chief reports; begun with the first."""
+        return self.path / f"run-{run}.artifacts.jsonl"
+
     def log_path(self, run: int) -> Path:
         """The run's text log, which only the runner writes."""
         return self.path / f"run-{run}.log"

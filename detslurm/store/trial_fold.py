@@ -159,6 +159,7 @@ def trial_view(
         checkpoints=checkpoints,
         metadata=_latest(runs, "run_metadata", "data") or {},
         alerts=tuple(_alert(run.number, r) for run in runs for r in _of_kind(run, "alert")),
+        artifacts=any(True for run in runs for _ in _of_kind(run, "artifacts")),
         length=_latest(runs, "completed"),
         storages=tuple(r["storage"] for run in runs for r in _of_kind(run, "storage")),
         early_exit=_latest(runs[-1:], "early_exit", "reason"),

@@ -191,6 +191,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         out_of_ops: Whether the newest run's code saw that the search wants no more for now.
         metadata: What `set_metadata()` recorded.
         alerts: What `Context.alert()` recorded, in order.
+        artifacts: Whether it has reported images or tables.
         length: The length and the metric of the newest completed operation.
         storages: The storages that its code has named in place of the configured one.
         problems: What was unreadable in its files.
@@ -206,6 +207,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     out_of_ops: bool = False
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     alerts: tuple[AlertView, ...] = ()
+    artifacts: bool = False
     length: dict[str, Any] | None = None
     storages: tuple[dict[str, Any], ...] = ()
     problems: tuple[Problem, ...] = ()

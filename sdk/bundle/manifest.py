@@ -19,7 +19,8 @@ LARGEST: Final = 1 << 28
 """How many bytes a manifest may have, and every other file that is read whole."""
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 RUN_FILE: Final = re.compile(
-    r"run-\d{1,6}(\.start\.json|\.end\.json|\.jsonl|\.log|\.usage\.json|\.(node|rank)\d+\.jsonl)"
+    r"run-\d{1,6}(\.start\.json|\.end\.json|\.jsonl|\.log|\.usage\.json|"
+    r"\.(node|rank)\d+\.jsonl|\.artifacts\.jsonl)"
 )
 
 _DEEPEST = 100  # directories within each other

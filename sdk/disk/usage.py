@@ -120,8 +120,9 @@ def _record_paths(trial: TrialDir, run: Run) -> Iterator[Path]:
     nodes = len((run.start.get("job") or {}).get("nodes") or ()) or 1
     paths = (trial.node_records_path(run.number, node) for node in range(nodes))
     ranks = (trial.rank_records_path(run.number, rank) for rank in run.ranks)
+    artifacts = [trial.artifacts_path(run.number)]
     # Where there is an end record, that has it.
-    return chain(paths, ranks, [trial.usage_path(run.number)] if run.end is None else [])
+    return chain(paths, ranks, artifacts, [trial.usage_path(run.number)] if run.end is None else [])
 
 
 def _job_outputs(directory: ExperimentDir, facts: ExperimentFacts) -> Iterator[Path]:

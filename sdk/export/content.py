@@ -9,7 +9,9 @@ from typing import Any
 
 from detslurm._states import FINISHED
 from detslurm.sdk.experiments.experiment import Experiment
-from detslurm.store import MetricRow, TrialDir, TrialRow, trial_metrics
+from detslurm.sdk.trials.artifacts import shown_artifacts
+from detslurm.store import ExperimentDir, MetricRow, TrialDir, TrialRow, trial_metrics
+from detslurm.store.artifacts import Artifact
 from detslurm.store.curve import as_float, flat, is_number
 
 
@@ -60,6 +62,11 @@ class TrialContent:
     def hparams(self) -> dict[str, Any]:
         """The hyperparameters, nested ones with dotted names."""
         return dict(flat(self.row.hparams or {}))
+
+    def artifacts(self) -> list[Artifact]:
+        """Its images and tables, read now, by step; secrets in their texts are masked."""
+        found = shown_artifacts(ExperimentDir.at(self.directory.experiment_path), self.directory)
+        return sorted((one for some in found.values() for one in some), key=lambda one: one.steps)
 
     def read(self) -> list[MetricRow]:
         """Its clean curve, read now: the rows of all groups by step."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from detslurm.sdk.export.content import (
     scalars,
 )
 from detslurm.sdk.export.journal import RunChange
+from detslurm.store.artifacts import Artifact
 from detslurm.store.curve import flat
 
 _EXPERIMENT: Final = "detslurm.experiment"
@@ -28,7 +31,7 @@ _METRICS, _PARAMS = 1000, 100  # at once
 
 
 class MlflowWriter:
-    """Writes `mlflow.db`; MLflow would keep artifacts in `artifacts`, of which there are none."""
+    """Writes `mlflow.db`; images and tables are in `artifacts`."""
 
     def __init__(self, folder: Path) -> None:
         from mlflow.tracking import MlflowClient
@@ -51,6 +54,7 @@ class MlflowWriter:
         if run_id is None:
             run_id = self._begin(home, experiment, trial)
         self._log(run_id, trial, change)
+        self._log_artifacts(run_id, trial)
         self._describe(run_id, experiment, trial)
 
     def _home(self, experiment: ExperimentContent) -> str:
@@ -103,6 +107,14 @@ class MlflowWriter:
         for some in _batches(metrics, _METRICS):
             self._client.log_batch(run_id, metrics=some)
 
+    def _log_artifacts(self, run_id: str, trial: TrialContent) -> None:
+        """Images and tables as files, `NAME/STEP.png`; those of an earlier export are replaced."""
+        for name, some in groupby(sorted(trial.artifacts(), key=_by_name), _by_name):
+            with tempfile.TemporaryDirectory() as folder:
+                for one in some:
+                    Path(folder, f"{one.steps}.{one.media}").write_bytes(one.data)
+                self._client.log_artifacts(run_id, folder, _key(name) or "_")
+
     def _describe(self, run_id: str, experiment: ExperimentContent, trial: TrialContent) -> None:
         """Say all that may change after a run has begun."""
         tags = {_key(_LABEL + label): "true" for label in experiment.labels}
@@ -116,6 +128,10 @@ class MlflowWriter:
         if trial.over:
             status = _STATUS.get(trial.row.state, "FINISHED")
             self._client.set_terminated(run_id, status, _milliseconds(trial.row.ended))
+
+
+def _by_name(one: Artifact) -> str:
+    return one.name
 
 
 def _milliseconds(seconds: float | None) -> int | None:

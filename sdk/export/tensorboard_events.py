@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ from detslurm.sdk.export.content import (
 )
 from detslurm.sdk.export.journal import RunChange
 from detslurm.store import MetricRow
+from detslurm.store.artifacts import Artifact
 
 _ENDED: Final = ".ended.detslurm"
 """How the name of an event file ends that says how its trial has ended."""
@@ -43,7 +46,10 @@ class TensorboardWriter:
         # TensorBoard reads the files of a directory by name, and counts on the time in it.
         name = f"events.out.tfevents.{len(earlier) + 1:010d}{_ENDED if trial.over else '.detslurm'}"
         first = _session_start(trial) if not earlier else ()
-        _write(place / name, [*first, *_events(trial, rows), *_session_end(trial)])
+        # An end is written once, and what is thinned meanwhile can't be taken back.
+        artifacts = trial.artifacts() if trial.over else ()
+        events = [*first, *_events(trial, rows), *map(_artifact, artifacts), *_session_end(trial)]
+        _write(place / name, events)
 
 
 def _write(path: Path, events: Iterable[Any]) -> None:
@@ -73,6 +79,48 @@ def _events(trial: TrialContent, rows: Iterable[MetricRow]) -> Iterator[Any]:
         if points:
             when = reported_at(trial, row)
             yield Event(wall_time=when, step=row.steps, summary=Summary(value=points))
+
+
+def _artifact(one: Artifact) -> Any:
+    """An image, a histogram, or text: a table, and the source of SVG, which has no image there."""
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+
+    if one.media in ("png", "jpeg"):
+        image = Summary.Image(encoded_image_string=one.data)
+        value = Summary.Value(tag=one.name, image=image)
+    elif one.kind == "histogram":
+        found = json.loads(one.data)
+        edges, counts = found["edges"], found["counts"]
+        middles = [(low + high) / 2 for low, high in pairwise(edges)]
+        pairs = list(zip(counts, middles, strict=True))
+        histogram = HistogramProto(
+            min=edges[0],
+            max=edges[-1],
+            num=sum(counts),
+            sum=sum(count * middle for count, middle in pairs),
+            sum_squares=sum(count * middle**2 for count, middle in pairs),
+            bucket_limit=edges[1:],
+            bucket=counts,
+        )
+        value = Summary.Value(tag=one.name, histo=histogram)
+    else:
+        value = _text(one.name, one.data)
+    return Event(wall_time=one.time, step=one.steps, summary=Summary(value=[value]))
+
+
+def _text(name: str, data: bytes) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+    from tensorboard.plugins.text.metadata import create_summary_metadata
+
+    shown = b"    " + data.replace(b"\n", b"\n    ")  # Markdown's form of what is no markup
+    shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
+    tensor = TensorProto(dtype=DT_STRING, string_val=[shown], tensor_shape=shape)
+    about = create_summary_metadata(display_name=name, description="")
+    return Summary.Value(tag=name, metadata=about, tensor=tensor)
 
 
 def _session_start(trial: TrialContent) -> Iterator[Any]:

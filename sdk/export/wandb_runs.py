@@ -6,13 +6,16 @@ its place, with the same id.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from detslurm.sdk.export.content import ExperimentContent, TrialContent, reported_at, scalars
 from detslurm.sdk.export.journal import RunChange
+from detslurm.store.artifacts import Artifact
 
 
 class WandbWriter:
@@ -28,9 +31,14 @@ class WandbWriter:
         for earlier in self._folder.glob(f"wandb/offline-run-*-{trial.run_id}"):
             shutil.rmtree(earlier)
         run = self._begin(experiment, trial)
-        for row in change.all_rows:
-            numbers: dict[str, Any] = dict(scalars(row))
-            run.log({**numbers, "_timestamp": reported_at(trial, row)}, step=max(0, row.steps))
+        logged: list[tuple[int, float, dict[str, Any]]] = [
+            (row.steps, reported_at(trial, row), dict(scalars(row))) for row in change.all_rows
+        ]
+        with tempfile.TemporaryDirectory() as folder:
+            for one in trial.artifacts():
+                logged.append((one.steps, one.time, {one.name: _media(one, Path(folder))}))
+            for steps, when, values in sorted(logged, key=lambda one: one[0]):
+                run.log({**values, "_timestamp": when}, step=max(0, steps))
         run.summary.update({"detslurm/state": trial.row.state})
         run.finish(exit_code=1 if trial.row.state == "ERROR" else 0)
 
@@ -68,3 +76,22 @@ class WandbWriter:
             },
             settings=settings,
         )
+
+
+def _media(one: Artifact, folder: Path) -> Any:
+    """An artifact as W&B has it; SVG is its HTML."""
+    import wandb
+
+    if one.media == "svg":
+        return wandb.Html(one.data.decode("utf-8", "replace"), inject=False)
+    if one.media != "json":
+        path = folder / f"{len(list(folder.iterdir()))}.{one.media}"
+        path.write_bytes(one.data)
+        return wandb.Image(str(path))
+    found = json.loads(one.data)
+    if one.kind == "histogram":
+        return wandb.Histogram(np_histogram=(found["counts"], found["edges"]))
+    if one.kind == "confusion_matrix":
+        rows = [[name, *row] for name, row in zip(found["labels"], found["counts"], strict=True)]
+        return wandb.Table(columns=["true", *found["labels"]], data=rows)
+    return wandb.Table(columns=found["columns"], data=found["rows"], allow_mixed_types=True)

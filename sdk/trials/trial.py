@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.support import SupportBundle
     from detslurm.sdk.trials.log_lines import Filter, LogLine
+    from detslurm.store.artifacts import Artifact
 
 
 class Trial(CheckpointChoice):
@@ -148,6 +149,22 @@ class Trial(CheckpointChoice):
         return (
             self.latest_checkpoint() if latest else self.top_checkpoint(sort_by, smaller_is_better)
         )
+
+    def artifacts(self) -> list[Artifact]:
+        """Return the images and tables that its code has reported, by name and step.
+
+        Returns:
+            Those that were kept: `data` is the content of a file in the format `media`.
+
+        Raises:
+            StoreError: If they can't be read.
+        """
+        from detslurm.sdk.trials.artifacts import shown_artifacts
+
+        if not self.view.artifacts:
+            return []
+        found = shown_artifacts(self.experiment._snapshot.directory, self.directory)
+        return [one for _, some in sorted(found.items()) for one in some]
 
     def get_experiment(self) -> Experiment:
         """Return its experiment."""

@@ -134,7 +134,7 @@ for folder in sys.argv[1:]:
                 row = {"/".join(i.nested_key) or i.key: json.loads(i.value_json)
                        for i in record.history.item}
                 for tag, value in row.items():
-                    if not tag.startswith("_"):
+                    if tag.startswith(("training/", "validation/")):
                         curve.setdefault(tag, []).append((row["_step"], value))
         found[trial] = curve
     several.append(found)

@@ -16,11 +16,19 @@ from typing import Any
 
 import pytest
 
+from detslurm.core._artifacts import ArtifactKind, artifact_of
 from detslurm.sdk.export import FORMATS, ExportedTrial, Format, export
 from detslurm.store import ExperimentDir, MetricRow, RunLog, TrialDir, trial_metrics
+from detslurm.store.artifacts import ArtifactLog
 from tests.cli.conftest import Detslurm
 from tests.cli.export_readers import curves, from_tensorboard, in_mlflow, session_status
 from tests.sdk.scenes import YAML, Scene
+
+ARTIFACTS: list[tuple[str, Any, ArtifactKind]] = [
+    ("sample", [[0.0, 0.5], [0.5, 1.0]], "image"),
+    ("weights", [0.0, 1.0, 1.0], "histogram"),
+    ("texts", [{"text": "hello there"}], "table"),
+]
 
 ISOLATED = ("wandb", "mlflow", "trackio")
 
@@ -46,7 +54,11 @@ def validation(steps: int, **metrics: Any) -> dict[str, Any]:
 def begun(scene: Scene) -> Iterator[tuple[Scene, ExperimentDir, TrialDir]]:
     """Two trials: one is over, one has reported three times and goes on."""
     experiment = scene.experiment(2, about={"labels": ("night run",)})
-    scene.run(experiment, 0, losses=[0.5, 0.25], end="completed")
+    finished = scene.run(experiment, 0, losses=[0.5, 0.25], end="completed")
+    log = ArtifactLog(finished.path, 1)
+    for name, value, kind in ARTIFACTS:
+        log.add(artifact_of(name, 2, value, kind))
+    log.close()
     running = scene.run(experiment, 1)
     report(
         running,
@@ -119,6 +131,14 @@ def test_the_curves_arrive_and_an_export_adds_only_what_is_new(
     assert then == {1: one, 2: two}
     assert now == {1: one, 2: again}
     assert b"hush-hush" not in b"".join(path.read_bytes() for path in _paths(folder))
+    if to in ("tensorboard", "wandb", "mlflow"):
+        assert _image_arrived(folder)
+
+
+def _image_arrived(folder: Path) -> bool:
+    """As a file, or in an event file."""
+    image = artifact_of("sample", 2, ARTIFACTS[0][1], "image").data
+    return any(image in path.read_bytes() for path in _paths(folder))
 
 
 def _paths(folder: Path) -> list[Path]:

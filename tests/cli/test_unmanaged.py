@@ -43,7 +43,8 @@ def run(scene: Scene, code: str) -> tuple[int, str]:
 def test_without_with(scene: Scene, detslurm: Detslurm) -> None:
     """Nothing is lost, the script says where it is recorded, and how it ended is known."""
     report = "core.train.report_training_metrics({}, {{'loss': 0.{}}})\n"
-    status, err = run(scene, OPEN + report.format(1, 5) + report.format(2, 25))
+    table = "core.train.report_artifact('texts', 2, [{'text': 'hello'}])\n"
+    status, err = run(scene, OPEN + report.format(1, 5) + table + report.format(2, 25))
     assert status == 0
     assert err.splitlines() == [
         "detslurm: recorded as experiment 1; `detslurm trial describe 1` shows it",
@@ -51,6 +52,8 @@ def test_without_with(scene: Scene, detslurm: Detslurm) -> None:
         "detslurm: step 2: loss 0.25",
     ]
     assert [row.steps for row in trial_metrics(scene.store.find_trial(1))] == [1, 2]
+    described = detslurm("trial", "describe", 1)
+    assert "texts" in described.out.partition("Artifacts")[2], described.err
     status, err = run(scene, OPEN + "raise ValueError('bad')")
     assert status == 1
     status, err = run(scene, OPEN + "core.close(); core.close()\n" + report.format(1, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -29,6 +30,13 @@ GRID = """\
     data: {secrets: {token: hush-hush}, password: hush-hush}
     """
 
+# Nothing of it may run.
+DRAWING = """\
+    <svg xmlns="http://www.w3.org/2000/svg" width="20" height="10" onload="parent.harm = 1">
+    <script>window.top.harm = 1; fetch("http://127.0.0.1:9/")</script>
+    <image href="http://127.0.0.1:9/x.png"/><rect width="20" height="10" fill="red"/></svg>
+    """
+
 # The trial with x = 0 saves, fails, goes on from there, and fails again.
 DIVIDES = """\
     import detslurm as det
@@ -41,6 +49,13 @@ DIVIDES = """\
         begin = 20 if info.latest_checkpoint else 0
         for step in range(begin + 1, 41):
             core.train.report_training_metrics(step, {"loss": 1 / step})
+            core.train.report_artifact("sample", step, [[0.0, step / 40]], kind="image")
+            if step == 20:
+                core.train.report_artifact("svg", step, "drawing.svg")
+                core.train.report_artifact("table", step, [{"text": password, "<b>": step}])
+                core.train.report_artifact("weights", step, [0.0, 1.0, 1.0], kind="histogram")
+                matrix = [[3, 1], [0, 4]]
+                core.train.report_artifact("confusion", step, matrix, kind="confusion_matrix")
             if step == 20:
                 core.train.report_validation_metrics(step, {"loss": 0.5})
                 with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
@@ -67,6 +82,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, script, config in (("grid", DIVIDES, GRID), ("asha", LEARNS, ASHA)):
             (folder / name).mkdir()
             (folder / name / "train.py").write_text(textwrap.dedent(script))
+            (folder / name / "drawing.svg").write_text(textwrap.dedent(DRAWING))
             base = f"name: {name}\nentrypoint: python3 train.py\nslurm: {{slot_type: cpu}}\n"
             (folder / name / "experiment.yaml").write_text(base + textwrap.dedent(config))
             detslurm("submit", f"{name}/experiment.yaml", "--cluster", "local")
@@ -110,6 +126,12 @@ def test_a_grid_and_its_failure(root: Path) -> None:
     assert "ZeroDivisionError" in text and "hush-hush" not in text
     assert fine.log_tail == []
     assert failed.efficiency["steps_lost"] == 10
+    artifacts = {one.name: one for one in failed.artifacts}
+    assert sorted(artifacts) == ["confusion", "sample", "svg", "table", "weights"]
+    assert (artifacts["sample"].steps[0], artifacts["sample"].steps[-1]) == (1, 30)
+    assert b"hush" not in base64.b64decode(artifacts["table"].data[0])
+    lines = Client(root).trial(failed.id).directory.log_path(1).read_text()
+    assert "detslurm: step 1: loss 1" in lines and "detslurm: step 30: loss" in lines
     assert {curve.group for curve in fine.profile} <= {"cpu", "memory", "disk", "network", "gpu"}
 
 
@@ -168,6 +190,15 @@ def test_a_report_of_both(root: Path, tmp_path: Path, chromium: Browser) -> None
     text = chromium.js("return document.querySelector('#trial').textContent")
     assert "ZeroDivisionError" in text and "detslurm checkpoint download" in text
     chromium.wait_for("document.querySelector('#trial .part-metrics svg')")
+    chromium.wait_for("document.querySelectorAll('.artifact img').length === 2")
+    chromium.wait_for("[...document.querySelectorAll('.artifact img')].every(i => i.naturalWidth)")
+    chromium.wait_for("document.querySelectorAll('.histogram i').length === 30")
+    shown = chromium.js("return document.querySelector('.artifacts').innerText")
+    assert "batch 30" in shown and "<b>" in shown and "true, then predicted" in shown
+    slider = "document.querySelector('[aria-label=\"step of sample\"]')"
+    chromium.js(f"{slider}.value = 0; {slider}.dispatchEvent(new Event('input'))")
+    chromium.wait_for("/sample\\s+batch 1\\b/.test(document.querySelector('.artifacts').innerText)")
+    assert chromium.js("return window.harm ?? null") is None
     chromium.type("\ue00c")
     chromium.js("document.querySelector('#rungs').scrollIntoView()")
     chromium.wait_for("document.querySelectorAll('#rungs tbody tr').length === 2")

@@ -32,6 +32,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Means": schema.Means,
     "Run": schema.RunPart,
     "Checkpoint": schema.CheckpointPart,
+    "Artifact": schema.ArtifactPart,
     "Rung": schema.RungPart,
 }
 

@@ -18,6 +18,7 @@ from detslurm.experimental.tensorboard.metric_writers.pytorch import TorchWriter
 from detslurm.pytorch import Batch, LRScheduler
 from detslurm.pytorch._rng import seed_all
 from detslurm.store import Store, fold_trial
+from detslurm.store.artifacts import read_artifacts
 from tests.pytorch.fitting import fit
 from tests.pytorch.managed import Managed
 from tests.pytorch.trials import Regression, same, weights
@@ -99,11 +100,16 @@ class TestQuestions:
                 context.set_stop_requested(1)  # type: ignore[arg-type]
 
     def test_tensorboard(self, root: Path) -> None:
-        """The writer's files are in the run's TensorBoard directory, complete at every report."""
+        """The writer's files are in the run's TensorBoard directory, complete at every report; its
+        images and histograms are artifacts of the trial, too."""
 
         class Writing(Regression):
             def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
-                self.context.get_tensorboard_writer().add_scalar(f"at {batch_idx}", 1)
+                writer = self.context.get_tensorboard_writer()
+                writer.add_scalar(f"at {batch_idx}", 1)
+                writer.add_image("picture", torch.zeros(3, 4, 4), batch_idx)
+                writer.add_histogram("weights", torch.arange(9.0), batch_idx)
+                writer.add_histogram("nowhere", torch.arange(9.0))
                 return super().train_batch(batch, epoch_idx, batch_idx)
 
         with pytorch.init() as context:
@@ -113,6 +119,9 @@ class TestQuestions:
             (file,) = context.get_tensorboard_path().iterdir()
             assert b"at 2" in file.read_bytes()
             writer.close()
+        found = read_artifacts(Store(root).experiment(1).trial(1).path)
+        kept = {name: [one.steps for one in some] for name, some in found.items()}
+        assert kept == {"picture": [0, 1, 2], "weights": [0, 1, 2]}
 
     @pytest.mark.parametrize(
         ("at_first", "then"), [(True, True), (False, False), (True, False), (False, True)]

@@ -27,6 +27,7 @@ from detslurm.sdk.bundle import importing
 from detslurm.searcher import Search
 from detslurm.storage import from_config, list_resources
 from detslurm.store import EventLog, ExperimentDir, fold_experiment, fs, trial_metrics
+from detslurm.store.artifacts import Artifact, ArtifactLog, read_artifacts
 from detslurm.store.facts import FactLog
 from detslurm.store.history import read_continued
 from detslurm.store.records import CheckpointFilesRemoved
@@ -76,6 +77,10 @@ def curve(client: Client, number: int) -> list[Any]:
 def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path: Path) -> None:
     """With ids of its own: states, curves, logs, code, the checkpoint that came along, byte for
     byte; without the secret and without the other checkpoint."""
+    image = Artifact(name="x", steps=1, kind="image", media="png", data=b"\x89PNG")
+    log = ArtifactLog(scene.store.experiment(number).trial(1).path, 2)
+    log.add(image)
+    log.close()
     file = tmp_path / "a.tar.gz"
     made = scene.client.experiment(number).bundle(file, checkpoints="latest")
     assert made.checkpoints == (OTHER,) and made.masked == ("data.secrets.token",)
@@ -92,6 +97,7 @@ def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path
     there, here = other.store.experiment(2), scene.store.experiment(number)
     assert there.created().imported == f"experiment {number} of alice"
     assert (there.trial(4).log_path(2)).read_text() == here.trial(1).log_path(2).read_text()
+    assert read_artifacts(there.trial(4).path) == {"x": [image]}
     assert os.access(there.code / "run.sh", os.X_OK) and (there.code / "empty").is_dir()
     (checkpoint,) = (c for c in other.trial(4).view.checkpoints if c.state == "COMPLETED")
     assert (checkpoint.uuid,) == done.checkpoints and checkpoint.uuid != OTHER
@@ -106,6 +112,7 @@ def test_it_arrives_as_it_was(scene: Scene, other: Client, number: int, tmp_path
     again = other.import_bundle(file)
     assert again.experiment_id == 3 and again.checkpoints != done.checkpoints
     other.experiment(3).delete()
+    assert not other.store.experiment(3).trial(6).path.exists()
     assert storage.is_dir() and other.trial(4).view.latest_checkpoint is not None
 
 

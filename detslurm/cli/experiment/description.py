@@ -398,6 +398,17 @@ def trial_search_text(trial: Trial) -> str:
     return ", ".join(parts)
 
 
+def artifacts_data(trial: Trial) -> list[dict[str, Any]]:
+    """The images and tables of a trial by name, without their content."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in trial.artifacts():
+        about = {"name": one.name, "kind": one.kind, "steps": [], "size": 0}
+        entry = found.setdefault(one.name, about)
+        entry["steps"].append(one.steps)
+        entry["size"] += one.size
+    return list(found.values())
+
+
 def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
     """A trial for JSON, with all its runs and checkpoints."""
     from detslurm.cli.experiment.efficiency import as_data
@@ -412,6 +423,7 @@ def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
         "checkpoints": marked(trial.experiment._snapshot.directory, view.checkpoints),
         "metadata": view.metadata,
         "alerts": list(view.alerts),
+        "artifacts": artifacts_data(trial),
         "problems": list(view.problems),
     }
     if metrics:

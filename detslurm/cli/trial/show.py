@@ -83,6 +83,12 @@ def _text(trial: Trial, metrics: bool) -> str:
     if view.alerts:
         alerts = [[local_time(a.time), a.run, a.level, a.text] for a in view.alerts]
         parts.append("Alerts:\n" + table(["Time", "Run", "Level", "Alert"], alerts))
+    if artifacts := description.artifacts_data(trial):
+        kept = [
+            [a["name"], a["kind"], len(a["steps"]), a["steps"][-1], a["size"]] for a in artifacts
+        ]
+        titles = ["Name", "Kind", "Kept", "Last at Batch", "Bytes"]
+        parts.append("Artifacts (`detslurm report` shows them):\n" + table(titles, kept))
     if metrics:
         parts.append("Metrics:\n" + _metrics(trial))
     if view.state == "ERROR":

@@ -65,7 +65,7 @@ function experimentOf(part) {
 }
 
 function trialOf(part, experiment) {
-  const trial = { steps: 0, progress: 0, restarts: 0, runs: [], checkpoints: [], profile: [],
+  const trial = { steps: 0, progress: 0, restarts: 0, runs: [], checkpoints: [], artifacts: [], profile: [],
     log_tail: [], efficiency: {}, ...part, experiment };
   trial.hparams = new Map(Object.entries(part.hparams ?? {}));
   trial.summary = new Map(Object.entries(part.summary ?? {}));

@@ -1,4 +1,5 @@
 // The page of one trial: its course, curves, checkpoints, configuration, code, log and profile.
+import { artifactsView } from "./artifacts.js";
 import { firstLooks, looksBar } from "./curve_looks.js";
 import { badge, button, el, facts, grid } from "./dom.js";
 import { keepingPlaces } from "./drawing.js";
@@ -40,6 +41,7 @@ function panels() {
       [el("h2", {}, "Last lines of the log"), el("pre", {}, trial.log_tail.join("\n")), command(`detslurm trial logs ${trial.id}`)]),
     plotPanel("metrics", "Metrics", (trial) => metricPlots(trial, looks), (draw) => looksBar(looks, draw)),
     plotPanel("profile", "Use over time", profilePlots),
+    panel("artifacts", (trial) => trial.artifacts, (trial) => trial.artifacts.length > 0 && [el("h2", {}, "Artifacts"), artifactsView(trial)]),
     panel("hyperparameters", (trial) => [...trial.hparams], (trial) => trial.hparams.size > 0 &&
       [el("h2", {}, "Hyperparameters"), facts([...trial.hparams].map(([name, value]) => [name, exact(value)]))]),
     panel("use", (trial) => trial.efficiency, figures),

@@ -38,12 +38,17 @@ export function unpack(name) {
 }
 
 async function unpackInto(known, name) {
-  await parsed;
-  packed ??= JSON.parse(document.getElementById("packed").textContent);
-  const rows = packed[name] ? JSON.parse(await inflated(packed[name])) : [];
+  const rows = await rowsOf(name);
   known.set(name, new Map(rows.map(([key, steps, values, times, means]) =>
     [key, { ...series(steps, values, times), means: means && series(...means) }])));
   return known.get(name);
+}
+
+// The rows of a block, such as "artifacts 7", as the page holds them.
+export async function rowsOf(name) {
+  await parsed;
+  packed ??= JSON.parse(document.getElementById("packed").textContent);
+  return packed[name] ? JSON.parse(await inflated(packed[name])) : [];
 }
 
 function series(steps, values, times) {

@@ -1,0 +1,49 @@
+"""The images and tables of trials for the document, as many as fit."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from detslurm.look.document import ArtifactPart
+from detslurm.look.plain import plain
+from detslurm.look.problems import Problems
+from detslurm.sdk.experiments.ordering import best_trials_first
+from detslurm.sdk.trials.artifacts import shown_artifacts
+from detslurm.store.artifacts import Artifact, fitted
+
+if TYPE_CHECKING:
+    from detslurm.sdk import Experiment
+    from detslurm.store import TrialView
+
+_LEAST: Final = 1 << 18
+
+
+def artifact_parts(
+    experiment: Experiment, views: Mapping[int, TrialView], size: int, problems: Problems
+) -> dict[int, list[ArtifactPart]]:
+    """Those of each trial; the best trials' where not all fit into `size` bytes."""
+    wanted = [view for view in views.values() if view.artifacts]
+    share = max(size // max(len(wanted), 1), _LEAST)
+    found: dict[int, list[ArtifactPart]] = {}
+    smaller = experiment.row.smaller_is_better if wanted else True
+    for row in best_trials_first(wanted, smaller_is_better=smaller):
+        if size <= 0:
+            break  # nothing more is read, either
+        with problems.noting(f"the artifacts of trial {row.id}"):
+            directory = experiment._snapshot.directory
+            named = fitted(shown_artifacts(directory, directory.trial(row.id)), min(share, size))
+            size -= sum(one.size for some in named.values() for one in some)
+            found[row.id] = [_part(name, some) for name, some in sorted(named.items())]
+    return found
+
+
+def _part(name: str, some: list[Artifact]) -> ArtifactPart:
+    return ArtifactPart(
+        name=plain(name),
+        steps=[one.steps for one in some],
+        kinds=[one.kind for one in some],
+        media=[one.media for one in some],
+        data=[base64.b64encode(one.data).decode() for one in some],
+    )
