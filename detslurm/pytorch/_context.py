@@ -264,8 +264,9 @@ class PyTorchTrialContext(TrialContext):
     ) -> tuple[Any, Any]:
         """Deprecated: train in mixed precision as `experimental.use_amp()`, by apex's arguments.
 
-        Torch's own mixed precision takes the place of apex. O0 is float32; O1 and O2 are autocast
-        with a loss scale, with weights and batch norm in float32; O3 is half precision throughout.
+        It always trains by `torch.amp`, because NVIDIA removed `apex.amp` from apex in 2025. O0 is
+        float32; O1 and O2 are autocast with a loss scale, with weights and batch norm in float32;
+        O3 is half precision throughout.
 
         Args:
             models: The wrapped models, returned as they are.
