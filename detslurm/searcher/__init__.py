@@ -7,19 +7,17 @@ from typing import TYPE_CHECKING, Any
 from detslurm._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from detslurm.searcher.custom_method import (
+    from detslurm.searcher.custom_method import ExitedReason, SearcherState, SearchMethod
+    from detslurm.searcher.hyperparameters import Grid, draw
+    from detslurm.searcher.mt19937 import RandomStream
+    from detslurm.searcher.operations import (
         Close,
         Create,
-        ExitedReason,
         Operation,
         Progress,
-        SearcherState,
-        SearchMethod,
         Shutdown,
         ValidateAfter,
     )
-    from detslurm.searcher.hyperparameters import Grid, draw
-    from detslurm.searcher.mt19937 import RandomStream
     from detslurm.searcher.search import Search
     from detslurm.searcher.state import SearchTrial, State
     from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count
@@ -54,14 +52,12 @@ __all__ = [
 ]
 
 _MODULES = {
-    "detslurm.searcher.custom_method": (
+    "detslurm.searcher.custom_method": ("ExitedReason", "SearchMethod", "SearcherState"),
+    "detslurm.searcher.operations": (
         "Close",
         "Create",
-        "ExitedReason",
         "Operation",
         "Progress",
-        "SearchMethod",
-        "SearcherState",
         "Shutdown",
         "ValidateAfter",
     ),

@@ -8,53 +8,23 @@ counts once, however often it is sent.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from detslurm.searcher.events import Operations, Validated
 from detslurm.searcher.method import Method
+from detslurm.searcher.operations import (
+    Close,
+    Create,
+    Operation,
+    Progress,
+    Shutdown,
+    ValidateAfter,
+    read_operation,
+)
 from detslurm.searcher.state import CREATED, PROMOTED, Dialogue, SearchTrial, State
 
 REASONS = {"invalid_hp": "INVALID_HP", "canceled": "USER_CANCELED"}
-
-
-class Create(msgspec.Struct, frozen=True, tag_field="op", tag="create"):
-    """Add a trial; it waits for its first length."""
-
-    request_id: str
-    hparams: dict[str, Any]
-    checkpoint: dict[str, Any] | None = None
-
-
-class ValidateAfter(msgspec.Struct, frozen=True, tag_field="op", tag="validate_after"):
-    """Let a trial train to an absolute length, and report."""
-
-    request_id: str
-    length: int
-
-
-class Close(msgspec.Struct, frozen=True, tag_field="op", tag="close"):
-    """Ask nothing more of a trial than it was asked for."""
-
-    request_id: str
-
-
-class Progress(msgspec.Struct, frozen=True, tag_field="op", tag="progress"):
-    """The part of the search that is done."""
-
-    progress: float
-
-
-class Shutdown(msgspec.Struct, frozen=True, tag_field="op", tag="shutdown"):
-    """End the search, once no trial runs any more."""
-
-    cancel: bool = False
-    failure: bool = False
-
-
-Operation = Create | ValidateAfter | Close | Progress | Shutdown
 
 
 class Custom(Method):
@@ -97,33 +67,32 @@ class Custom(Method):
         dialogue.answered = event.after
         dialogue.events = [e for e in dialogue.events if e["id"] > event.after]
         for plain in event.ops:
-            operation = _operation(plain)
-            if operation is not None and dialogue.verdict is None:
-                self._do(state, operation)
+            if dialogue.verdict is None:
+                self._do(state, dialogue, read_operation(plain))
 
-    def _do(self, state: State, operation: Operation) -> None:
-        dialogue = _dialogue(state)
-        if isinstance(operation, Create):
-            self._create(state, operation)
-        elif isinstance(operation, Progress):
-            if math.isfinite(operation.progress):
-                dialogue.progress = operation.progress
-        elif isinstance(operation, Shutdown):
-            self._shut_down(state, operation)
-        elif (index := dialogue.trials.get(operation.request_id)) is not None:
-            if isinstance(operation, Close):
-                self._close(state, index)
-            else:
-                self._train(state, index, operation.length)
+    def _do(self, state: State, dialogue: Dialogue, operation: Operation | None) -> None:
+        match operation:
+            case Create():
+                self._create(state, dialogue, operation)
+            case Progress(progress=progress) if math.isfinite(progress):
+                dialogue.progress = progress
+            case Shutdown():
+                self._shut_down(state, dialogue, operation)
+            case ValidateAfter(request_id=request, length=length):
+                if (index := dialogue.trials.get(str(request))) is not None:
+                    self._train(state, index, length)
+            case Close(request_id=request):
+                if (index := dialogue.trials.get(str(request))) is not None:
+                    self._close(state, index)
 
-    def _create(self, state: State, operation: Create) -> None:
-        dialogue = _dialogue(state)
-        if operation.request_id in dialogue.trials:
+    def _create(self, state: State, dialogue: Dialogue, operation: Create) -> None:
+        name = str(operation.request_id)
+        if name in dialogue.trials:
             return
-        trial = SearchTrial(hparams=operation.hparams, request_id=operation.request_id)
+        trial = SearchTrial(hparams=operation.hparams, request_id=name)
         uuid = (operation.checkpoint or {}).get("uuid")
         trial.source_checkpoint = uuid if isinstance(uuid, str) else None
-        dialogue.trials[operation.request_id] = index = state.create(trial)
+        dialogue.trials[name] = index = state.create(trial)
         _note(state, "trial_created", index)
 
     def _train(self, state: State, index: int, length: int) -> None:
@@ -152,42 +121,12 @@ class Custom(Method):
             if state.trials[index].status == "closed":
                 self.closed(state, index)
 
-    def _shut_down(self, state: State, operation: Shutdown) -> None:
+    def _shut_down(self, state: State, dialogue: Dialogue, operation: Shutdown) -> None:
         cancel = "canceled" if operation.cancel else "completed"
-        _dialogue(state).verdict = "error" if operation.failure else cancel
+        dialogue.verdict = "error" if operation.failure else cancel
         for index, trial in enumerate(state.trials):
             trial.stop = trial.status == "assigned"
             self._finish(state, index)
-
-
-def problem_of(operations: Iterable[dict[str, Any]], known: Collection[str]) -> str | None:
-    """The first operation that can have no effect, for people; None if all mean something.
-
-    `known` are the request ids of the trials that there are.
-    """
-    created = set(known)
-    for plain in operations:
-        operation = _operation(plain)
-        if operation is None:
-            return f"an operation with a wrong value: {plain}"
-        if isinstance(operation, Create):
-            try:
-                msgspec.msgpack.encode(operation.hparams)
-            except OverflowError:
-                return f"a hyperparameter beyond 64 bits: {plain}"
-            created.add(operation.request_id)
-        elif isinstance(operation, ValidateAfter | Close) and operation.request_id not in created:
-            return f"{type(operation).__name__} of a trial that it has not created: {plain}"
-        if isinstance(operation, ValidateAfter) and operation.length < 1:
-            return f"a length below 1: {plain}"
-    return None
-
-
-def _operation(plain: dict[str, Any]) -> Operation | None:
-    try:
-        return msgspec.convert(plain, Operation)  # type: ignore[no-any-return]
-    except (msgspec.ValidationError, TypeError):
-        return None
 
 
 def _note(state: State, kind: str, index: int | None = None, **more: Any) -> None:

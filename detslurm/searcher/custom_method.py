@@ -11,10 +11,13 @@ import abc
 import enum
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+import msgspec
+
+from detslurm.searcher.operations import Operation, Progress
 
 _STATE_FILE = "searcher_state.json"
 
@@ -33,110 +36,8 @@ class ExitedReason(enum.Enum):
     INVALID_HP = "INVALID_HP"
 
 
-class Operation(abc.ABC):
-    """Something that a search method asks for."""
-
-    @abc.abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as the search's log keeps it."""
-
-
-@dataclass(frozen=True)
-class Create(Operation):
-    """Add a trial.
-
-    Args:
-        request_id: The trial's name for the method, a `uuid.uuid4()`.
-        hparams: The trial's hyperparameters.
-        checkpoint: What it starts from, as a mapping with a `uuid`; by default it starts from the
-            beginning.
-    """
-
-    request_id: UUID
-    hparams: dict[str, Any]
-    checkpoint: Mapping[str, Any] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as the search's log keeps it."""
-        return {
-            "op": "create",
-            "request_id": str(self.request_id),
-            "hparams": self.hparams,
-            "checkpoint": None if self.checkpoint is None else dict(self.checkpoint),
-        }
-
-
-@dataclass(frozen=True)
-class ValidateAfter(Operation):
-    """Let a trial train to a length and report its metric.
-
-    Args:
-        request_id: The trial's name.
-        length: The length, counted from the beginning of the trial, in the search's unit.
-    """
-
-    request_id: UUID
-    length: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as the search's log keeps it."""
-        return {
-            "op": "validate_after",
-            "request_id": str(self.request_id),
-            "length": int(self.length),
-        }
-
-
-@dataclass(frozen=True)
-class Close(Operation):
-    """Ask nothing more of a trial: it closes once its last `ValidateAfter` is completed.
-
-    Args:
-        request_id: The trial's name.
-    """
-
-    request_id: UUID
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as the search's log keeps it."""
-        return {"op": "close", "request_id": str(self.request_id)}
-
-
-@dataclass(frozen=True)
-class Progress(Operation):
-    """Report which part of the search is done; the runner sends it after each event.
-
-    Args:
-        progress: From 0 to 1.
-    """
-
-    progress: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as the search's log keeps it."""
-        return {"op": "progress", "progress": float(self.progress)}
-
-
-@dataclass(frozen=True)
-class Shutdown(Operation):
-    """End the search: completed, unless an argument sets another verdict.
-
-    Args:
-        cancel: Whether it counts as canceled; off by default.
-        failure: Whether it counts as failed; off by default.
-    """
-
-    cancel: bool = False
-    failure: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, as the search's log keeps it."""
-        return {"op": "shutdown", "cancel": self.cancel, "failure": self.failure}
-
-
-@dataclass
-class SearcherState:
-    """What every method may need to know of its search; kept by the runner, passed to each call.
+class SearcherState(msgspec.Struct, rename="camel"):
+    """The facts about a search that every method may need; the runner passes it to each call.
 
     Args:
         failures: Trials that failed; none by default.
@@ -148,39 +49,28 @@ class SearcherState:
         experiment_failed: Whether the search has failed; False by default.
     """
 
-    failures: set[UUID] = field(default_factory=set)
-    trial_progress: dict[UUID, float] = field(default_factory=dict)
-    trials_closed: set[UUID] = field(default_factory=set)
-    trials_created: set[UUID] = field(default_factory=set)
+    failures: set[UUID] = set()
+    trial_progress: dict[UUID, float] = {}
+    trials_closed: set[UUID] = set()
+    trials_created: set[UUID] = set()
     last_event_id: int = 0
     experiment_completed: bool = False
     experiment_failed: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {
-            "failures": sorted(map(str, self.failures)),
-            "trialProgress": {str(k): v for k, v in self.trial_progress.items()},
-            "trialsClosed": sorted(map(str, self.trials_closed)),
-            "trialsCreated": sorted(map(str, self.trials_created)),
-            "lastEventId": self.last_event_id,
-            "experimentCompleted": self.experiment_completed,
-            "experimentFailed": self.experiment_failed,
-        }
+        plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True, order="sorted")
+        return plain
 
     def from_dict(self, d: Mapping[str, Any]) -> None:
-        """Restore what `to_dict()` returned.
+        """Restore the state from plain data.
 
         Args:
-            d: What `to_dict()` returned.
+            d: The plain data that `to_dict()` returned.
         """
-        self.failures = set(map(UUID, d.get("failures", ())))
-        self.trial_progress = {UUID(k): v for k, v in d.get("trialProgress", {}).items()}
-        self.trials_closed = set(map(UUID, d.get("trialsClosed", ())))
-        self.trials_created = set(map(UUID, d.get("trialsCreated", ())))
-        self.last_event_id = d.get("lastEventId", 0)
-        self.experiment_completed = d.get("experimentCompleted", False)
-        self.experiment_failed = d.get("experimentFailed", False)
+        state = msgspec.convert(d, SearcherState, str_keys=True)
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(state, name))
 
 
 class SearchMethod(abc.ABC):
@@ -200,21 +90,18 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Handle that a trial was created.
+        """Return the operations to ask for after a trial was created.
 
         Args:
             searcher_state: What is known of the search.
             request_id: The trial's name.
-
-        Returns:
-            The operations to ask for.
         """
 
     @abc.abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
-        """Handle that a trial has trained to a length that was asked for.
+        """Return the operations to ask for after a trial has trained to a requested length.
 
         Args:
             searcher_state: What is known of the search.
@@ -222,21 +109,15 @@ class SearchMethod(abc.ABC):
             metric: What the trial gave to `report_completed()`: a number, or anything that JSON can
                 express.
             train_length: The length, in the search's unit.
-
-        Returns:
-            The operations to ask for.
         """
 
     @abc.abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Handle that a trial has closed, whatever the reason.
+        """Return the operations to ask for after a trial has closed, whatever the reason.
 
         Args:
             searcher_state: What is known of the search.
             request_id: The trial's name.
-
-        Returns:
-            The operations to ask for.
         """
 
     @abc.abstractmethod
@@ -251,15 +132,12 @@ class SearchMethod(abc.ABC):
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """Handle that a trial ended without having trained as long as it was asked to.
+        """Return the operations to ask for after a trial ended before its requested length.
 
         Args:
             searcher_state: What is known of the search.
             request_id: The trial's name.
             exited_reason: Why it ended.
-
-        Returns:
-            The operations to ask for.
         """
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:

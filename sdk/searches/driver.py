@@ -19,8 +19,8 @@ from uuid import UUID
 
 from detslurm.config.secret_values import masked_sample
 from detslurm.searcher import Search, State
-from detslurm.searcher.custom import problem_of
-from detslurm.searcher.custom_method import Operation, SearcherState, SearchMethod, answer
+from detslurm.searcher.custom_method import SearcherState, SearchMethod, answer
+from detslurm.searcher.operations import Operation, problem_of
 from detslurm.searcher.state import Dialogue
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, StoreError, fold_trial
 from detslurm.store.retry import LONG, is_transient, with_retries

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from uuid import UUID
 
+import numpy as np
 import pytest
 
-from detslurm.searcher import RandomStream, Search, State
+from detslurm.searcher import Create, RandomStream, Search, State, ValidateAfter
 from detslurm.searcher.explore import explore
 from detslurm.searcher.sampling import Samples
 from tests.searcher.drive import SPACE, Metric, ask, leave, reached, report, run, search, train
@@ -275,17 +277,36 @@ def answer(chosen: Search, state: State, *ops: dict[str, Any], after: int | None
 
 
 def heard(state: State) -> list[tuple[Any, ...]]:
-    """The unanswered events, without their numbers."""
+    """The unanswered events with the trials' names, without their numbers."""
     assert state.dialogue is not None
-    return [tuple(v for k, v in event.items() if k != "id") for event in state.dialogue.events]
+    return [tuple(map(named, list(event.items())[1:])) for event in state.dialogue.events]
+
+
+def request_id(name: str) -> str:
+    return str(UUID(bytes=name.encode().rjust(16, b"\0")))
+
+
+def named(item: tuple[str, Any]) -> Any:
+    key, value = item
+    return UUID(value).bytes.lstrip(b"\0").decode() if key == "request_id" else value
 
 
 def create(name: str, **more: Any) -> dict[str, Any]:
-    return {"op": "create", "request_id": name, "hparams": {"x": name}, **more}
+    return {"op": "create", "request_id": request_id(name), "hparams": {"x": name}, **more}
 
 
 def length(name: str, units: int) -> dict[str, Any]:
-    return {"op": "validate_after", "request_id": name, "length": units}
+    return {"op": "validate_after", "request_id": request_id(name), "length": units}
+
+
+def test_operations_may_hold_numbers_of_numpy() -> None:
+    """Methods compute with numpy; the log keeps plain numbers."""
+    trial = UUID(int=1)
+    assert Create(trial, {"x": np.float64(0.5)}).to_dict()["hparams"] == {"x": 0.5}
+    length: Any = np.int64(3)
+    assert ValidateAfter(trial, length).to_dict()["length"] == 3
+    with pytest.raises(TypeError, match="JSON has no object"):
+        Create(trial, {"x": object()}).to_dict()
 
 
 def test_a_custom_method_runs_its_trials() -> None:
@@ -299,14 +320,14 @@ def test_a_custom_method_runs_its_trials() -> None:
     assert state.waiting() == [0]
     assert state.trials[1].source_checkpoint == "u1"
     plan = chosen.plan(state, 1)
-    assert (plan.hparams, plan.request_id) == ({"x": "b"}, "b")
+    assert (plan.hparams, plan.request_id) == ({"x": "b"}, request_id("b"))
     ask(chosen, state)
     train(chosen, state, 0, lambda i, n: {"any": "json"})
     assert heard(state)[2:] == [("validation_completed", "a", {"any": "json"}, 3)]
-    answer(chosen, state, length("a", 5), {"op": "close", "request_id": "b"})
+    answer(chosen, state, length("a", 5), close("b"))
     assert heard(state) == [("trial_closed", "b")]
     assert ask(chosen, state) == 0
-    answer(chosen, state, {"op": "close", "request_id": "a"}, {"op": "progress", "progress": 0.5})
+    answer(chosen, state, close("a"), {"op": "progress", "progress": 0.5})
     assert chosen.progress(state) == 0.5
     leave(chosen, state, 0, "out_of_ops")
     assert not state.done
@@ -315,7 +336,7 @@ def test_a_custom_method_runs_its_trials() -> None:
 
 
 def close(name: str) -> dict[str, Any]:
-    return {"op": "close", "request_id": name}
+    return {"op": "close", "request_id": request_id(name)}
 
 
 @pytest.mark.parametrize("moment", ["waiting", "running", "given back"])

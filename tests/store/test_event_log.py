@@ -284,7 +284,8 @@ def test_an_event_that_no_cache_can_hold(tmp_path: Path) -> None:
 
     log = search_log()
     for number in range(2 * SNAPSHOT_EVERY):
-        create = {"op": "create", "request_id": str(number), "hparams": {"seed": 2**64}}
+        request = f"00000000-0000-4000-8000-{number:012}"
+        create = {"op": "create", "request_id": request, "hparams": {"seed": 2**64}}
         assert log.state.dialogue is not None
         log.commit([{"e": "operations", "after": log.state.dialogue.last, "ops": [create]}])
     state = search_log().catch_up()
