@@ -20,7 +20,7 @@ from detslurm.sdk.templates import Templates
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
-    from detslurm.sdk.disk.cleaning import Collected
+    from detslurm.sdk.disk.gc import Collected
     from detslurm.sdk.disk.quota import Quota
     from detslurm.sdk.disk.usage import ExperimentUsage
     from detslurm.sdk.experiments.comparison import Comparison
@@ -354,12 +354,12 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             NotFound: If one of these experiments does not exist.
             StoreError: If one of them can't be read.
         """
-        from detslurm.sdk.disk.cleaning import Cleaning
+        from detslurm.sdk.disk.gc import GarbageCollection
 
         if text := self.missing():
             raise NotFound(text)
-        cleaning = Cleaning(self.store, self.warn, dry_run=dry_run)
-        return cleaning.run(self._ids(experiment_ids), with_unrecorded=unrecorded)
+        collection = GarbageCollection(self.store, self.warn, dry_run=dry_run)
+        return collection.run(self._ids(experiment_ids), with_unrecorded=unrecorded)
 
     def trial(self, trial_id: int | str) -> Trial:
         """Return a trial as it is now, by the store and the queue.

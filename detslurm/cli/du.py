@@ -1,8 +1,10 @@
-"""`detslurm du`: what experiments take on disk."""
+"""`detslurm du`: the disk usage of experiments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +17,7 @@ from detslurm.cli.output.progress import steps
 if TYPE_CHECKING:
     from detslurm.sdk.disk.usage import ExperimentUsage
 
-_KINDS = ("checkpoints", "logs", "metrics", "code", "tensorboard")
+_KINDS = ("total", "checkpoints", "logs", "metrics", "code", "tensorboard")
 
 
 @click.command()
@@ -23,10 +25,10 @@ _KINDS = ("checkpoints", "logs", "metrics", "code", "tensorboard")
 @click.option("--by-user", is_flag=True, help="Show one row for each user.")
 @shows
 def du(ids: list[int], by_user: bool) -> Table:
-    """Show what experiments take on disk, by kind of file, the largest first.
+    """Show the disk usage of experiments, by kind of file, the largest first.
 
-    Checkpoints and code count as they were recorded, other files by their present size. The total
-    and what the file systems say of room and quota go to stderr.
+    Checkpoints and code count as they were recorded, other files by their present size. The total,
+    free space and quotas go to stderr.
 
     \b
     Examples:
@@ -37,42 +39,38 @@ def du(ids: list[int], by_user: bool) -> Table:
     mine = client()
     with steps("Looking at experiments") as progress:
         found = mine.disk_usage(ids or None, progress=progress)
-    found.sort(key=lambda one: -one.usage.total)
-    note(f"{size(sum(one.usage.total for one in found))} in {counted(len(found), 'experiment')}")
-    for one in mine.quotas():
-        note(one.text)
-    rows = [_plain(one) for one in found]
+    found.sort(key=lambda experiment: -experiment.usage.total)
+    total = size(sum(experiment.usage.total for experiment in found))
+    note(f"{total} in {counted(len(found), 'experiment')}")
+    for quota in mine.quotas():
+        note(quota.text)
+    rows = [_plain(experiment) for experiment in found]
+    kinds = [_column(k.capitalize(), k, "size", drop=1 + n) for n, k in enumerate(_KINDS[1:])]
+    sizes = [_column("Total", "total", "size"), *kinds]
     if by_user:
-        return Table([Column("User", _field("owner")), *_sizes()], _by_user(rows))
+        return Table([_column("User", "owner"), *sizes], _by_user(rows))
     first = [
-        Column("ID", _field("id")),
-        Column("Owner", _field("owner"), drop=2),
-        Column("Name", _field("name"), least=8),
-        Column("State", _field("state"), "state", drop=3),
+        _column("ID", "id"),
+        _column("Owner", "owner", drop=2),
+        _column("Name", "name", least=8),
+        _column("State", "state", "state", drop=3),
     ]
-    return Table([*first, *_sizes()], rows)
+    return Table([*first, *sizes], rows)
 
 
-def _field(name: str) -> Callable[[Any], Any]:
-    return lambda row: row[name]
+def _column(header: str, field: str, *kind: Any, **options: Any) -> Column:
+    return Column(header, itemgetter(field), *kind, **options)
 
 
-def _sizes() -> list[Column]:
-    kinds = [Column(k.capitalize(), _field(k), "size", drop=1 + n) for n, k in enumerate(_KINDS)]
-    return [Column("Total", _field("total"), "size"), *kinds]
-
-
-def _plain(one: ExperimentUsage) -> dict[str, Any]:
-    about = {name: getattr(one, name) for name in ("id", "owner", "name", "state")}
-    kinds = {kind: getattr(one.usage, kind) for kind in _KINDS}
-    return {**about, "total": one.usage.total, **kinds}
+def _plain(experiment: ExperimentUsage) -> dict[str, Any]:
+    about = {name: getattr(experiment, name) for name in ("id", "owner", "name", "state")}
+    return {**about, **{kind: getattr(experiment.usage, kind) for kind in _KINDS}}
 
 
 def _by_user(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    sums: dict[str, Counter[str]] = {}
     for row in rows:
-        mine = found.setdefault(row["owner"], {"owner": row["owner"], "experiments": 0})
-        mine["experiments"] += 1
-        for name in ("total", *_KINDS):
-            mine[name] = mine.get(name, 0) + row[name]
-    return sorted(found.values(), key=lambda row: -row["total"])
+        own = sums.setdefault(row["owner"], Counter())
+        own.update({"experiments": 1, **{kind: row[kind] for kind in _KINDS}})
+    users = [{"owner": owner, **own} for owner, own in sums.items()]
+    return sorted(users, key=lambda row: -row["total"])

@@ -1,7 +1,8 @@
-"""`detslurm gc`: delete what nobody needs any more."""
+"""`detslurm gc`: delete checkpoints that no policy keeps, and the remains of crashes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,7 @@ from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import json_option, note, print_json, size, table
 
 if TYPE_CHECKING:
-    from detslurm.sdk.disk.cleaning import Collected
+    from detslurm.sdk.disk.gc import Collected
 
 
 @click.command()
@@ -20,16 +21,16 @@ if TYPE_CHECKING:
 @click.option(
     "--unrecorded",
     is_flag=True,
-    help="Delete also checkpoints that nothing in the store knows and that are older than a day."
+    help="Delete also checkpoints that no record of the store names and that are older than a day."
     " Only where no other store uses the same checkpoint storage.",
 )
 @json_option
 def gc(ids: list[int], dry_run: bool, unrecorded: bool, as_json: bool) -> None:
-    """Delete checkpoints that no policy keeps, and what crashes have left behind.
+    """Delete checkpoints that no policy keeps, and the remains of crashes.
 
-    The jobs of an experiment collect by themselves; this is for what they could not: deletions and
-    uploads that broke off, temporary files of processes that died, experiments whose jobs were
-    killed. What may still be in use stays.
+    The jobs of an experiment collect by themselves. This command does the rest: deletions and
+    uploads that broke off, temporary files of dead processes, experiments whose jobs were killed.
+    Files that may still be in use stay.
 
     \b
     Examples:
@@ -38,9 +39,11 @@ def gc(ids: list[int], dry_run: bool, unrecorded: bool, as_json: bool) -> None:
     """
     if unrecorded and ids:
         raise click.UsageError("--unrecorded looks at the whole store: leave out the ids")
+    from msgspec import structs
+
     done = client().gc(ids or None, dry_run=dry_run, unrecorded=unrecorded)
     if as_json:
-        print_json({"dry_run": dry_run, "freed": done.freed, **_plain(done)})
+        print_json({"dry_run": dry_run, "freed": done.freed, **structs.asdict(done)})
         return
     rows = [*_rows(done)]
     if rows:
@@ -54,21 +57,9 @@ def gc(ids: list[int], dry_run: bool, unrecorded: bool, as_json: bool) -> None:
         )
 
 
-def _rows(done: Collected) -> list[tuple[object, ...]]:
-    collected = [
-        (one.experiment, f"checkpoint of trial {one.trial}", one.uuid, size(one.size))
-        for one in done.checkpoints
-    ]
-    left = [
-        ("" if one.experiment is None else one.experiment, one.kind, one.path, size(one.size))
-        for one in done.leftovers
-    ]
-    return [*collected, *left]
-
-
-def _plain(done: Collected) -> dict[str, object]:
-    return {
-        "checkpoints": done.checkpoints,
-        "leftovers": done.leftovers,
-        "unrecorded": done.unrecorded,
-    }
+def _rows(done: Collected) -> Iterator[tuple[object, ...]]:
+    for gone in done.checkpoints:
+        yield gone.experiment, f"checkpoint of trial {gone.trial}", gone.uuid, size(gone.size)
+    for left in done.leftovers:
+        experiment = "" if left.experiment is None else left.experiment
+        yield experiment, left.kind, left.path, size(left.size)

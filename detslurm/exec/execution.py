@@ -160,11 +160,11 @@ class Execution:
 
     def _start(self, view: TrialView) -> dict[str, Any]:
         """Make the next run ours, which fences all earlier ones."""
-        # Of a trial that is taken for lost a claim protects nothing: see store.collection.
+        # Of a trial that is taken for lost a claim protects nothing: see store.gc.
         with_long_retries(lambda: self._intents.mark_found(self.task.trial_id))
         while True:
             start = with_long_retries(partial(self._claim, view))
-            # What we go on from may have been deleted before we claimed it: see store.collection.
+            # What we go on from may have been deleted before we claimed it: see store.gc.
             # A look that fails is tried again by itself: with the claim it would be a second run.
             with_long_retries(self._intents.refresh)
             latest = view.latest_checkpoint

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _env, _pythonpath
 from detslurm.exec.attempt import AttemptResult
-from detslurm.exec.collecting import CheckpointCollection
 from detslurm.exec.execution import Execution, is_limit_near
+from detslurm.exec.gc import CheckpointCollection
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Cause, Decision
 from detslurm.exec.signals import SignalInbox, discard_signals
@@ -118,7 +118,7 @@ class Runner:
             self._submit_deferred()
         if self._trial_queue.concluded:
             self._compact()
-            self._collection.after_experiment()
+            self._collection.collect()
         if self._worked and self._intents.facts.created.environment is not None:
             self._leave_environment()
         return 1 if self._failed else 0

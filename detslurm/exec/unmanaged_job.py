@@ -232,7 +232,7 @@ def _open(
         held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
     intents = Intents(ExperimentDir.at(trial.experiment_path))
     _with_retries(intents.refresh)
-    # Of a trial that is taken for lost a claim protects nothing: see store.collection.
+    # Of a trial that is taken for lost a claim protects nothing: see store.gc.
     _with_retries(lambda: intents.mark_found(trial.id))
     start = _with_retries(
         lambda: trial.open_run(

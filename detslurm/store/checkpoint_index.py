@@ -14,11 +14,12 @@ import msgspec
 
 from detslurm.store import rebuildable
 from detslurm.store.curve import as_float, is_number
+from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.index import STALE_AFTER
-from detslurm.store.ledger import Ledger, LedgerState
+from detslurm.store.ledger import Ledger
 from detslurm.store.views import CheckpointView
 
-SCHEMA: Final = 2  # 1: in a copy, checkpoints of own scripts were the original's
+SCHEMA: Final = 3
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,13 +72,6 @@ class SavedCheckpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     smaller_is_better: bool = True
 
 
-class _Content(msgspec.Struct):
-    ledger: LedgerState = msgspec.field(default_factory=LedgerState)
-    experiments: list[SavedCheckpoints] = msgspec.field(default_factory=list)
-    root: str = ""  # of the store: it may have been moved or copied since
-    schema: int = SCHEMA
-
-
 def row_of(view: CheckpointView) -> CheckpointRow:
     """The line of a table for a checkpoint."""
     numbers = {k: as_float(v) for k, v in view.metrics.items() if is_number(v)}
@@ -97,58 +91,32 @@ def row_of(view: CheckpointView) -> CheckpointRow:
 
 
 class CheckpointIndex:
-    """What is known of the checkpoints of finished experiments.
-
-    The ledger is read before anything that is folded for it, and whoever changes a finished
-    experiment adds to the ledger afterwards: so no line here can hide a later fact.
-    """
+    """The checkpoints of finished experiments, as far as they are known without folding."""
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
-        self._path = path
-        content = _load(path)
-        self.known = {saved.experiment: saved for saved in content.experiments}
+        self._file = FinishedRows(path, ledger, SavedCheckpoints, schema=SCHEMA, moved=_moved)
+        self.known = self._file.rows
         """The experiments whose checkpoints need not be folded again, by id."""
-        self._ledger = content.ledger
-        read = self._ledger.position
-        for experiment in ledger.catch_up(self._ledger):
-            self.known.pop(experiment, None)
-        self._tail = self._ledger.position - read
 
     @property
     def experiments(self) -> list[int]:
         """The ids of all experiments, ascending."""
-        return self._ledger.experiments()
+        return self._file.ledger.experiments()
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read of the ledger."""
-        return self._ledger.problems
+        """The unreadable facts of the ledger."""
+        return self._file.ledger.problems
 
     def settle(self, finished: Iterable[SavedCheckpoints]) -> None:
         """Take in what was folded of finished experiments, and keep it for later readers."""
         news = {saved.experiment: saved for saved in finished}
         self.known.update(news)
-        if news or self._tail >= STALE_AFTER:
-            self._save()
-
-    def _save(self) -> None:
-        if self._ledger.refused:
-            return  # what can't be read now would be left out for good
-        root = str(self._path.parent)
-        rebuildable.save(self._path, _Content(self._ledger, list(self.known.values()), root))
+        if news or self._file.tail >= STALE_AFTER:
+            self._file.save()
 
 
-def _load(path: Path) -> _Content:
-    content = rebuildable.load(path, _Content)
-    if content is None or content.schema != SCHEMA:
-        return _Content()
-    old, new = content.root, str(path.parent)
-    if old and old != new:
-        content.experiments = [_relocated(saved, old, new) for saved in content.experiments]
-    return content
-
-
-def _relocated(saved: SavedCheckpoints, old: str, new: str) -> SavedCheckpoints:
+def _moved(saved: SavedCheckpoints, old: str, new: str) -> SavedCheckpoints:
     if saved.base is None:
         return saved
     base, where = (rebuildable.relocated(path, old, new) for path in (saved.base, saved.where))

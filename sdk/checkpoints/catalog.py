@@ -7,7 +7,7 @@ stands in the index until something about the experiment changes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from detslurm._quantities import counted
 from detslurm._states import UNKNOWN
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.storage import SharedFS, Storage, Storages
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialView
+from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, Store, StoreError, TrialView
 from detslurm.store.checkpoint_index import SavedCheckpoints, row_of
-from detslurm.store.checkpoint_links import Links, chosen, keep_right
+from detslurm.store.checkpoint_links import Links, correct_links, links_of
 
 
 def saved_checkpoints(
@@ -62,7 +62,7 @@ def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
     if snapshot.facts.desired.deleted:
         return SavedCheckpoints(experiment=number), True
     row, saved = snapshot.view.row(), of_snapshot(snapshot)
-    keep_links_right(snapshot.directory, saved)  # what is folded anew has changed
+    correct_links_of(snapshot.directory, saved)  # what is folded anew has changed
     return saved, row.finished and UNKNOWN not in row.trial_states
 
 
@@ -92,7 +92,7 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
     )
 
 
-def keep_links_right(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
+def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
     """Let the links in the experiment's directory lead to its best and its newest checkpoint.
 
     `saved` is how its checkpoints are known to the caller; they are read again only where a link
@@ -104,10 +104,10 @@ def keep_links_right(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
 
     def links() -> Links:
         now = known.pop() if known else of_snapshot(read(directory))
-        return chosen(now.rows, now.metric, smaller_is_better=now.smaller_is_better)
+        return links_of(now.rows, now.metric, smaller_is_better=now.smaller_is_better)
 
     with suppress(OSError), directory.as_owner():  # a failure costs the links only
-        keep_right(directory, Path(saved.base), links)
+        correct_links(directory, Path(saved.base), links)
 
 
 def storage_of(directory: ExperimentDir) -> Storage | None:
@@ -132,6 +132,17 @@ def storages_of(directory: ExperimentDir) -> Storages:
             f"the checkpoints of experiment {directory.id} can't be reached: {error}"
         ) from error
     return storages
+
+
+def needed_by_search(directory: ExperimentDir, facts: ExperimentFacts) -> Collection[str]:
+    """The checkpoints from which an unfinished search may start a trial."""
+    if not facts.searching:
+        return ()
+    from detslurm.searcher import Search, State
+    from detslurm.store import EventLog
+
+    log: EventLog[State] = EventLog(directory.search, Search(directory.config()))
+    return log.catch_up().needed_checkpoints()
 
 
 def unreachable_problems(found: Mapping[str, str]) -> list[str]:

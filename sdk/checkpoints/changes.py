@@ -7,21 +7,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.checkpoints.catalog import (
-    keep_links_right,
+    correct_links_of,
+    needed_by_search,
     of_snapshot,
     storages_of,
     unreachable_problems,
 )
 from detslurm.sdk.checkpoints.verification import as_recorded, verify_again
-from detslurm.sdk.disk.garbage import needed_by_search
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import read
 from detslurm.storage import SharedFS, list_resources
 from detslurm.storage.names import matching
 from detslurm.store import CheckpointView, ExperimentDir, StoreError, fold_facts, fold_trial
 from detslurm.store.checkpoint_facts import mark_files_removed
-from detslurm.store.collection import needed_by, remove, resumed_from
 from detslurm.store.frame import decode_json, encode_json
+from detslurm.store.gc import needed_by, remove, resumed_from
 from detslurm.store.records import CheckpointMetadata
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
     for one in checkpoints:
         if one.uuid in gone:
             one.state = "DELETED"
-    keep_links_right(directory, of_snapshot(read(directory)))
+    correct_links_of(directory, of_snapshot(read(directory)))
     if problems:
         raise LifecycleError("; ".join(problems))
 
@@ -106,7 +106,7 @@ def remove_files(
     if kept:
         raise LifecycleError(f"checkpoint {checkpoint.uuid} is needed by {kept}")
     if doomed:
-        # Only now, with the fact on disk: see the top of store.collection.
+        # Only now, with the fact on disk: see the top of store.gc.
         number = checkpoint.trial_id
         context = fold_facts(directory).context(number)
         if checkpoint.uuid in resumed_from(directory.trial(number).runs(), context):
@@ -116,7 +116,7 @@ def remove_files(
     with contextlib.suppress(StoreError, OSError):  # on a full disk, say: the files are gone
         verify_again(checkpoint)
     checkpoint.reload()
-    keep_links_right(directory, of_snapshot(read(directory)))
+    correct_links_of(directory, of_snapshot(read(directory)))
     return sorted(name for name in doomed if not name.endswith("/"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.sdk.submission.sources import release_sources
-from detslurm.storage import Storage, Storages
+from detslurm.storage import Storages
 from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted, registered
@@ -27,9 +27,8 @@ _GONE = (
 
 
 def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:
-    """Remove what is in the storage, then everything but the facts, which reserve the ids.
-
-    With `force` also where checkpoints can't be reached, whose files stay then.
+    """Remove the experiment's files in the storage, then all of it but the facts, which reserve the
+    ids. With `force` checkpoints that can't be reached are no error; their files stay.
     """
     directory = snapshot.directory
     saved, unreachable = _seen(snapshot, force=force)
@@ -50,7 +49,7 @@ def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:
 
 
 def delete_tensorboard_files(snapshot: ExperimentSnapshot) -> None:
-    """Remove what TensorBoard reads of an experiment, and nothing else."""
+    """Remove an experiment's TensorBoard files, and nothing else."""
     with snapshot.directory.as_owner():
         everywhere = _Saved.of(snapshot).discard_tensorboard(snapshot)
     if not everywhere:
@@ -60,22 +59,26 @@ def delete_tensorboard_files(snapshot: ExperimentSnapshot) -> None:
         )
 
 
-def _seen(snapshot: ExperimentSnapshot, *, force: bool) -> tuple[_Saved, dict[str, str]]:
-    """What there is to delete, and where that can't be reached; an error unless `force`."""
+def _seen(snapshot: ExperimentSnapshot, *, force: bool) -> tuple[_Saved, Collection[str]]:
+    """The saved files, and the checkpoints that can't be reached; an error unless `force`."""
     saved = _Saved.of(snapshot)
     unreachable = saved.unreachable(snapshot.directory)
     if unreachable and not force:
-        raise LifecycleError(_UNREACHABLE.format(
-            where=", ".join(dict.fromkeys(unreachable.values())),
-            checkpoints=counted(len(unreachable), "checkpoint"),
-            number=snapshot.directory.id,
-        ))  # fmt: skip
+        where = ", ".join(dict.fromkeys(unreachable.values()))
+        raise LifecycleError(
+            f"{where} is empty or can't be seen from here, and"
+            f" {counted(len(unreachable), 'checkpoint')} of experiment {snapshot.directory.id}"
+            " would stay there: delete it where that can be seen, or with --force if it is gone for"
+            " good"
+        )
     return saved, unreachable
 
 
 def _close(snapshot: ExperimentSnapshot) -> bool:
-    """Record the deletion if nothing has happened since the experiment was read, and nobody needs a
-    checkpoint at that very moment: who comes later sees that the experiment is gone.
+    """Record the deletion; False where the experiment has changed since it was read.
+
+    A checkpoint that is needed at that very moment is an error. A later process sees that the
+    experiment is gone.
     """
     directory = snapshot.directory
     facts = refuse_kept(directory)
@@ -85,8 +88,8 @@ def _close(snapshot: ExperimentSnapshot) -> bool:
 
 
 def refuse_kept(directory: ExperimentDir) -> ExperimentFacts:
-    """The facts of an experiment; `LifecycleError` where somebody needs a checkpoint of it."""
-    mark_deleted(directory, ())  # lets go of what dead processes held
+    """The facts of an experiment; `LifecycleError` where a checkpoint of it is needed."""
+    mark_deleted(directory, ())  # releases the holds of dead processes
     facts = fold_facts(directory)
     if facts.problems:
         raise LifecycleError(
@@ -106,11 +109,6 @@ def refuse_kept(directory: ExperimentDir) -> ExperimentFacts:
     return facts
 
 
-_UNREACHABLE = """\
-{where} is empty or can't be seen from here, and {checkpoints} of experiment {number} would stay \
-there: delete it where that can be seen, or with --force if it is gone for good"""
-
-
 class _Begun(NamedTuple):
     """A checkpoint that a run began to save, and its storage; None for the configured one."""
 
@@ -120,7 +118,7 @@ class _Begun(NamedTuple):
 
 @dataclass(frozen=True)
 class _Saved:
-    """What an experiment has brought to storages; `storages` is None where nothing ever ran."""
+    """The files of an experiment in storages; `storages` is None where nothing ever ran."""
 
     checkpoints: tuple[_Begun, ...] = ()
     sections: tuple[dict[str, Any] | None, ...] = ()
@@ -135,36 +133,36 @@ class _Saved:
                 " stay unknown: try again when its files can be read"
             )
         begun: dict[str, dict[str, Any] | None] = {}
-        named: list[dict[str, Any]] = []
-        for row in snapshot.trials.values():
-            if row.run_count:
-                begun |= started_checkpoints(snapshot.directory.trial(row.id), row.run_count)
-                named += snapshot.read_trial(row.id).storages
-        if not any(row.run_count for row in snapshot.trials.values()):
+        sections: list[dict[str, Any] | None] = [None]
+        rows = [row for row in snapshot.trials.values() if row.run_count]
+        if not rows:
             return cls()
-        sections = {repr(section): section for section in (None, *named)}
+        for row in rows:
+            begun |= started_checkpoints(snapshot.directory.trial(row.id), row.run_count)
+            sections += snapshot.read_trial(row.id).storages
         checkpoints = tuple(_Begun(uuid, section) for uuid, section in begun.items())
-        return cls(checkpoints, tuple(sections.values()), storages_of(snapshot.directory))
+        different = {repr(section): section for section in sections}
+        return cls(checkpoints, tuple(different.values()), storages_of(snapshot.directory))
 
     def unreachable(self, directory: ExperimentDir) -> dict[str, str]:
-        """Where files would stay behind that nobody knows of any more, by checkpoint."""
+        """The places where files would stay without a record, by checkpoint."""
         if self.storages is None:
             return {}
         deleted = fold_facts(directory).checkpoints.deleted
         return self.storages.unreachable(c for c in self.checkpoints if c.uuid not in deleted)
 
-    def discard(self, snapshot: ExperimentSnapshot, unreachable: Container[str]) -> None:
+    def discard(self, snapshot: ExperimentSnapshot, unreachable: Collection[str]) -> None:
         """Remove checkpoints and TensorBoard's files."""
         if self.storages is None:
             return
         directory = snapshot.directory
-        # Whoever was as fast as the deletion to keep one has it, though its experiment is gone.
-        free = fold_facts(directory).checkpoints.unprotected(one.uuid for one in self.checkpoints)
+        # A process that was as fast as the deletion keeps its checkpoint.
+        free = fold_facts(directory).checkpoints.unprotected(c.uuid for c in self.checkpoints)
         gone = [c for c in self.checkpoints if c.uuid in free and c.uuid not in unreachable]
-        for one in gone:
-            self.storages.discard(one)
+        for checkpoint in gone:
+            self.storages.discard(checkpoint)
         if gone:  # a storage that is empty now is not asked for when this is repeated
-            directory.append(CheckpointDeleted(uuids=tuple(one.uuid for one in gone)))
+            directory.append(CheckpointDeleted(uuids=tuple(c.uuid for c in gone)))
         self.discard_tensorboard(snapshot)
 
     def discard_tensorboard(self, snapshot: ExperimentSnapshot) -> bool:
@@ -172,16 +170,12 @@ class _Saved:
         if self.storages is None or snapshot.facts.created.imported:
             return True  # it came without any, and an early copy's mark is the original's
         seen = [section for section in self.sections if self.storages.reachable(section)]
-        for section in seen:
-            _remove_tensorboard(snapshot.directory, self.storages.of(section))
+        for storage in map(self.storages.of, seen):
+            mark = snapshot.directory.mark_in(getattr(storage, "base", None))
+            folder = tensorboard_folder(snapshot.directory.id, mark)
+            # A folder with a mark is the experiment's from the top: empty parents go, too.
+            storage.remove_files(folder.partition("/")[0] if mark else folder)
         return len(seen) == len(self.sections)
-
-
-def _remove_tensorboard(directory: ExperimentDir, storage: Storage) -> None:
-    mark = directory.mark_in(getattr(storage, "base", None))
-    folder = tensorboard_folder(directory.id, mark)
-    # One with a mark is the experiment's from the top: no empty directories are left, either.
-    storage.remove_files(folder.partition("/")[0] if mark else folder)
 
 
 def _remove(directory: ExperimentDir, name: str) -> None:

@@ -1,7 +1,8 @@
-"""What crashes have left behind: files that belong to nothing any more, by evidence.
+"""The remains of crashes: files that belong to nothing any more, by evidence.
 
-What is not known to be over stays: a checkpoint that a run may be writing now, what somebody else's
-records may name, what can't be read. Directories are listed by their exact names, none is searched.
+Everything that is not known to be over stays: a checkpoint that a run may be writing now, the files
+of other users' records, unreadable files. Directories are listed by their exact names, none is
+searched.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from typing import Any, Final, Literal
 import msgspec
 
 from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_trial, fs
-from detslurm.store.collection import resumed_from
 from detslurm.store.errors import TORN, Problem
+from detslurm.store.gc import resumed_from
 from detslurm.store.job_claims import claims_folder
 from detslurm.store.reading import started_ids, started_in_run
 
 Kind = Literal[
-    "deleted checkpoint",  # its record says so, and its files are there
+    "deleted checkpoint",  # its record is there, and so are its files
     "unfinished upload",  # of a run that is over, and never became a checkpoint
     "temporary file",
     "interrupted deletion",
     "interrupted submission",
-    "unrecorded checkpoint",  # nothing in this store knows it
+    "unrecorded checkpoint",  # no record of this store names it
     "unused environment",  # packed for experiments that are over
 ]
 
 DAY: Final = 86400.0
-"""What is younger by the clock of its file server may still be in somebody's hands."""
+"""A process may still need a file that is younger, by the clock of its file server."""
 
 PARTIAL: Final = ".partial"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -40,12 +41,12 @@ _TEMPORARY: Final = re.compile(r"\..*\.(?P<host>[^/]*?)-(?P<pid>\d+)-\d+-[0-9a-f
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that nobody needs any more.
+    """A file or directory that is no longer needed.
 
     Attributes:
-        kind: What it is.
-        path: Where it is.
-        experiment: The id of its experiment; None for what belongs to none.
+        kind: Its kind, such as "temporary file".
+        path: Its path.
+        experiment: The id of its experiment; None if it belongs to none.
         size: Its bytes.
     """
 
@@ -55,12 +56,19 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
+def _leftover(kind: Kind, path: Path, experiment: int | None = None) -> Leftover:
+    return Leftover(kind=kind, path=str(path), experiment=experiment, size=tree_size(path))
+
+
 @dataclass
 class Known:
-    """The checkpoints that an experiment's records name: those in use, and those that are over.
+    """The checkpoints that an experiment's records name.
 
-    `elsewhere` says which of them are in another storage than the configured one. `problems` are
-    records that can't be read, which may name others.
+    Attributes:
+        used: Those in use, by id.
+        over: Those that are over.
+        elsewhere: The storage of each that is not in the configured one.
+        problems: The unreadable records, which may name others.
     """
 
     used: set[str] = field(default_factory=set)
@@ -69,62 +77,57 @@ class Known:
     problems: list[Problem] = field(default_factory=list)
 
     def over_by_storage(self) -> Iterator[tuple[dict[str, Any] | None, dict[str, Kind]]]:
-        """Those that are over, by where they are; None is the configured storage."""
-        sections = [None, *self.elsewhere.values()]
-        for place in {repr(section): section for section in sections}.values():
-            found = {u: kind for u, kind in self.over.items() if self.elsewhere.get(u) == place}
-            if found:
-                yield place, found
+        """Those that are over, by their storage; None is the configured storage."""
+        for place in {repr(place): place for place in (None, *self.elsewhere.values())}.values():
+            yield (
+                place,
+                {u: kind for u, kind in self.over.items() if self.elsewhere.get(u) == place},
+            )
 
 
 def known_checkpoints(directory: ExperimentDir, facts: ExperimentFacts) -> Known:
-    """What the records say of everything that the experiment's runs began to save."""
-    found = Known()
+    """All checkpoints that the experiment's runs began to save."""
+    known = Known()
     for number in started_ids(directory, facts):
-        _add_trial(found, directory, facts, number)
-    return found
+        _add_trial(known, directory, facts, number)
+    return known
 
 
-def _add_trial(found: Known, directory: ExperimentDir, facts: ExperimentFacts, number: int) -> None:
+def _add_trial(known: Known, directory: ExperimentDir, facts: ExperimentFacts, number: int) -> None:
     trial = directory.trial(number)
-    runs = trial.runs()  # before the logs: what has no end record now may still write
+    runs = trial.runs()  # before the logs: a run without an end record may still write
     context = facts.context(number)
     view = fold_trial(trial, context)
     saved = {checkpoint.uuid: checkpoint.state for checkpoint in view.checkpoints}
-    found.elsewhere |= {c.uuid: c.storage for c in view.checkpoints if c.storage is not None}
-    found.problems += (problem for problem in view.problems if problem.reason != TORN)
+    known.elsewhere |= {c.uuid: c.storage for c in view.checkpoints if c.storage is not None}
+    known.problems += (problem for problem in view.problems if problem.reason != TORN)
     claimed = resumed_from(runs, context)  # a collector leaves the files to a run that was as fast
     for uuid, state in saved.items():
         if state == "DELETED" and uuid not in claimed:
-            found.over[uuid] = "deleted checkpoint"
+            known.over[uuid] = "deleted checkpoint"
         else:
-            found.used.add(uuid)
+            known.used.add(uuid)
     for run in runs:
         places = started_in_run(trial, run.number)
-        found.elsewhere |= {uuid: place for uuid, place in places.items() if place is not None}
+        known.elsewhere |= {uuid: place for uuid, place in places.items() if place is not None}
         begun = [uuid for uuid in places if uuid not in saved]
-        if run.end is None or view.problems:  # a record that can't be read may name it
-            found.used.update(begun)
+        if run.end is None or view.problems:  # an unreadable record may name it
+            known.used.update(begun)
         else:
-            found.over |= dict.fromkeys(begun, "unfinished upload")
+            known.over |= dict.fromkeys(begun, "unfinished upload")
 
 
 def in_storage(
     base: Path, names: set[str] | None, over: Mapping[str, Kind], number: int
 ) -> Iterator[Leftover]:
-    """What lies in a storage although its experiment's records say that it is over.
+    """The files of checkpoints that are over by their experiment's records.
 
-    `names` are those that were listed there; without them each is asked for by name.
+    `names` are those that were listed in the storage; without them each name is looked up.
     """
     for uuid, kind in over.items():
         for name in (uuid, uuid + PARTIAL):
             if fs.exists(base / name) if names is None else name in names:
-                yield Leftover(
-                    kind=kind,
-                    path=str(base / name),
-                    experiment=number,
-                    size=tree_size(base / name),
-                )
+                yield _leftover(kind, base / name, number)
 
 
 def unrecorded(base: Path, names: set[str], known: set[str]) -> Iterator[Leftover]:
@@ -133,28 +136,23 @@ def unrecorded(base: Path, names: set[str], known: set[str]) -> Iterator[Leftove
     for name in sorted(names):
         uuid = name.removesuffix(PARTIAL)
         if _UUID.fullmatch(uuid) and uuid not in known and _is_old(base / name, now):
-            yield Leftover(
-                kind="unrecorded checkpoint", path=str(base / name), size=tree_size(base / name)
-            )
+            yield _leftover("unrecorded checkpoint", base / name)
 
 
 def temporary_names(folder: Path) -> list[str]:
-    """The temporary names in a directory, also those that somebody needs now."""
+    """The temporary names in a directory, also those that are in use."""
     return [name for name in fs.names_in(folder) if name.endswith(".tmp")]
 
 
 def temporary_files(
-    folder: Path, found: Sequence[str], number: int | None = None
+    folder: Path, names: Sequence[str], number: int | None = None
 ) -> Iterator[Leftover]:
-    """The temporary names of a directory whose makers are dead."""
-    now = fs.time_there(folder) if found else None
-    for name in found:
+    """The temporary files of a directory whose processes are dead."""
+    now = fs.time_there(folder) if names else None
+    for name in names:
         made = _TEMPORARY.fullmatch(name)
         if made is not None and _is_old(folder / name, now) and not _lives(made):
-            path = folder / name
-            yield Leftover(
-                kind="temporary file", path=str(path), experiment=number, size=tree_size(path)
-            )
+            yield _leftover("temporary file", folder / name, number)
 
 
 def never_began(directory: ExperimentDir) -> bool:
@@ -165,7 +163,7 @@ def never_began(directory: ExperimentDir) -> bool:
 
 
 def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
-    """What a submission left that died before its experiment was there: no job of it began.
+    """The files of a submission that died before its experiment was there: no job of it began.
 
     The directory itself stays: its number is not given again.
     """
@@ -174,12 +172,7 @@ def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
         return
     now = fs.time_there(directory.path)
     if all(_is_old(path, now) for path in content):
-        yield Leftover(
-            kind="interrupted submission",
-            path=str(directory.path),
-            experiment=directory.id,
-            size=sum(map(tree_size, content)),
-        )
+        yield _leftover("interrupted submission", directory.path, directory.id)
 
 
 def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftover]:
@@ -188,7 +181,7 @@ def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftove
     now = fs.time_there(folder) if archives else None
     for path in archives:
         if str(path) not in used and _is_old(path, now):
-            yield Leftover(kind="unused environment", path=str(path), size=tree_size(path))
+            yield _leftover("unused environment", path)
 
 
 def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
@@ -204,7 +197,7 @@ def folders_of_store(store: Store) -> list[Path]:
 
 
 def _is_old(path: Path, now: float | None) -> bool:
-    """Whether it is this user's and nothing has changed in it for a day, by its server's clock."""
+    """Whether it is this user's and has not changed for a day, by its server's clock."""
     try:
         state = path.lstat()
     except OSError:
@@ -213,14 +206,14 @@ def _is_old(path: Path, now: float | None) -> bool:
 
 
 def _lives(made: re.Match[str]) -> bool:
-    """Whether its maker may still live: on other nodes only its age speaks."""
+    """Whether its process may still live; files of other nodes are judged by their age alone."""
     if made["host"] != os.uname().nodename:
         return False
     return Path(f"/proc/{made['pid']}").exists()
 
 
 def tree_size(path: Path) -> int:
-    """Bytes in one leftover."""
+    """Bytes in a file, or in all files below a directory; 0 if it can't be read."""
     from detslurm.storage import list_resources
 
     try:

@@ -1,4 +1,4 @@
-"""A site's purge: files that nobody has used for some days are deleted there."""
+"""A site's purge, which deletes files that were not used for some days."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NOTICE: Final = 7
 
 
 def days_left(used: float, purge_days: int, now: float) -> float:
-    """Days until a file is purged that was used last at `used`; negative once that is due."""
+    """Days until the purge of a file that was used last at `used`; negative once it is due."""
     return purge_days - (now - used) / _DAY
 
 
 def purge_days() -> int | None:
-    """After how many days this site deletes unused files; None if it does not, or is not known."""
+    """After how many days this site deletes unused files; None if it doesn't, or is unknown."""
     from detslurm.config.errors import ConfigErrors
     from detslurm.config.site import load_site, profile_path
 
@@ -34,7 +34,7 @@ def purge_days() -> int | None:
             return None
         return load_site(profile).purge_days
     except (ConfigErrors, OSError):
-        return None  # whatever else needs the profile says what is wrong with it
+        return None  # other readers of the profile report the error
 
 
 def in_danger(rows: Iterable[ExperimentRow], after: int | None) -> list[int]:
@@ -47,7 +47,7 @@ def in_danger(rows: Iterable[ExperimentRow], after: int | None) -> list[int]:
 
 
 def warning_for_list(numbers: list[int], after: int | None) -> str | None:
-    """What a list says of experiments in danger."""
+    """The warning in a list of experiments."""
     if not numbers:
         return None
     some = ", ".join(map(str, numbers[:5])) + (" ..." if len(numbers) > 5 else "")
@@ -62,7 +62,7 @@ def warning_for_list(numbers: list[int], after: int | None) -> str | None:
 def warnings_of(
     directory: ExperimentDir, checkpoints: Iterable[CheckpointView], after: int | None
 ) -> Iterator[str]:
-    """What is about to be purged of one experiment, by the files themselves."""
+    """A warning for each thing of an experiment that may soon be purged, by its files' times."""
     if after is None:
         return
     now = time.time()
@@ -77,7 +77,7 @@ def warnings_of(
 def _files(
     directory: ExperimentDir, checkpoints: Iterable[CheckpointView]
 ) -> Iterator[tuple[str, Path]]:
-    """One file for each thing, whose use tells of that of all of it."""
+    """Each thing with one file, whose time of use stands for the whole."""
     from detslurm.sdk.checkpoints.catalog import storages_of  # only here: lists do without it
 
     yield f"the records of experiment {directory.id}", directory.log.name(1)

@@ -1,9 +1,8 @@
-"""How much room there is, as far as a file system tells; what it does not tell is unknown."""
+"""Free space and quota, as far as a file system shows them; the rest is unknown."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,8 +21,8 @@ class Quota(NamedTuple):
 
     Attributes:
         path: A directory on it.
-        free: The bytes that are free for everybody; None if unknown.
-        used: The bytes of this user's that count; None if unknown.
+        free: The free bytes; None if unknown.
+        used: The bytes of this user that count; None if unknown.
         limit: The bytes that this user may have; None if there is no limit, or it is unknown.
     """
 
@@ -34,7 +33,7 @@ class Quota(NamedTuple):
 
     @property
     def text(self) -> str:
-        """All of it in a line."""
+        """One line for people."""
         free = "unknown" if self.free is None else human_size(self.free)
         if self.used is None:
             return f"{self.path}: {free} free; your quota is unknown"
@@ -44,7 +43,7 @@ class Quota(NamedTuple):
 
 
 def quota_of(folder: Path) -> Quota:
-    """What the file system of a directory tells."""
+    """The room on the file system of a directory."""
     free = None
     try:
         state = os.statvfs(folder)
@@ -53,21 +52,14 @@ def quota_of(folder: Path) -> Quota:
     except OSError:
         return Quota(str(folder), free)
     kind, point, _ = mount_of(str(folder.resolve()), mounts)
-    used, limit = _asked(kind, point)
-    return Quota(str(folder), free, used, limit)
-
-
-def _asked(kind: str, point: str) -> tuple[int | None, int | None]:
-    user = user_name()
+    command = ["quota", "-w", "-p", "-f", point]
     if kind == "lustre":
-        return parsed(_output(["lfs", "quota", "-q", "-u", user, point]))
-    return parsed(_output(["quota", "-w", "-p", "-f", point]))
+        command = ["lfs", "quota", "-q", "-u", user_name(), point]
+    return Quota(str(folder), free, *parsed(_output(command)))
 
 
 def _output(argv: Sequence[str]) -> str:
-    """What a command prints; nothing where it does not exist, fails or hangs."""
-    if shutil.which(argv[0]) is None:
-        return ""
+    """The output of a command; empty where it does not exist or hangs."""
     try:
         done = subprocess.run(
             argv, capture_output=True, text=True, timeout=_SECONDS, check=False,
@@ -75,7 +67,7 @@ def _output(argv: Sequence[str]) -> str:
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout  # also where it fails: that is how `quota` tells that a limit is exceeded
+    return done.stdout  # also where it fails: `quota` fails where a limit is exceeded
 
 
 def parsed(text: str) -> tuple[int | None, int | None]:

@@ -1,7 +1,7 @@
-"""What experiments take on disk: from records and by the sizes of files with known names.
+"""The disk usage of experiments: from records and by the sizes of files with known names.
 
-Nothing is searched. What was saved is added up from the records of checkpoints, and finished
-experiments come from one rebuildable file, so that a thousand of them are one look.
+No directory is searched, but for TensorBoard's, and finished experiments come from one rebuildable
+file.
 """
 
 from __future__ import annotations
@@ -21,31 +21,29 @@ from detslurm.storage import SharedFS, Storage, from_config
 from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import (
     ExperimentDir,
-    ExperimentFacts,
     ExperimentRow,
     Store,
     StoreError,
     TrialView,
     fs,
-    rebuildable,
 )
-from detslurm.store.ledger import LedgerState
+from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.reading import fold_facts, fold_trial, started_ids
 from detslurm.store.trial import Run, TrialDir
 
-# What has just ended may still be compacted and collected.
 SETTLED: Final = 3600.0
+"""Seconds after its end for which an experiment may still be compacted and collected."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes by kind of file.
 
     Attributes:
-        checkpoints: Of checkpoints that were not deleted, as they were recorded.
-        logs: Of what trials and jobs have printed.
-        metrics: Of reported metrics and records, with their compacted form.
-        code: Of the frozen code, as it was recorded.
-        tensorboard: Of TensorBoard's files beside the checkpoints.
+        checkpoints: Checkpoints that were not deleted, as they were recorded.
+        logs: The output of trials and jobs.
+        metrics: Reported metrics and records, with their compacted form.
+        code: The frozen code, as it was recorded.
+        tensorboard: TensorBoard's files beside the checkpoints.
     """
 
     checkpoints: int = 0
@@ -56,17 +54,16 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all kinds."""
         return sum(msgspec.structs.astuple(self))
 
-    def plus(self, other: Usage) -> Usage:
-        """Both together."""
+    def __add__(self, other: Usage) -> Usage:
         pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
         return Usage(**dict(zip(Usage.__struct_fields__, map(sum, pairs), strict=True)))
 
 
 class ExperimentUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one experiment takes.
+    """The disk usage of one experiment.
 
     Attributes:
         id: Its id.
@@ -84,11 +81,12 @@ class ExperimentUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_of(directory: ExperimentDir) -> Usage:
-    """What an experiment takes now."""
+    """The disk usage of an experiment now."""
     facts = fold_facts(directory)
-    found = Usage(
+    outputs = (directory.jobs / f"slurm-{job.job_id}.out" for job in facts.jobs)
+    usage = Usage(
         metrics=_sizes([directory.metrics_path]) + tree_size(directory.search),
-        logs=_sizes(_job_outputs(directory, facts)),
+        logs=_sizes(set(outputs)),
         code=facts.created.code_bytes or 0,
     )
     configured = tensorboard_path(directory, storage_of(directory))
@@ -96,23 +94,18 @@ def usage_of(directory: ExperimentDir) -> Usage:
         trial = directory.trial(number)
         view = fold_trial(trial, facts.context(number))
         named = (tensorboard_path(directory, from_config(s)) for s in view.storages)
-        folders = [configured, *named]
-        found = found.plus(_trial(trial, view)).plus(_event_files(trial, folders))
-    return found
+        usage += _trial(trial, view, {configured, *named})
+    return usage
 
 
-def _event_files(trial: TrialDir, folders: Iterable[Path | None]) -> Usage:
-    there = {folder / "trial" / str(trial.id) for folder in folders if folder is not None}
-    sizes = (tree_size(folder) for folder in there if fs.exists(trial.path))
-    return Usage(tensorboard=sum(sizes))
-
-
-def _trial(trial: TrialDir, view: TrialView) -> Usage:
+def _trial(trial: TrialDir, view: TrialView, folders: Iterable[Path | None]) -> Usage:
     runs = trial.runs()
+    events = (folder / "trial" / str(trial.id) for folder in folders if folder is not None)
     return Usage(
         checkpoints=sum(c.size for c in view.checkpoints if c.state != "DELETED"),
         logs=_sizes(trial.log_path(run.number) for run in runs),
         metrics=_sizes(path for run in runs for path in _record_paths(trial, run)),
+        tensorboard=sum(map(tree_size, events)) if fs.exists(trial.path) else 0,
     )
 
 
@@ -121,13 +114,8 @@ def _record_paths(trial: TrialDir, run: Run) -> Iterator[Path]:
     paths = (trial.node_records_path(run.number, node) for node in range(nodes))
     ranks = (trial.rank_records_path(run.number, rank) for rank in run.ranks)
     artifacts = [trial.artifacts_path(run.number)]
-    # Where there is an end record, that has it.
+    # An end record has the usage itself.
     return chain(paths, ranks, artifacts, [trial.usage_path(run.number)] if run.end is None else [])
-
-
-def _job_outputs(directory: ExperimentDir, facts: ExperimentFacts) -> Iterator[Path]:
-    ids = dict.fromkeys(job.job_id for job in facts.jobs)
-    return (directory.jobs / f"slurm-{number}.out" for number in ids)
 
 
 def tensorboard_path(directory: ExperimentDir, storage: Storage | None) -> Path | None:
@@ -143,22 +131,15 @@ def _sizes(paths: Iterable[Path]) -> int:
     total = 0
     for path in paths:
         try:
-            total += os.stat(path).st_size  # noqa: PTH116 (a size that is a moment old will do)
+            total += os.stat(path).st_size  # noqa: PTH116 (a size may be a moment old)
         except OSError:
             continue
     return total
 
 
-class _Cache(msgspec.Struct):
-    """Rows of finished experiments, as of a position of the ledger."""
-
-    position: int = 0
-    rows: dict[int, Usage] = msgspec.field(default_factory=dict)
-
-
 def usage_of_store(store: Store, rows: Iterable[ExperimentRow]) -> Iterator[ExperimentUsage]:
-    """What each experiment takes; what can't be read is left out."""
-    cache = _load(store)
+    """The usage of each experiment; unreadable experiments are left out."""
+    cache = FinishedRows(store.own("usage.json"), store.ledger, Usage, schema=1)
     known = len(cache.rows)
     for row in rows:
         usage = cache.rows.get(row.id)
@@ -173,19 +154,4 @@ def usage_of_store(store: Store, rows: Iterable[ExperimentRow]) -> Iterator[Expe
             id=row.id, name=row.name, owner=row.owner, state=row.state, usage=usage
         )
     if len(cache.rows) > known:
-        rebuildable.save(_path(store), cache, sync=False)
-
-
-def _path(store: Store) -> Path:
-    return store.own("usage.json")
-
-
-def _load(store: Store) -> _Cache:
-    """The rows that still hold: whoever changes a finished experiment adds to the ledger."""
-    cache = rebuildable.load(_path(store), _Cache) or _Cache()
-    state = LedgerState(position=cache.position)
-    for experiment in store.ledger.catch_up(state):
-        cache.rows.pop(experiment, None)
-    if not state.refused:  # else what can't be read now would be left out for good
-        cache.position = state.position
-    return cache
+        cache.save()

@@ -1,8 +1,8 @@
-"""What an experiment keeps on disk: its garbage collection policy, and what that deletes."""
+"""The disk use of an experiment: its garbage collection policy, and the effect of that."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -13,21 +13,21 @@ from detslurm.store import ExperimentFacts
 from detslurm.store.gc_policy import FIELD, GCPolicy
 
 if TYPE_CHECKING:
-    from detslurm.sdk.disk.garbage import GCPreview
+    from detslurm.sdk.disk.gc import GCPreview
     from detslurm.sdk.disk.usage import Usage
-    from detslurm.store.collection import Removed
+    from detslurm.store.gc import Removed
 
 
 class DiskUse(ExperimentBase):
-    """The part of `Experiment` that says what stays on disk."""
+    """The part of `Experiment` for its files on disk."""
 
     @property
     def gc_policy(self) -> GCPolicy:
-        """How many checkpoints are kept: as it was set last, else as the configuration says."""
+        """How many checkpoints are kept: as it was set last, else as in the configuration."""
         return GCPolicy.of(self._snapshot.directory.config(), self.view.desired.fields)
 
     def disk_usage(self) -> Usage:
-        """Return what the experiment takes on disk now, by kind of file.
+        """Return the experiment's bytes on disk, by kind of file.
 
         Raises:
             StoreError: If a file of a trial can't be read.
@@ -37,20 +37,19 @@ class DiskUse(ExperimentBase):
         return usage_of(self._snapshot.directory)
 
     def purge_warnings(self) -> list[str]:
-        """Return what the site's purge may soon delete of the experiment's files.
+        """Return warnings of files that the site's purge may soon delete.
 
-        It is empty where the site profile has no `purge_days`. The files' own times count: one file
-        speaks for each checkpoint.
+        Empty where the site profile has no `purge_days`. The times of one file of each checkpoint
+        count.
         """
         from detslurm.sdk.disk.purge import purge_days, warnings_of
 
-        after = purge_days()
         rows = self._snapshot.trials.values()
         latest = [row.latest_checkpoint for row in rows if row.latest_checkpoint is not None]
-        return list(warnings_of(self._snapshot.directory, latest, after))
+        return list(warnings_of(self._snapshot.directory, latest, purge_days()))
 
     def gc_preview(self, policy: GCPolicy | None = None) -> GCPreview:
-        """Return what garbage collection would delete now; nothing is deleted.
+        """Return the effect that a garbage collection would have now; nothing is deleted.
 
         Args:
             policy: The policy; by default the experiment's own.
@@ -59,7 +58,7 @@ class DiskUse(ExperimentBase):
             LifecycleError: If the checkpoint storage is not visible from here.
             StoreError: If a file of a trial can't be read.
         """
-        from detslurm.sdk.disk.garbage import collector_of, preview
+        from detslurm.sdk.disk.gc import collector_of, preview
 
         return preview(collector_of(self._snapshot.directory), policy)
 
@@ -70,23 +69,19 @@ class DiskUse(ExperimentBase):
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> Removed:
-        """Change how many checkpoints are kept, and delete at once what the new policy lets go.
+        """Change how many checkpoints are kept, and delete the others at once.
 
-        What a model version, another experiment or a download needs stays, and so does what a
-        trial that is not over may go on from.
+        Checkpoints stay that a model version, another experiment or a download needs, or from which
+        an unfinished trial may go on.
 
         Args:
-            save_experiment_best: Keep as many of the experiment's best; by default as before.
-            save_trial_best: Keep as many of each trial's best; by default as before.
-            save_trial_latest: Keep as many of each trial's latest; by default as before.
-
-        Returns:
-            What was deleted.
+            save_experiment_best: The number of the experiment's best; by default as before.
+            save_trial_best: The number of each trial's best; by default as before.
+            save_trial_latest: The number of each trial's latest; by default as before.
 
         Raises:
-            LifecycleError: If a number is negative, the experiment belongs to somebody else, or its
-                checkpoint storage is not visible from here.
-            TypeError: If one is not a whole number.
+            LifecycleError: If a number is negative, or as for `collect_garbage`.
+            TypeError: If a number is not whole.
         """
         given = {
             "save_experiment_best": save_experiment_best,
@@ -99,12 +94,9 @@ class DiskUse(ExperimentBase):
                 raise LifecycleError(f"{name} is 0 or more, not {value}")
         config = self._snapshot.directory.config()
 
-        def changed(facts: ExperimentFacts) -> dict[str, int]:
+        def changed(facts: ExperimentFacts) -> dict[str, Any]:
             policy = GCPolicy.of(config, facts.desired.fields)
-            changed: dict[str, int] = msgspec.to_builtins(
-                msgspec.structs.replace(policy, **numbers)
-            )
-            return changed
+            return {**msgspec.structs.asdict(policy), **numbers}
 
         self._change(FIELD, changed)
         return self.collect_garbage()
@@ -113,7 +105,7 @@ class DiskUse(ExperimentBase):
         """Delete the TensorBoard files of the experiment's trials; metrics and checkpoints stay.
 
         Raises:
-            LifecycleError: If the experiment is not finished or belongs to somebody else, or its
+            LifecycleError: If the experiment is not finished or belongs to another user, or its
                 checkpoint storage is not visible from here.
         """
         from detslurm.sdk.disk.deletion import delete_tensorboard_files
@@ -127,14 +119,11 @@ class DiskUse(ExperimentBase):
     def collect_garbage(self) -> Removed:
         """Delete the checkpoints that the policy does not keep, as the experiment's jobs do.
 
-        Returns:
-            What was deleted.
-
         Raises:
-            LifecycleError: If the experiment belongs to somebody else, or its checkpoint storage is
+            LifecycleError: If the experiment belongs to another user, or its checkpoint storage is
                 not visible from here.
         """
-        from detslurm.sdk.disk.garbage import collector_of
+        from detslurm.sdk.disk.gc import collector_of
 
         self._refuse_others()
         return collector_of(self._snapshot.directory).collect()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from detslurm import _access
-from detslurm.sdk.disk.cleaning import Cleaning
+from detslurm.sdk.disk.gc import GarbageCollection
 from detslurm.store import StoreError
 from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
@@ -163,7 +163,9 @@ def test_root_deletes_for_the_owner(shared: Scene, how: str) -> None:
     elif how == "policy":
         shared.client.experiment(made.id).set_gc_policy(save_trial_latest=0)
     else:
-        Cleaning(shared.store, lambda _: None, dry_run=False).run(None, with_unrecorded=False)
+        GarbageCollection(shared.store, lambda _: None, dry_run=False).run(
+            None, with_unrecorded=False
+        )
     assert collecting.on_disk(shared) - {"tensorboard"} == {"carols"}
     assert os.geteuid() == os.getegid() == 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from detslurm.storage import SharedFS, Storages
 from detslurm.store import ExperimentDir, RunLog
-from detslurm.store.collection import Collector, Removed
+from detslurm.store.gc import Collector, Removed
 from tests.sdk.scenes import Scene
 
 Saved = tuple[str, int, float | None]

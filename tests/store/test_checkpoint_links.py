@@ -12,8 +12,8 @@ from detslurm.storage import Storages
 from detslurm.store import ExperimentDir, RunLog, Store
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.checkpoint_index import CheckpointRow
-from detslurm.store.checkpoint_links import Links, chosen, keep_right
-from detslurm.store.collection import Collector
+from detslurm.store.checkpoint_links import Links, correct_links, links_of
+from detslurm.store.gc import Collector
 from tests.store import scenes
 from tests.store.faults import race
 
@@ -50,7 +50,7 @@ def test_the_best_and_the_newest_of_what_is_whole(
     rows: list[CheckpointRow], smaller: bool, links: Links
 ) -> None:
     """Without a validation at its step none is the best; deleted ones are neither."""
-    assert chosen(rows, "loss", smaller_is_better=smaller) == links
+    assert links_of(rows, "loss", smaller_is_better=smaller) == links
 
 
 def test_the_newest_of_a_trial_is_its_last_whatever_clocks_say() -> None:
@@ -58,7 +58,7 @@ def test_the_newest_of_a_trial_is_its_last_whatever_clocks_say() -> None:
     first = row("a", 900.0)
     second = structs.replace(row("a", 700.0), uuid="b", run=2, steps=2)
     for other, newest in (row("c", 650.0), "b"), (row("c", 800.0), "c"):
-        assert chosen([first, second, other], None, smaller_is_better=True).latest == newest
+        assert links_of([first, second, other], None, smaller_is_better=True).latest == newest
 
 
 def _save(made: ExperimentDir, base: Path, uuid: str, step: int, loss: float) -> None:
@@ -84,14 +84,14 @@ def test_links_follow_what_is_saved_and_deleted(store: Store, tmp_path: Path) ->
     collector = Collector(made, _files(base))
     for step, (uuid, loss) in enumerate([("a", 0.5), ("b", 0.25), ("c", 0.75)], 1):
         _save(made, base, uuid, step, loss)
-        keep_right(made, base, collector.links)
+        correct_links(made, base, collector.links)
     assert _leads_to(made) == {"best": "b", "latest": "c"}
     assert (made.path / "best").readlink() == Path("../../checkpoints/b")
     mark_deleted(made, ["b", "c"])
-    keep_right(made, base, collector.links)
+    correct_links(made, base, collector.links)
     assert _leads_to(made) == {"best": "a", "latest": "a"}
     mark_deleted(made, ["a"])
-    keep_right(made, base, collector.links)
+    correct_links(made, base, collector.links)
     assert not {"best", "latest"} & {path.name for path in made.path.iterdir()}
 
 
@@ -101,7 +101,7 @@ def _saves_and_links(made: ExperimentDir, base: Path, who: int) -> None:
         for step in range(1, 6):
             log.append(scenes.metrics(step, "validation", loss=1 / (step + who)))
             log.commit({**scenes.checkpoint(f"t{who}s{step}", step), "time": step + who / 10})
-            keep_right(made, base, Collector(made, _files(base)).links)
+            correct_links(made, base, Collector(made, _files(base)).links)
 
 
 def test_links_are_right_after_many_writers(store: Store) -> None:

@@ -11,8 +11,7 @@ from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.output.printing import json_option, note, number, print_json, size, table, warn
 
 if TYPE_CHECKING:
-    from detslurm.sdk.disk.garbage import GCPreview
-    from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.disk.gc import GCPreview
     from detslurm.store.gc_policy import GCPolicy
 
 _COUNT = click.IntRange(0)
@@ -25,66 +24,48 @@ _COUNT = click.IntRange(0)
 @click.option("--save-trial-latest", type=_COUNT, help="Keep the N latest of each trial.")
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
 @json_option
-def gc_policy(
-    experiment_id: int,
-    save_experiment_best: int | None,
-    save_trial_best: int | None,
-    save_trial_latest: int | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
+def gc_policy(experiment_id: int, yes: bool, as_json: bool, **numbers: int | None) -> None:
     """Change how many checkpoints of an experiment are kept.
 
-    What the new policy does not keep is shown and, after a question, deleted at once. A number that
-    is not given stays as it is.
+    The checkpoints that the new policy does not keep are shown and, after a question, deleted at
+    once. Numbers that are not given stay as they are.
 
     \b
     Examples:
       detslurm experiment set gc-policy 7 --save-trial-best 1 --save-trial-latest 0
       detslurm experiment set gc-policy 7 --save-experiment-best 3 --yes
     """
-    numbers = {
-        "save_experiment_best": save_experiment_best,
-        "save_trial_best": save_trial_best,
-        "save_trial_latest": save_trial_latest,
-    }
-    if all(value is None for value in numbers.values()):
+    given = {name: value for name, value in numbers.items() if value is not None}
+    if not given:
         raise click.UsageError("give at least one of the numbers, such as --save-trial-best 1")
     from msgspec.structs import replace
 
     from detslurm.sdk.checkpoints.catalog import unreachable_problems
 
     experiment = client().stored(experiment_id)
-    given = {name: value for name, value in numbers.items() if value is not None}
     policy = replace(experiment.gc_policy, **given)
     found = experiment.gc_preview(policy)
-    if (
-        found.checkpoints
-        and found.unranked
-        and policy.save_experiment_best + policy.save_trial_best
-    ):
-        warn(f"{_none_is_best(experiment)}: the best of them can't be kept")
+    ranks = policy.save_experiment_best + policy.save_trial_best
+    if found.checkpoints and found.unranked and ranks:
+        from detslurm.sdk.checkpoints.choosing import unrated
+
+        unranked = unrated(experiment.checkpoints())
+        warn(f"experiment {experiment.id} has {unranked}: the best of them can't be kept")
     if not yes:
         _show(found)
         if not click.confirm("Change the policy and delete these checkpoints?", err=True):
             note("Nothing was changed.")
             raise click.exceptions.Exit(1)
-    done = experiment.set_gc_policy(**numbers)
+    done = experiment.set_gc_policy(**given)
     for problem in (*done.problems, *unreachable_problems(done.unreachable)):
         warn(problem)
     if as_json:
-        deleted = [one.uuid for one in done.deleted]
+        deleted = [checkpoint.uuid for checkpoint in done.deleted]
         why = {"kept": done.kept, "unreachable": done.unreachable}
         print_json({"policy": policy, "deleted": deleted, "freed": done.freed, **why})
         return
     click.echo(f"Set GC policy of experiment {experiment_id} to {described(policy)}")
     click.echo(f"Deleted {counted(len(done.deleted), 'checkpoint')}, {size(done.freed)}")
-
-
-def _none_is_best(experiment: Experiment) -> str:
-    from detslurm.sdk.checkpoints.choosing import unrated
-
-    return f"experiment {experiment.id} has {unrated(experiment.checkpoints())}"
 
 
 def described(policy: GCPolicy) -> str:
@@ -94,11 +75,11 @@ def described(policy: GCPolicy) -> str:
 
 
 def _show(found: GCPreview) -> None:
-    """What would be deleted, on stderr: stdout is for what was done."""
+    """Print a preview on stderr, because stdout is for the result."""
     if found.checkpoints:
         rows = [
-            (one.trial, one.steps, number(one.metric), one.uuid, size(one.size))
-            for one in found.checkpoints
+            (doomed.trial, doomed.steps, number(doomed.metric), doomed.uuid, size(doomed.size))
+            for doomed in found.checkpoints
         ]
         note(table(("Trial ID", "# of Batches", "Validation Metric", "UUID", "Size"), rows))
     gone = counted(len(found.checkpoints), "checkpoint")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.collecting import PASSES, CheckpointCollection
+from detslurm.exec.gc import PASSES, CheckpointCollection
 from detslurm.store import ExperimentDir
 from tests.cluster.waiting import wait_for
 from tests.sdk.scenes import SEARCH, Scene

@@ -16,7 +16,7 @@ from detslurm.store.checkpoint_facts import (
     mark_deleted,
     mark_files_removed,
 )
-from detslurm.store.collection import Collector, remove
+from detslurm.store.gc import Collector, remove
 from detslurm.store.records import Found, Intent, Lost
 from tests.sdk.scenes import Scene
 from tests.store import collecting

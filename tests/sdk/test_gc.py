@@ -13,13 +13,12 @@ from unittest import mock
 
 import pytest
 
-from detslurm.sdk.disk.cleaning import Collected
-from detslurm.sdk.disk.settled import SettledExperiment, SettledExperiments
+from detslurm.sdk.disk.gc import Collected
 from detslurm.storage import SharedFS
 from detslurm.store import ExperimentDir, ExperimentFacts, RunLog, fold_facts, fs
 from detslurm.store.checkpoint_facts import keep, mark_deleted
 from detslurm.store.probing import probe
-from detslurm.store.records import CheckpointDeleted, Intent, Lost, Submitted
+from detslurm.store.records import Intent, Lost, Submitted
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import on_disk, run
@@ -332,7 +331,7 @@ def test_a_storage_that_was_closed_ends_no_pass(scene: Scene, tmp_path: Path) ->
     assert kinds(done) == {"broken.partial": "unfinished upload"}
     assert on_disk(scene) == set()
     assert [text for text in scene.warnings if "Permission denied" in text] == [
-        f"what lies in {tmp_path / 'hers'} is not looked at: Permission denied"
+        f"the files in {tmp_path / 'hers'} are skipped: Permission denied"
     ]
 
 
@@ -367,7 +366,7 @@ def test_finished_experiments_are_read_once(scene: Scene, monkeypatch: pytest.Mo
         read.append(directory.id)
         return real(directory)
 
-    monkeypatch.setattr("detslurm.sdk.disk.cleaning.fold_facts", folded)
+    monkeypatch.setattr("detslurm.sdk.disk.gc.fold_facts", folded)
 
     def collected(**chosen: Any) -> set[int]:
         read.clear()
@@ -375,33 +374,20 @@ def test_finished_experiments_are_read_once(scene: Scene, monkeypatch: pytest.Mo
         return set(read)
 
     assert collected() == {1, 2, 3, 4, 5} and on_disk(scene) == {"a2", "b2", "c2", "d2", "e1"}
+    collected()  # a pass that finds nothing any more
     assert collected() == {3, 4, 5} == collected(dry_run=True)
     assert collected(experiment_ids=[1]) == {1}
     scene.client.stored(1).set_gc_policy(save_trial_latest=0)
     scene.checkpoint("b1")
     temporary.unlink()
     assert collected() == {1, 2, 3, 4, 5} and on_disk(scene) == {"b2", "c2", "d2", "e1"}
+    collected()
     assert collected() == {3, 5}
     strange = scene.checkpoint(str(uuid.uuid4()))
     age(strange)
     assert scene.client.gc().unrecorded == 1
     scene.store.own("settled.json").write_text("{broken")
     assert collected() == {1, 2, 3, 4, 5}
-
-
-def test_what_others_change_while_garbage_is_collected_is_read_again(scene: Scene) -> None:
-    """A pass knows its own changes alone: one fact more than it has read, and its row is void."""
-    first, second = collecting.experiment(scene), collecting.experiment(scene)
-    known = SettledExperiments(scene.store)
-    for one in (first, second):
-        one.append(CheckpointDeleted(uuids=("a",)))  # what the pass does itself
-        known.add(one.id, SettledExperiment(), fold_facts(one).count)
-    scene.client.stored(second.id).set_labels(["new"])
-    known.save()
-    found = SettledExperiments(scene.store)
-    assert found.get(first.id) == SettledExperiment() and found.get(second.id) is None
-    first.append(CheckpointDeleted(uuids=("b",)))
-    assert SettledExperiments(scene.store).get(first.id) is None
 
 
 def test_what_killed_submissions_and_doctors_leave(scene: Scene) -> None:

@@ -1,7 +1,7 @@
-"""The garbage collection of checkpoints by an experiment's own workers.
+"""Garbage collection of checkpoints by an experiment's own workers.
 
-Each fact is a file that all readers of the experiment read: so collections are bounded in number,
-not by what is saved.
+Each fact is a file that all readers of the experiment read. So the number of collections is bounded
+and doesn't grow with the number of checkpoints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detslurm.searcher import State
     from detslurm.storage import Storages
     from detslurm.store import EventLog
-    from detslurm.store.collection import Collector
+    from detslurm.store.gc import Collector
 
 # In an experiment of more trials only some of their ends make a worker look at all of them.
 PASSES: Final = 32
@@ -31,56 +31,53 @@ _ROOM_SECONDS: Final = 10.0
 
 
 class CheckpointCollection:
-    """Deletes what the policy of the experiment does not keep; a failure costs disk space only."""
+    """Deletes checkpoints by the experiment's policy; a failure costs disk space only."""
 
     def __init__(
         self, experiment: ExperimentDir, config: Mapping[str, Any], interval: float = INTERVAL
     ) -> None:
         self._experiment, self._config, self._interval = experiment, config, interval
-        # The thread of a trial that is over may still be at it, while others want to begin: they
-        # share the collector, and the search's log.
+        # The thread of a finished trial may still collect while the next trial wants to begin.
+        # They share the collector and the search's log.
         self._turn = threading.Lock()
 
     @contextmanager
     def watching(self, trial_id: int, trials: int) -> Iterator[None]:
-        """Collect now and then what a trial leaves behind, for as long as the body runs."""
+        """Collect a trial's checkpoints at intervals, for as long as the body runs."""
         done = threading.Event()
         pause = self._interval * max(1.0, trials / _SIDE_BY_SIDE)
 
         def work() -> None:
             while not done.wait(pause):
-                self._collect(trial_id)
+                self.collect(trial_id)
 
-        # A daemon: the runner ends without it. Cut off anywhere, it leaves what a crash leaves:
+        # A daemon: the runner ends without it. Cut off anywhere, it leaves the same as a crash:
         # files of checkpoints that are recorded as deleted.
         threading.Thread(target=work, daemon=True).start()
         try:
             yield
         finally:
-            done.set()  # what it is at may take minutes, which a job that is ending has not
+            done.set()  # not joined: it may take minutes, which an ending job doesn't have
 
     def after_trial(self, index: int, trial_id: int, trials: int, *, is_last: bool) -> None:
-        """Collect when a trial has ended: what is its own, or what is anybody's."""
+        """Collect when a trial has ended: its own checkpoints, or those of all trials."""
         if is_last or (trials > PASSES and index % -(-trials // PASSES) == 0):
-            self._collect()
+            self.collect()
         elif trials <= PASSES:
             ranks_all = self._config["checkpoint_storage"].get("save_experiment_best")
-            self._collect(None if ranks_all else trial_id)
-
-    def after_experiment(self) -> None:
-        """Collect what nobody has collected whose last trial has ended without its worker."""
-        self._collect()
+            self.collect(None if ranks_all else trial_id)
 
     def before_restart(self, trial_id: int) -> None:
         """Make room for a run that begins after a failure: a full disk may have been its cause.
 
-        What takes longer goes on beside it: signals are not read meanwhile.
+        A long collection continues in the background, because signals are not read meanwhile.
         """
-        room = threading.Thread(target=self._collect, args=(trial_id,), daemon=True)
+        room = threading.Thread(target=self.collect, args=(trial_id,), daemon=True)
         room.start()
         room.join(_ROOM_SECONDS)
 
-    def _collect(self, trial_id: int | None = None) -> None:
+    def collect(self, trial_id: int | None = None) -> None:
+        """Collect the checkpoints of one trial, or of all trials; print what was deleted."""
         try:
             with self._turn:
                 self._collect_now(trial_id)
@@ -88,27 +85,26 @@ class CheckpointCollection:
             print_message(f"checkpoints are not collected: {error}")
 
     def _collect_now(self, trial_id: int | None) -> None:
-        found = self._collector.collect(trial_id)
-        for problem in found.problems:
+        done = self._collector.collect(trial_id)
+        for problem in done.problems:
             print_message(f"warning: {problem}")
-        if found.deleted:
-            gone = f"{counted(len(found.deleted), 'checkpoint')}, {human_size(found.freed)}"
+        if done.deleted:
+            gone = f"{counted(len(done.deleted), 'checkpoint')}, {human_size(done.freed)}"
             print_message(f"garbage collection: {gone}")
         if trial_id is None or len(self._collector.facts.trial_ids) <= PASSES:
-            self._keep_links_right()
+            self._correct_links()
 
-    def _keep_links_right(self) -> None:
-        """Let `best` and `latest` in the experiment's directory lead where they should."""
+    def _correct_links(self) -> None:
         from detslurm.storage import SharedFS
-        from detslurm.store.checkpoint_links import keep_right
+        from detslurm.store.checkpoint_links import correct_links
 
         storage = self._storages.of(None)
         if isinstance(storage, SharedFS) and self._storages.reachable(None):
-            keep_right(self._experiment, storage.base, self._collector.links)
+            correct_links(self._experiment, storage.base, self._collector.links)
 
     @cached_property
     def _collector(self) -> Collector:
-        from detslurm.store.collection import Collector  # only here: runners start without it
+        from detslurm.store.gc import Collector  # only here: runners start without it
 
         return Collector(self._experiment, self._storages, self._needed)
 

@@ -1,14 +1,14 @@
-"""Garbage collection of an experiment's checkpoints: what its policy lets go is deleted.
+"""Garbage collection of an experiment's checkpoints: delete those that its policy does not keep.
 
-Any number of processes may collect at once, for facts decide: a checkpoint is deleted by a fact of
-its experiment, and only then are its files removed. A crash in between leaves files without a
+Any number of processes may collect at once, because facts decide: a checkpoint is deleted by a fact
+of its experiment, and only then are its files removed. A crash in between leaves files without a
 checkpoint, which `detslurm gc` removes.
 
-A run that begins meanwhile never loses what it resumes from. It claims its checkpoint and then
-looks whether that one was deleted; a collector deletes and then looks whether a run has claimed it.
-Whichever comes second sees the other one: the run begins again, or the files stay. A run whose job
-is known to be gone claims nothing; should its trial be queued again all the same, the next run says
-that before it claims.
+A run that begins meanwhile never loses the checkpoint that it resumes from. The run claims the
+checkpoint and then looks whether it was deleted; a collector deletes the checkpoint and then looks
+whether a run has claimed it. The later of the two sees the other: the run begins again, or the
+files stay. A run whose job is known to be gone claims nothing. If its trial is queued again all the
+same, the next run records that before it claims.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.checkpoint_fold import CheckpointFacts
 from detslurm.store.checkpoint_index import row_of
-from detslurm.store.checkpoint_links import Links, chosen
+from detslurm.store.checkpoint_links import Links, links_of
 from detslurm.store.curve import last_valid_steps
 from detslurm.store.errors import TORN
 from detslurm.store.experiment import ExperimentDir
@@ -36,10 +36,13 @@ from detslurm.store.views import CheckpointView, TrialView
 
 @dataclass(frozen=True)
 class TrialCheckpoints:
-    """What decides about one trial's checkpoints.
+    """The checkpoints of one trial.
 
-    `needed` are those that it has to find, and all where a record can't be read; `over` says that
-    it never goes on.
+    Attributes:
+        saved: All of them, by id.
+        ranked: Those that the policy ranks.
+        needed: The ids of those that the trial has to find; all where a record can't be read.
+        over: Whether the trial never goes on.
     """
 
     saved: dict[str, CheckpointView]
@@ -48,22 +51,20 @@ class TrialCheckpoints:
     over: bool
 
     def after(self, facts: CheckpointFacts) -> TrialCheckpoints:
-        """With what became of them since they were read."""
-        saved = {uuid: facts.applied(one) for uuid, one in self.saved.items()}
+        """The same checkpoints with the changes since they were read."""
+        saved = {uuid: facts.applied(view) for uuid, view in self.saved.items()}
         ranked = [one for one in self.ranked if saved[one.uuid].state == "COMPLETED"]
         return replace(self, saved=saved, ranked=ranked)
 
 
-def trial_checkpoints(
-    trial: TrialDir, context: FoldContext, cache: ReadCache | None = None
-) -> TrialCheckpoints:
-    """Read a trial; with a cache only what is new in its logs."""
+def trial_checkpoints(trial: TrialDir, context: FoldContext, cache: ReadCache) -> TrialCheckpoints:
+    """Read the new part of a trial's logs."""
     runs = trial.runs()
-    read = read_runs(trial, runs, {} if cache is None else cache)
+    read = read_runs(trial, runs, cache)
     view = trial_view(trial.id, trial.experiment_id, read, context)
     limits = last_valid_steps([run.span for run in read])
     validations = clean_validations(read, limits, context.metric)
-    # What can't be read may be the validation of the best one, or be whole at the next look.
+    # An unreadable record may be the validation of the best one, or be whole at the next look.
     unknown = any(problem.reason != TORN for problem in view.problems)
     over = (view.final or view.state == "CANCELED") and not unknown
     saved = {checkpoint.uuid: checkpoint for checkpoint in view.checkpoints}
@@ -72,8 +73,8 @@ def trial_checkpoints(
 
 
 def needed_by(view: TrialView, runs: Sequence[Run], context: FoldContext) -> dict[str, str]:
-    """What a trial has to find, and why: what it goes on from, and what a run of it began with that
-    may live."""
+    """The checkpoints that a trial has to find, and why: the one from which it goes on, and those
+    with which its runs began that may live."""
     named, latest = f"trial {view.id}, which is {view.state}", view.latest_checkpoint
     why = f"{named}: a run of it that has no end record began with it"
     found = dict.fromkeys(resumed_from(runs, context), why)
@@ -83,30 +84,14 @@ def needed_by(view: TrialView, runs: Sequence[Run], context: FoldContext) -> dic
 
 
 def resumed_from(runs: Sequence[Run], context: FoldContext) -> set[str]:
-    """What the runs that go on began with: none does of a trial that is lost."""
+    """The checkpoints with which the unfinished runs began; none where the trial is lost."""
     going_on = () if context.is_lost else (run for run in runs if run.end is None)
     claims = (run.start.get("resume") or {} for run in going_on)
     return {str(claim["uuid"]) for claim in claims if "uuid" in claim}
 
 
-def doomed(
-    policy: GCPolicy,
-    trials: Iterable[TrialCheckpoints],
-    *,
-    smaller_is_better: bool,
-    needed: Collection[str] = (),
-) -> list[CheckpointView]:
-    """The checkpoints that go, those aside that something may still start from."""
-    known = list(trials)
-    ranked = [one for trial in known for one in trial.ranked]
-    spared = {*needed, *(uuid for trial in known for uuid in trial.needed)}
-    saved = {uuid: one for trial in known for uuid, one in trial.saved.items()}
-    gone = beyond(policy, ranked, smaller_is_better=smaller_is_better)
-    return [saved[one.uuid] for one in gone if one.uuid not in spared]
-
-
 class Removed(msgspec.Struct, kw_only=True):
-    """What a collection did.
+    """The result of a collection.
 
     Attributes:
         deleted: The checkpoints that were deleted with all their files.
@@ -125,8 +110,8 @@ class Removed(msgspec.Struct, kw_only=True):
 
     @property
     def freed(self) -> int:
-        """The bytes of what was deleted."""
-        return sum(one.size for one in self.deleted)
+        """The bytes that were freed."""
+        return sum(checkpoint.size for checkpoint in self.deleted)
 
 
 class Files(Protocol):
@@ -146,51 +131,49 @@ def remove(
 ) -> Removed:
     """Delete checkpoints of an experiment, then their files, as far as these can be reached."""
     unreachable = files.unreachable(checkpoints)
-    checkpoints = [one for one in checkpoints if one.uuid not in unreachable]
-    if not checkpoints:
+    wanted = [view.uuid for view in checkpoints if view.uuid not in unreachable]
+    if not wanted:
         return Removed(unreachable=unreachable)
-    done = mark_deleted(experiment, [one.uuid for one in checkpoints])
-    gone = [one for one in checkpoints if one.uuid in done.deleted]
+    done = mark_deleted(experiment, wanted)
+    removed = Removed(kept=done.kept, unreachable=unreachable)
+    gone = [view for view in checkpoints if view.uuid in done.deleted]
     # Only now, with the fact on disk: see the top of this file.
-    used = [
-        resumed_from(experiment.trial(n).runs(), done.facts.context(n))
-        for n in sorted({one.trial for one in gone})
-    ]
-    deleted, left, problems = [], [], []
-    for one in gone:
-        if any(one.uuid in claimed for claimed in used):
-            left.append(one)
+    claimed: set[str] = set()
+    for number in {view.trial for view in gone}:
+        claimed |= resumed_from(experiment.trial(number).runs(), done.facts.context(number))
+    for view in gone:
+        if view.uuid in claimed:
+            removed.left += (view,)
             continue
         try:
             with experiment.as_owner():
-                files.discard(one)
+                files.discard(view)
         except Exception as error:  # cloud libraries raise errors of all kinds
-            left.append(one)
-            problems.append(f"the files of checkpoint {one.uuid} can't be removed: {error}")
+            removed.left += (view,)
+            removed.problems += (f"the files of checkpoint {view.uuid} can't be removed: {error}",)
         else:
-            deleted.append(one)
-    return Removed(
-        deleted=tuple(deleted),
-        left=tuple(left),
-        kept=done.kept,
-        problems=tuple(problems),
-        unreachable=unreachable,
-    )
+            removed.deleted += (view,)
+    return removed
 
 
 @dataclass
 class Collector:
-    """Follows one experiment: each collection reads what is new since the one before.
+    """Follows one experiment: each collection reads only the new records.
 
-    `needed` gives the checkpoints that its search may start a trial from. It is asked after the
-    trials were read: what a trial has saved since a decision of the search is read with it.
+    Attributes:
+        experiment: The experiment.
+        files: The files of its checkpoints.
+        needed: Returns the checkpoints from which its search may start a trial. It is asked after
+            the trials were read: a checkpoint saved since a decision of the search is read with it.
+        facts: The facts that were read.
+        values: The metric of each checkpoint that the last collection ranked, by id.
     """
 
     experiment: ExperimentDir
     files: Files
     needed: Callable[[], Collection[str]] = tuple
     facts: ExperimentFacts = field(default_factory=ExperimentFacts)
-    values: dict[str, float | None] = field(default_factory=dict)  # of all that the last one ranked
+    values: dict[str, float | None] = field(default_factory=dict)
     _caches: dict[int, ReadCache] = field(default_factory=dict)
     _over: dict[int, TrialCheckpoints] = field(default_factory=dict)
 
@@ -203,12 +186,12 @@ class Collector:
         return GCPolicy.of(self.experiment.config(), self.facts.desired.fields)
 
     def choose(self, policy: GCPolicy | None = None) -> list[CheckpointView]:
-        """What a policy, by default the experiment's, lets go of the whole experiment."""
+        """The checkpoints of the experiment that a policy, by default its own, does not keep."""
         facts = self.refresh()
         return self._doomed(started_ids(self.experiment, facts), policy or self.policy())
 
     def choose_of(self, trial: int) -> list[CheckpointView]:
-        """As `choose`, of one trial, the others unread: those stay that might be the best of all
+        """The same of one trial, the others unread: those stay that might be the best of all
         trials."""
         self.refresh()
         policy = self.policy()
@@ -217,28 +200,26 @@ class Collector:
         return self._doomed([trial], alone)
 
     def links(self) -> Links:
-        """Where the links to the best and the newest checkpoint shall lead now."""
+        """The right targets of the links to the best and the newest checkpoint."""
         facts = self.refresh()
         ids = started_ids(self.experiment, facts)
         views = [view for number in ids for view in self._read(number).saved.values()]
         created = facts.created
         smaller = created.smaller_is_better
-        return chosen(map(row_of, views), created.metric, smaller_is_better=smaller)
-
-    def release_dead_holders(self) -> None:
-        """Let go of what processes held that are known to be dead."""
-        if any(fact.holder for fact in self.refresh().checkpoints.kept.values()):
-            mark_deleted(self.experiment, ())
+        return links_of(map(row_of, views), created.metric, smaller_is_better=smaller)
 
     def _doomed(self, ids: Iterable[int], policy: GCPolicy) -> list[CheckpointView]:
-        read = [self._read(number) for number in ids]
-        self.values = {one.uuid: one.value for trial in read for one in trial.ranked}
-        smaller, facts = self.facts.created.smaller_is_better, self.facts.checkpoints
-        found = doomed(policy, read, smaller_is_better=smaller, needed=self.needed())
-        if self.facts.problems:  # one of them may protect any checkpoint
+        trials = [self._read(number) for number in ids]
+        ranked = [candidate for trial in trials for candidate in trial.ranked]
+        self.values = {candidate.uuid: candidate.value for candidate in ranked}
+        smaller = self.facts.created.smaller_is_better
+        gone = [one.uuid for one in beyond(policy, ranked, smaller_is_better=smaller)]
+        spared = {*self.needed(), *(uuid for trial in trials for uuid in trial.needed)}
+        if self.facts.problems:  # an unreadable fact may protect any checkpoint
             return []
-        free = facts.unprotected(one.uuid for one in found)
-        return [one for one in found if one.uuid in free]
+        free = self.facts.checkpoints.unprotected(gone) - spared
+        saved = {uuid: view for trial in trials for uuid, view in trial.saved.items()}
+        return [saved[uuid] for uuid in gone if uuid in free]
 
     def _read(self, number: int) -> TrialCheckpoints:
         found = self._over.get(number)
@@ -251,7 +232,8 @@ class Collector:
         return found.after(self.facts.checkpoints)
 
     def collect(self, trial: int | None = None) -> Removed:
-        """Delete what the policy lets go, of one trial or of all."""
-        self.release_dead_holders()
+        """Delete the checkpoints that the policy does not keep, of one trial or of all."""
+        if any(fact.holder for fact in self.refresh().checkpoints.kept.values()):
+            mark_deleted(self.experiment, ())  # releases the holds of dead processes
         gone = self.choose() if trial is None else self.choose_of(trial)
         return remove(self.experiment, gone, self.files)
