@@ -1,8 +1,8 @@
-"""The meter of a run: what it has used of its experiment's budget, and the pause when that is used.
+"""The meter of a run: its use of the experiment's budget, and the pause when that is used.
 
-Runs record what they use in shares. A share is small beside what is left of the budget, also if as
-many runs as there may be have one each that they have not recorded: no two of them need to talk,
-and looks become frequent only towards the end.
+Runs record their use in shares. The unrecorded shares of all possible runs together are small
+beside the rest of the budget. So runs need not talk to each other, and looks become frequent only
+towards the end.
 """
 
 from __future__ import annotations
@@ -26,16 +26,9 @@ _OF_WHOLE, _OF_REST = 50, 4
 
 
 def share_seconds(budget: float, used: float, slots: int, at_once: int) -> float:
-    """Seconds after which a run records its share.
+    """Seconds after which a run with so many slots records its share.
 
-    Args:
-        budget: The slot-seconds of the experiment.
-        used: Those that are recorded.
-        slots: The slots of the run.
-        at_once: How many runs there may be at once.
-
-    Returns:
-        The number of seconds.
+    `budget` and `used` are the slot-seconds of the experiment, `at_once` the most runs at once.
     """
     all_slots = max(slots * at_once, 1)
     usual = max(budget / _OF_WHOLE / all_slots, _USUAL)
@@ -43,7 +36,10 @@ def share_seconds(budget: float, used: float, slots: int, at_once: int) -> float
 
 
 class Meter:
-    """Counts the slot-seconds of a trial's runs, and pauses the experiment once all are used."""
+    """Counts the slot-seconds of a trial's runs, and pauses the experiment once all are used.
+
+    `look` and `end` raise `StoreError` where the store can't be used now.
+    """
 
     def __init__(
         self,
@@ -60,15 +56,11 @@ class Meter:
         self._run = 0
 
     def begin(self, run: int) -> None:
-        """A run begins, or goes on while it is first heard of a budget."""
+        """Count from now on: a run begins, or a budget is set while it goes on."""
         self._run, self._since = run, self._clock()
 
     def look(self) -> None:
-        """Record the share if it is due, and pause the experiment if its budget is used.
-
-        Raises:
-            StoreError: If the store can't be used now.
-        """
+        """Record the share if it is due, and pause the experiment if its budget is used."""
         budget = self._slot_seconds
         if budget is None:
             self._since = None  # from here on nothing counts, until there is a budget again
@@ -83,11 +75,7 @@ class Meter:
             self._pause(used)
 
     def end(self) -> None:
-        """The run is over: record the rest, and pause the experiment if its budget is used.
-
-        Raises:
-            StoreError: If the store can't be used now.
-        """
+        """The run is over: record the rest, and pause the experiment if its budget is used."""
         budget = self._slot_seconds
         if budget is None or self._since is None:
             return
@@ -128,12 +116,10 @@ class Meter:
         while (budget := self._slot_seconds) is not None and used >= budget:
             if intents.cause is not None:
                 return
-            reason = (
-                f"its budget is used ({amount(used / 3600)} of {amount(budget / 3600)} slot-hours)"
-            )
-            if intents.experiment.append_next(
-                Intent(intent="pause", reason=reason), intents.facts.count
-            ):
+            hours = f"{amount(used / 3600)} of {amount(budget / 3600)} slot-hours"
+            reason = f"its budget is used ({hours})"
+            pause = Intent(intent="pause", reason=reason)
+            if intents.experiment.append_next(pause, intents.facts.count):
                 print_message(f"pausing the experiment: {reason}")
                 self._stop_others()
             intents.refresh()

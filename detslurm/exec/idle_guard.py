@@ -1,7 +1,7 @@
 """Runs that hold slots and do nothing: a rank that hangs, and all others that wait for it.
 
 A run is idle while no process of it uses its CPUs, its GPUs compute nothing, and it neither prints
-nor reports. What can't be measured counts as work: unknown never warns, restarts or pauses.
+nor reports. An unreadable figure counts as work: unknown never warns, restarts or pauses.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RecordsNews:
         for offset, line in lines_of(self._path, None, self._end, []):
             end = offset + len(line) + 1
             news |= _PROFILE not in line or _is_news(line)
-        self._end = end  # after a failure all of it is read again: nobody has learned of it
+        self._end = end  # not after a failure: then all of it is read again
         return news
 
 
@@ -71,15 +71,15 @@ def _is_news(line: bytes) -> bool:
     try:
         return any(record.get("t") != "profile" for record in unframe_all(line))
     except CorruptRecord:
-        return True  # what can't be read may be a report
+        return True  # an unreadable record may be a report
 
 
 class IdleGuard:
     """Watches one run by the samples of its nodes and by what it reports.
 
     Args:
-        limit: For how many seconds a run may be idle.
-        action: What is done then: "warn", "restart" or "pause".
+        limit: The seconds for which a run may be idle.
+        action: The consequence: "warn", "restart" or "pause".
         nodes: The names of its nodes.
         slots: The number of its slots.
         has_news: Whether the run has recorded anything since the last call.
@@ -102,18 +102,10 @@ class IdleGuard:
         self._reported = self._looked = 0.0
 
     @classmethod
-    def configured(
-        cls,
-        config: Mapping[str, Any],
-        *,
-        nodes: Sequence[str],
-        slots: int,
-        has_news: Callable[[], bool],
-    ) -> Self:
-        """A guard as an experiment's configuration says; those of old have no such section."""
+    def configured(cls, config: Mapping[str, Any], **run: Any) -> Self:
+        """A guard with an experiment's configuration; old experiments have no such section."""
         known = (config.get("slurm") or {}).get("idle_guard") or {}
-        limit, action = 60.0 * known.get("minutes", 30.0), known.get("action", WARN)
-        return cls(limit, action, nodes=nodes, slots=slots, has_news=has_news)
+        return cls(60.0 * known.get("minutes", 30.0), known.get("action", WARN), **run)
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""
@@ -150,7 +142,7 @@ class IdleGuard:
         try:
             return self._has_news()
         except StoreError:
-            return True  # what can't be read may be a report
+            return True  # an unreadable record may be a report
 
     def on_resumed(self) -> None:
         """It is at work again; the next time it has twice as long, for each warning is a fact."""

@@ -16,7 +16,7 @@ _PART: Final = 0.05  # of its age: a file is left as it is for that time
 
 
 class UsageRecord:
-    """What one run has used; readers see it after half a minute, then less and less often."""
+    """The usage of one run; readers see it after half a minute, then less and less often."""
 
     def __init__(self, trial: TrialDir, run: int, *, nodes: int, slots: int) -> None:
         self._trial, self._run = trial, run
@@ -28,7 +28,7 @@ class UsageRecord:
         self._due: float | None = None
 
     def add(self, sample: Mapping[str, Any]) -> None:
-        """Take in a sample of one node; what is malformed is left out."""
+        """Take in a sample of one node; a malformed sample is ignored."""
         try:
             self._usage.add(sample, time.time())
         except (KeyError, TypeError, ValueError):
@@ -39,7 +39,7 @@ class UsageRecord:
             keep_usage(self._trial, self._run, self._usage)
 
     def for_end(self) -> dict[str, Any]:
-        """What the end record has of it: nothing where nothing is known."""
+        """The fields of the end record; empty where nothing is known."""
         return {"usage": self._usage.to_dict()} if self._usage.node_seconds else {}
 
     def discard(self) -> None:

@@ -1,7 +1,7 @@
-"""What a run uses on this node: CPU time, memory and GPUs of its processes, every 15 seconds.
+"""The usage of a run on this node: CPU time, memory and GPUs of its processes, every 15 seconds.
 
-A thread of the node agent takes the samples, so that a driver that hangs holds nobody up. What
-can't be read is left out of a sample: unavailable is not zero.
+A thread of the node agent takes the samples, so that a driver that hangs delays nothing else.
+Unreadable figures are left out of a sample: unavailable is not zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detslurm.exec.run_processes import RunProcesses, Used
 
 INTERVAL = 15.0
 """Seconds between two samples."""
-_KEPT = 240  # while the code saves at the end, nobody takes them
+_KEPT = 240  # while the code saves at the end, no samples are taken out
 
 Sample = dict[str, Any]
 """`seconds` since the sample before; `cpu`: CPU seconds in them; `hidden`: more of them, which the

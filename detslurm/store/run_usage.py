@@ -1,7 +1,7 @@
-"""What a run has used of what it had: CPU time, memory and GPUs, added up over its nodes.
+"""The usage of a run: CPU time, memory and GPUs, added up over its nodes.
 
 The runner adds up the samples of the node agents. While the run goes on they are in a file of its
-own, at the end in the end record. What could not be read is None: unavailable is not zero.
+own, at the end in the end record. An unreadable figure is None: unavailable is not zero.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROUND: Final = 7.5
 
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a run has of its nodes.
+    """The resources of a run.
 
     Attributes:
         nodes: The number of its nodes.
@@ -44,13 +44,13 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UsagePoint(msgspec.Struct, frozen=True, array_like=True):
-    """What all nodes used in a part of a run.
+    """The usage of all nodes in a part of a run.
 
     Attributes:
-        end: When it ended, in seconds since the run was first observed.
-        node_seconds: How long it was, added up over the nodes.
+        end: The end of the part, in seconds since the run was first observed.
+        node_seconds: Its length, added up over the nodes.
         cpu_seconds: The CPU time of all processes.
-        memory: The most bytes that they had on one node at once.
+        memory: Their most bytes on one node at once.
         gpu_percent: How busy the GPUs were, on average; None if unavailable.
     """
 
@@ -75,7 +75,7 @@ class UsagePoint(msgspec.Struct, frozen=True, array_like=True):
 
 
 def thinned(points: list[UsagePoint]) -> list[UsagePoint]:
-    """At most `_POINTS` of them: where there are more, each pair of the older half becomes one."""
+    """At most `_POINTS` of them: beyond that each pair of the older half is merged."""
     if len(points) <= _POINTS:
         return points
     older = points[: len(points) // 4 * 2]
@@ -84,21 +84,21 @@ def thinned(points: list[UsagePoint]) -> list[UsagePoint]:
 
 
 class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a run has used since it began.
+    """The usage of a run since it began.
 
     Attributes:
-        requested: What it has.
-        time: When the newest sample came, in seconds since 1970.
-        node_seconds: For how long its nodes were observed, added up.
+        requested: Its resources.
+        time: The time of the newest sample, in seconds since 1970.
+        node_seconds: The seconds for which its nodes were observed, added up.
         cpu_seconds: The CPU time of its processes; None if unavailable.
-        memory_peak: The most bytes that its processes had on one node at once; None if unavailable.
-        slot_seconds: For how long it is known of a slot whether it was idle, added up.
-        idle_slot_seconds: For how long slots were idle: a GPU that computes nothing, or a node
-            without GPUs whose processes do nothing.
-        gpu_seconds: For how long GPUs were busy to that percentage, added up; empty if unavailable.
-        gpu_memory_peak: The most bytes that it had on one GPU; None if unavailable.
+        memory_peak: The most bytes of its processes on one node at once; None if unavailable.
+        slot_seconds: The seconds in which it is known whether a slot was idle, added up.
+        idle_slot_seconds: The seconds in which slots were idle: a GPU that computes nothing, or a
+            node without GPUs whose processes do nothing.
+        gpu_seconds: The seconds in which GPUs were busy to that percentage; empty if unavailable.
+        gpu_memory_peak: The most bytes on one GPU; None if unavailable.
         begun: When it was first observed, in seconds since 1970.
-        history: What it used when: the latest samples, and the coarser the older.
+        history: The usage over time: the latest samples, and the coarser the older.
     """
 
     requested: Requested = Requested()
@@ -176,7 +176,7 @@ def is_idle(sample: Mapping[str, Any], slots: float) -> bool | None:
     percents = [gpu.get("percent") for gpu in sample.get("gpus") or ()]
     if any(percents):
         return False
-    # What others keep from the CPUs may want to do anything.
+    # A process that others keep from the CPUs may want to do anything.
     return None if None in percents or sample.get("starved") else True
 
 
@@ -185,7 +185,7 @@ def _most(known: int | None, value: int | None) -> int | None:
 
 
 def parse_usage(plain: Any) -> RunUsage | None:
-    """What `RunUsage.to_dict` gave; None if it is not that."""
+    """The usage that `RunUsage.to_dict` wrote; None for anything else."""
     try:
         return None if plain is None else msgspec.convert(plain, RunUsage, strict=False)
     except msgspec.ValidationError:
@@ -193,11 +193,11 @@ def parse_usage(plain: Any) -> RunUsage | None:
 
 
 def keep_usage(trial: TrialDir, run: int, usage: RunUsage) -> None:
-    """Let readers see what a run has used so far; a failure costs them that alone."""
+    """Let readers see the usage of a run so far; a failure costs them that alone."""
     with suppress(StoreError):
         fs.replace_file(trial.usage_path(run), frame(usage.to_dict()), sync=False)
 
 
 def read_usage(trial: TrialDir, run: int) -> RunUsage | None:
-    """What a run has used as its runner saw it last; None if that is not known."""
+    """The usage of a run as its runner wrote it last; None if unknown."""
     return rebuildable.load(trial.usage_path(run), RunUsage)

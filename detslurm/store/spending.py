@@ -1,7 +1,7 @@
-"""What an experiment's runs have used of its budget: numbered facts, each with the total so far.
+"""The use of an experiment's budget by its runs: numbered facts, each with the total so far.
 
-Only where there is a budget. The last fact alone is read, so that a look costs a few calls however
-many there are.
+They exist only where there is a budget. Readers read the last fact alone, so that a look costs a
+few calls.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from detslurm.store.facts import FactLog
 
 
 class Spending:
-    """The slot-seconds that were recorded, as any number of processes add to them."""
+    """The recorded slot-seconds of an experiment; any number of processes may add to them.
+
+    Each method raises `StoreError` where the facts can't be read or written.
+    """
 
     def __init__(self, experiment: ExperimentDir) -> None:
         self._log = FactLog(experiment.path / "spending")
@@ -23,11 +26,7 @@ class Spending:
         self._total = 0.0
 
     def total(self) -> float:
-        """All slot-seconds that were recorded.
-
-        Raises:
-            StoreError: If they can't be read.
-        """
+        """All recorded slot-seconds."""
         last = max(self._count, self._log.last_listed())
         # A look costs a listing: a fact that was lost ends nothing, for the next has the total.
         while fs.exists(self._log.name(last + 1), expected=last == self._count):
@@ -42,32 +41,13 @@ class Spending:
         return self._total
 
     def add(self, slot_seconds: float, **about: Any) -> float:
-        """Record more of them.
-
-        Args:
-            slot_seconds: How many.
-            about: What used them: the trial and its run.
-
-        Returns:
-            The total.
-
-        Raises:
-            StoreError: If it can't be recorded.
-        """
+        """Record more slot-seconds; returns the total. `about` names the trial and its run."""
         while not self._put(self.total() + slot_seconds, about):
             pass
         return self._total
 
     def raise_to(self, slot_seconds: float, **about: Any) -> None:
-        """Record what is missing to a total, if anything is.
-
-        Args:
-            slot_seconds: The total.
-            about: What used them.
-
-        Raises:
-            StoreError: If it can't be recorded.
-        """
+        """Record the difference to a total of slot-seconds, if the recorded total is smaller."""
         while self.total() < slot_seconds and not self._put(slot_seconds, about):
             pass
 

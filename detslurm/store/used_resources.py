@@ -1,7 +1,7 @@
-"""What experiments have used of what they asked for, kept for the next submission of the same.
+"""The use of requested resources by earlier experiments, kept for the next similar submission.
 
 The runner that ends an experiment writes it, a submission reads it: one small file for each user,
-in the root of the store. Of two runners that write at once one is lost, which costs one note.
+in the root of the store. Where two runners write at once one record is lost, which costs one note.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LEAST_SECONDS: Final = 15.0
 
 
 class UsedResources(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that a trial of an experiment used, and what it had.
+    """The most that a trial of an experiment used, and its resources.
 
     Attributes:
         experiment: The experiment's id.
@@ -63,7 +63,7 @@ def used_by(experiment: int, usages: Iterable[RunUsage]) -> UsedResources | None
 
 
 def remember_used(directory: ExperimentDir, trial_ids: Iterable[int]) -> None:
-    """Keep what an experiment that is over has used; a failure costs a note."""
+    """Keep the use of a finished experiment; a failure costs a note."""
     try:
         trials = [directory.trial(number) for number in list(trial_ids)[-_TRIALS:]]
         ends = (run.end or {} for trial in trials for run in trial.runs())
@@ -82,12 +82,12 @@ def remember_used(directory: ExperimentDir, trial_ids: Iterable[int]) -> None:
 
 
 def recall_used(store: Store, config: Mapping[str, Any]) -> UsedResources | None:
-    """What the last experiment used that ran the same on the same; None if that is not known."""
+    """The use of the last similar experiment; None if unknown."""
     return _load(store).get(_key(config))
 
 
 def _key(config: Mapping[str, Any]) -> str:
-    """Stands for what runs and what it asks for."""
+    """The key of similar experiments: the same entrypoint and resources."""
     similar = {name: config.get(name) for name in ("entrypoint", "resources", "slurm")}
     return hashlib.sha256(encode_json(similar)).hexdigest()[:16]
 

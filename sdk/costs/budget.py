@@ -18,12 +18,11 @@ from detslurm.store.spending import Spending
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What an experiment may use and has used.
+    """The budget of an experiment.
 
     Attributes:
         slot_hours: The slot-hours that it may use.
-        used: Those that its runs have recorded; a run records what it uses in shares. None if they
-            can't be read.
+        used: The slot-hours that its runs have recorded so far; None if they can't be read.
     """
 
     slot_hours: float
@@ -42,7 +41,7 @@ class Budget:
 
     @property
     def is_used(self) -> bool:
-        """Whether nothing is left, as far as it is known."""
+        """Whether the budget is known to be used."""
         return self.used is not None and self.used >= self.slot_hours
 
     def __str__(self) -> str:
@@ -52,7 +51,7 @@ class Budget:
 
 
 def check(one: ExperimentSnapshot, slot_hours: object) -> None:
-    """Raise `TypeError` or `LifecycleError` for what is no budget of this experiment."""
+    """Raise `TypeError` or `LifecycleError` for an impossible budget."""
     if not isinstance(slot_hours, int | float) or isinstance(slot_hours, bool):
         raise TypeError(f"a budget is a number of slot-hours, not {slot_hours!r}")
     if not (slot_hours > 0 and math.isfinite(slot_hours)):
@@ -62,7 +61,7 @@ def check(one: ExperimentSnapshot, slot_hours: object) -> None:
 
 
 def open_account(one: ExperimentSnapshot) -> None:
-    """Record what was used while there was no budget, so that it counts."""
+    """Record the use before there was a budget, so that it counts."""
     if one.facts.budget is not None:
         return
     spending, used = Spending(one.directory), 0.0
@@ -73,10 +72,8 @@ def open_account(one: ExperimentSnapshot) -> None:
 
 
 def run_seconds(runs: Iterable[RunView], now: float | None) -> float:
-    """The time of some runs, of one that goes on up to `now`; None if none goes on.
-
-    A run that was lost counts for nothing: nobody knows when it ended.
-    """
+    """The seconds of runs; an unfinished run counts up to `now`, if given. A lost run counts 0,
+    because its end is unknown."""
     ends = ((run, run.ended or now) for run in runs if run.outcome != LOST)
     return sum(
         max(end - run.started, 0.0)

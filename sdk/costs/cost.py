@@ -1,6 +1,6 @@
-"""What a submission costs, before it is made: slot-hours and wall time, each with its source.
+"""The cost of a submission, before it is made: slot-hours and wall time, each with its source.
 
-Pure. Nothing is guessed: a figure that can't be known has the reason instead of a value.
+Pure. An unknown figure has the reason instead of a value; nothing is guessed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is to be done, by the configuration.
+    """The work of a submission, by its configuration.
 
     Attributes:
         trials: The number of trials; None if it is decided while they run.
@@ -36,10 +36,10 @@ class Work:
         nodes: The nodes of each trial.
         at_once: How many trials the configuration lets run at once.
         units: The units of training of all trials together; None if the code decides.
-        longest: Those of the longest trial.
+        longest: The units of the longest trial.
         limit: The time limit of a job in seconds; None if there is none, or none is known.
         limit_source: Where the limit comes from, such as "slurm.time", or why it is None.
-        budget: The slot-hours after which the experiment is paused; None for no such limit.
+        budget: The slot-hours after which the experiment is paused; None without a budget.
     """
 
     trials: int | None
@@ -56,13 +56,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What earlier runs took.
-
-    Attributes:
-        seconds: The time of one unit of training, or of one trial.
-        per: Which of both.
-        source: The runs that were measured.
-    """
+    """The seconds of one unit of training, or of one trial (`per`), in the runs of `source`."""
 
     seconds: float
     per: Literal["unit", "trial"]
@@ -88,13 +82,13 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a submission costs.
+    """The cost of a submission.
 
     Attributes:
-        unit_seconds: The time of one unit of training in earlier runs.
-        most_slot_hours: What its jobs use if each comes to its time limit.
-        expected_slot_hours: What they use at the pace of earlier runs.
-        wall_seconds: How long they take at that pace on the slots that are free now.
+        unit_seconds: The seconds of one unit of training in earlier runs.
+        most_slot_hours: The slot-hours if each job comes to its time limit.
+        expected_slot_hours: The slot-hours at the pace of earlier runs.
+        wall_seconds: The seconds at that pace on the slots that are free now.
     """
 
     unit_seconds: Figure
@@ -108,17 +102,13 @@ class Cost:
 
 
 def cost_of(work: Work, pace: Pace | str, load: PartitionLoad | str) -> Cost:
-    """The cost of some work.
-
-    Args:
-        work: What is to be done.
-        pace: What earlier runs took, or why that is not known.
-        load: The slots of the partition, or why they are not known.
-
-    Returns:
-        Its figures.
-    """
-    return Cost(_unit(pace), _most(work), _expected(work, pace), _wall(work, pace, load))
+    """The cost of some work; `pace` or `load` is a reason where it is unknown."""
+    seconds = pace if isinstance(pace, str) else _trial_seconds(work, pace)
+    if isinstance(pace, str) or isinstance(seconds, str):
+        expected = Figure(None, str(seconds))
+    else:
+        expected = Figure(seconds[0] * work.slots / 3600, pace.source)
+    return Cost(_unit(pace), _most(work), expected, _wall(work, seconds, load))
 
 
 def _unit(pace: Pace | str) -> Figure:
@@ -141,15 +131,6 @@ def _most(work: Work) -> Figure:
     return Figure(work.jobs * work.slots * work.limit / 3600, source, "most")
 
 
-def _expected(work: Work, pace: Pace | str) -> Figure:
-    if isinstance(pace, str):
-        return Figure(None, pace)
-    seconds = _trial_seconds(work, pace)
-    if isinstance(seconds, str):
-        return Figure(None, seconds)
-    return Figure(seconds[0] * work.slots / 3600, pace.source)
-
-
 def _trial_seconds(work: Work, pace: Pace) -> tuple[float, float] | str:
     """Seconds of all trials together and of the longest one, or why that is not known."""
     if work.trials is None:
@@ -161,14 +142,15 @@ def _trial_seconds(work: Work, pace: Pace) -> tuple[float, float] | str:
     return work.units * pace.seconds, work.longest * pace.seconds
 
 
-def _wall(work: Work, pace: Pace | str, load: PartitionLoad | str) -> Figure:
-    """Computed on the slots that are free now; others may take them, or leave more."""
-    seconds = pace if isinstance(pace, str) else _trial_seconds(work, pace)
+def _wall(work: Work, seconds: tuple[float, float] | str, load: PartitionLoad | str) -> Figure:
+    """Computed on the slots that are free now; other jobs may take them, or leave more."""
     if isinstance(seconds, str):
         return Figure(None, seconds)
     if isinstance(load, str):
         return Figure(None, load)
-    where, waiting = f"of {load.partition!r}", _waiting(load)
+    where, waiting = f"of {load.partition!r}", ""
+    if load.pending:
+        waiting = f", and {counted(load.pending, 'job')} may start before"
     if not fitting(load.total, work.slots, work.nodes):
         return Figure(None, f"no node {where} can hold a trial now")
     fits = fitting(load.free, work.slots, work.nodes)
@@ -176,29 +158,16 @@ def _wall(work: Work, pace: Pace | str, load: PartitionLoad | str) -> Figure:
     if not fits:
         return Figure(None, f"{free}: no trial can start now{waiting}")
     at_once = min(fits, work.at_once)
-    least: Literal["least", "about"] = "least" if load.pending else "about"
-    return Figure(
-        makespan(work.trials or 0, *seconds, at_once),
-        f"{at_once} at once: {free}{waiting}",
-        least,
-    )
-
-
-def _waiting(load: PartitionLoad) -> str:
-    return f", and {counted(load.pending, 'job')} may start before" if load.pending else ""
+    wall = makespan(work.trials or 0, *seconds, at_once)
+    bound: Literal["least", "about"] = "least" if load.pending else "about"
+    return Figure(wall, f"{at_once} at once: {free}{waiting}", bound)
 
 
 def makespan(trials: int, total: float, longest: float, at_once: int) -> float:
-    """Seconds of all trials, `at_once` of them at once.
+    """Seconds of all trials, of which `at_once` run at once.
 
-    Args:
-        trials: The number of trials.
-        total: The seconds of all of them together.
-        longest: Those of the longest one.
-        at_once: How many run at once; 1 or more.
-
-    Returns:
-        Exact for trials of one length; otherwise at least that.
+    `total` are the seconds of all of them, `longest` those of the longest. Exact for trials of one
+    length; otherwise a lower bound.
     """
     if trials * longest <= total * (1 + 1e-9):
         return -(-trials // at_once) * longest
@@ -206,16 +175,8 @@ def makespan(trials: int, total: float, longest: float, at_once: int) -> float:
 
 
 def fitting(slots_of_nodes: Sequence[int], slots: int, nodes: int) -> int:
-    """How many trials fit into nodes side by side.
-
-    Args:
-        slots_of_nodes: The slots of each node.
-        slots: The slots of a trial.
-        nodes: The nodes that they are spread over, in equal parts.
-
-    Returns:
-        The number of trials.
-    """
+    """How many trials fit side by side into nodes with so many slots; a trial's `slots` are spread
+    over `nodes` in equal parts."""
     each = max(slots // nodes, 1)
     if nodes == 1:
         return sum(here // each for here in slots_of_nodes)

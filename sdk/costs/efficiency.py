@@ -1,8 +1,9 @@
-"""What trials did with what they had: GPUs, memory, CPUs, their time, and the time they waited."""
+"""The use that trials made of GPUs, memory, CPUs and time."""
 
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -15,25 +16,25 @@ _FAILED = (ERROR, LOST, RESTART)
 
 
 class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial did with what it had. None means that a figure is not available.
+    """The use that a trial made of its resources. None means that a figure is not available.
 
     Attributes:
         trial: The trial's id.
         state: Its state.
-        elapsed: For how many seconds it ran.
-        queue_time: For how many seconds its jobs waited in the queue.
+        elapsed: The seconds of its runs.
+        queue_time: The seconds for which its jobs waited in the queue.
         nodes: The number of nodes of its newest run.
         slots: The number of its slots.
         gpu_percent: How busy its GPUs were, on average.
         gpu_percent_p10: For a tenth of the time they were no busier than that.
-        gpu_memory_peak: The most bytes that it had on one GPU.
-        memory_peak: The most bytes that its processes had on one node at once.
-        memory_requested: The bytes of memory that it has on each node.
+        gpu_memory_peak: Its most bytes on one GPU.
+        memory_peak: The most bytes of its processes on one node at once.
+        memory_requested: Its bytes of memory on each node.
         cpus_used: How many CPUs it kept busy, on average.
-        cpus_requested: How many CPUs it has.
+        cpus_requested: The number of its CPUs.
         steps_lost: How many batches it trained in vain: a later run went on from before them.
-        slot_hours: Its slots times the hours in which it had them.
-        slot_hours_wasted: Those in which slots were idle, or trained what was lost.
+        slot_hours: Its slots times its hours.
+        slot_hours_wasted: Slot-hours in which slots were idle, or trained lost batches.
     """
 
     trial: int
@@ -69,7 +70,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one run: for how long it ran, what it used, and which part was lost."""
+    """The figures of one run: its seconds, its usage, and the part that was lost."""
 
     seconds: float | None
     usage: RunUsage | None
@@ -102,7 +103,7 @@ def run_figures(
 
 
 def _seconds(run: RunView, usage: RunUsage | None, now: float | None) -> float | None:
-    # Whoever fences a run that died knows when that was found out, not when it died.
+    # The end of a lost run is the time at which it was found dead, not the time of its death.
     known = run.ended if run.outcome != LOST else None
     end = known if known is not None else (usage.time if usage is not None else None)
     if run.outcome is None and now is not None:
@@ -134,13 +135,16 @@ def efficiency_of(
     elapsed = sum(seconds) if seconds else None
     known = any(usage.slot_seconds for usage in usages) or any(one.part_lost for one in figures)
     wasted = sum(one.wasted(slots) for one in figures) / 3600
-    gpu = _gpu_seconds(usages)
+    gpu = defaultdict[int, float](float)
+    for usage in usages:
+        for percent, spent in usage.gpu_seconds.items():
+            gpu[percent] += spent
     return Efficiency(
         trial=view.id,
         state=view.state,
         elapsed=elapsed,
         queue_time=queue_time,
-        nodes=_nodes(view),
+        nodes=len(view.runs[-1].job.get("nodes") or ()) or None if view.runs else None,
         slots=slots,
         gpu_percent=_mean(gpu),
         gpu_percent_p10=percentile(gpu, 10),
@@ -155,10 +159,6 @@ def efficiency_of(
     )
 
 
-def _nodes(view: TrialView) -> int | None:
-    return (len(view.runs[-1].job.get("nodes") or ()) or None) if view.runs else None
-
-
 def _most(values: Iterable[int | None]) -> int | None:
     return max((value for value in values if value is not None), default=None)
 
@@ -167,14 +167,6 @@ def _cpus_used(usages: Sequence[RunUsage]) -> float | None:
     known = [(u.cpu_seconds, u.seconds) for u in usages if u.cpu_seconds is not None]
     seconds = sum(observed for _, observed in known)
     return sum(spent for spent, _ in known) / seconds if seconds else None
-
-
-def _gpu_seconds(usages: Iterable[RunUsage]) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for usage in usages:
-        for percent, seconds in usage.gpu_seconds.items():
-            found[percent] = found.get(percent, 0.0) + seconds
-    return found
 
 
 def _mean(weights: Mapping[int, float]) -> float | None:
@@ -195,19 +187,25 @@ def percentile(weights: Mapping[int, float], percent: float) -> float | None:
 def queue_time(
     runs: Sequence[RunView], submitted: Mapping[str, float], *, shared: bool
 ) -> float | None:
-    """For how many seconds the jobs of a trial's runs waited.
+    """The seconds for which the jobs of a trial's runs waited; None where that is unknown.
 
-    A job waits from its submission (`submitted`: when, by its id) or from the end of the run before
-    it was requeued; not while the trial is paused. `shared`: jobs run other trials before this one,
-    so that the beginning of its first run does not say when its job began.
+    A job waits from its submission (`submitted`, by its id) or from the end of the run before its
+    requeue; not while the trial is paused. `shared`: jobs run other trials before this one, so that
+    the beginning of its first run is not the beginning of its job.
     """
-    total, known, before = 0.0, False, None
-    for run in runs:
-        since = _waits_since(run, before, submitted, shared=shared)
-        if since is not None and run.started is not None:
-            total, known = total + max(run.started - since, 0.0), True
-        before = run
-    return total if known else None
+    waits = [
+        max(run.started - since, 0.0)
+        for run, since in zip(runs, _waiting(runs, submitted, shared=shared), strict=True)
+        if since is not None and run.started is not None
+    ]
+    return sum(waits) if waits else None
+
+
+def _waiting(
+    runs: Sequence[RunView], submitted: Mapping[str, float], *, shared: bool
+) -> list[float | None]:
+    pairs = zip(runs, [None, *runs], strict=False)
+    return [_waits_since(run, before, submitted, shared=shared) for run, before in pairs]
 
 
 def _waits_since(
@@ -226,13 +224,13 @@ def _waits_since(
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial used in a part of its time.
+    """The use of resources in a part of a trial's time.
 
     Attributes:
-        time: When the part ended, in seconds since 1970.
+        time: The end of the part, in seconds since 1970.
         run: The number of the run.
         cpus: How many CPUs were busy, on average.
-        memory: The most bytes that its processes had on one node at once.
+        memory: The most bytes of its processes on one node at once.
         gpu_percent: How busy its GPUs were, on average; None if unavailable.
     """
 
@@ -244,7 +242,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def usage_history(directory: TrialDir, view: TrialView) -> list[UsageRow]:
-    """What the runs of a trial used, in the order of time."""
+    """The use of resources by the runs of a trial, in the order of time."""
     usages = ((run.number, run.usage or read_usage(directory, run.number)) for run in view.runs)
     return [
         UsageRow(
@@ -281,8 +279,4 @@ def runs_share_jobs(facts: ExperimentFacts) -> bool:
 def queued_times(view: TrialView, facts: ExperimentFacts) -> list[float | None]:
     """When the job of each run of a trial began to wait in the queue; None where it didn't, or
     where that is unknown."""
-    befores, shared = [None, *view.runs], runs_share_jobs(facts)
-    return [
-        _waits_since(run, before, facts.submission_times, shared=shared)
-        for run, before in zip(view.runs, befores, strict=False)
-    ]
+    return _waiting(view.runs, facts.submission_times, shared=runs_share_jobs(facts))

@@ -1,4 +1,4 @@
-"""What the cost of a submission is computed from: its jobs, earlier runs, the partition's load."""
+"""The evidence for the cost of a submission: its jobs, earlier runs, the partition's load."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from detslurm.config import ExperimentConfig, load_site
 from detslurm.sdk.costs.cost import Cost, Pace, PartitionLoad, Work, cost_of, counted
@@ -32,29 +32,13 @@ _LOOKED_THROUGH = 200  # at first: of running ones the logs are read
 
 
 def cost_of_plan(client: Client, plan: Plan) -> Cost:
-    """What the submission of a plan costs.
-
-    Args:
-        client: The store with the earlier runs.
-        plan: What would be submitted.
-
-    Returns:
-        Its figures; those that can't be known have the reason.
-    """
+    """The cost of a plan."""
     config = plan.config.to_dict()
     return _cost(client, config, plan.cluster, plan.cluster.limits(), plan.jobs, plan.workers)
 
 
 def cost_of_config(client: Client, config: ExperimentConfig) -> Cost:
-    """What the submission of a configuration costs, before its code is looked at.
-
-    Args:
-        client: The store with the earlier runs, and the cluster.
-        config: The resolved configuration.
-
-    Returns:
-        Its figures; those that can't be known have the reason.
-    """
+    """The cost of a resolved configuration; its code is not read."""
     site, plain = load_site(), config.to_dict()
     try:
         _, elements = trials_and_jobs(plain, site is None or site.submit_from_jobs)
@@ -132,17 +116,8 @@ def load_of(cluster: Cluster, limits: ClusterLimits, jobs: JobPlan) -> Partition
 def load_from(
     partition: str, slot_type: str, nodes: Iterable[NodeInfo], queue: Iterable[QueuedJob]
 ) -> PartitionLoad:
-    """The slots of a partition, by its nodes and its queue.
-
-    Args:
-        partition: Its name; several with commas, of which a job starts in any.
-        slot_type: What a slot is: "cpu", or else a GPU.
-        nodes: All nodes of the cluster.
-        queue: The jobs of the partition.
-
-    Returns:
-        Its load. Jobs that are held or wait for others are not ahead of anybody.
-    """
+    """The slots of a partition, or of several with commas, by all nodes of the cluster and its
+    queue. Jobs that are held or depend on others don't count as waiting."""
     names = set(partition.split(","))
     here = [node for node in nodes if not names.isdisjoint(node.partitions) and node.available]
     total = [node.cpus if slot_type == "cpu" else node.gpus for node in here]
@@ -157,15 +132,8 @@ def load_from(
 
 
 def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
-    """What a batch, or a trial of the same length, took in earlier runs of the same experiment.
-
-    Args:
-        client: The store.
-        config: The resolved configuration of the experiment to come.
-
-    Returns:
-        The median over completed trials that needed one run; or why nothing is known.
-    """
+    """The seconds of a batch, or of a trial of the same length, in earlier runs of the same
+    experiment: the median over completed trials that needed one run; or why it is unknown."""
     same = "project and slots" if preview(config).unit == "batches" else "project, slots and length"
     unknown = f"no earlier trial of the same name, {same} shows what it takes"
     if client.missing():
@@ -203,7 +171,7 @@ def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRo
 
 
 def _measures(trial: TrialRow) -> bool:
-    """Whether its time is that of its training: between two runs a trial waits in the queue."""
+    """Whether its time is its training's: between two runs a trial waits in the queue."""
     return trial.state == "COMPLETED" and trial.run_count == 1 and _seconds(trial) > 0
 
 
@@ -216,14 +184,15 @@ def _pace(
 ) -> Pace | None:
     seen, before = preview(config), preview(earlier)
     stepped = [trial for trial in done if trial.steps]
-    if seen.unit == "batches" and seen.total_units is not None and stepped:
-        seconds = median(_seconds(trial) / trial.steps for trial in stepped)
-        source = f"{seconds:.3g} s a batch, the median of {counted(len(stepped), 'trial')}"
-        return Pace(seconds, "unit", f"{source} of experiment {number}")
     lengths = {row.units for row in seen.rows}
     alike = seen.unit == before.unit and {row.units for row in before.rows} == lengths
-    if not done or not alike or len(lengths) != 1:
+    per: Literal["unit", "trial"]
+    if seen.unit == "batches" and seen.total_units is not None and stepped:
+        per, what, times = "unit", "batch", [_seconds(trial) / trial.steps for trial in stepped]
+    elif done and alike and len(lengths) == 1:
+        per, what, times = "trial", "trial", [*map(_seconds, done)]
+    else:
         return None
-    seconds = median(map(_seconds, done))
-    source = f"{seconds:.3g} s a trial, the median of {counted(len(done), 'trial')}"
-    return Pace(seconds, "trial", f"{source} of experiment {number}")
+    seconds, trials = median(times), counted(len(times), "trial")
+    source = f"{seconds:.3g} s a {what}, the median of {trials} of experiment {number}"
+    return Pace(seconds, per, source)

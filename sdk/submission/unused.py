@@ -17,9 +17,9 @@ _CPUS: Final = 1.0
 def unused_note(
     used: UsedResources, config: Mapping[str, Any], *, cpu_slots: bool = False
 ) -> str | None:
-    """What the last trials left unused of what this configuration asks for; None if little.
+    """The requested resources that the last trials left unused; None if few.
 
-    What Slurm gives unasked, such as whole nodes, is left out: nobody can ask for less of it.
+    Resources that Slurm gives unasked, such as whole nodes, don't count.
     """
     parts = list(_parts(used, config, cpu_slots=cpu_slots))
     return f"trials of experiment {used.experiment} used {' and '.join(parts)}" if parts else None
