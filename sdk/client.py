@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 def warn_user(text: str) -> None:
-    """Issue a Python warning; how a `Client` reports what is not an error, by default.
+    """Issue a Python warning; a `Client` reports so by default.
 
     Args:
-        text: What the user should know.
+        text: The message for the user.
     """
     warnings.warn(text, stacklevel=2)
 
@@ -43,11 +43,16 @@ def warn_user(text: str) -> None:
 class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     """A store, and the clusters whose queues know its jobs.
 
+    Wherever a method takes the id of an experiment it also takes its name, `last`, or `@-2` for the
+    second newest; wherever it takes a trial's id also `last` or `@-2`. Methods raise `NotFound` for
+    an id that does not exist or was deleted, or where the named store does not exist;
+    `LifecycleError` for a name that several experiments have; `StoreError` for unreadable records.
+
     Args:
         root: The directory of the store; by default the one that the commands use. It need not
             exist: the first submission makes it.
-        warn: Gets a sentence for everything that the user should know and that is not an error,
-            such as a queue that does not answer. By default it becomes a Python warning.
+        warn: Gets each message for the user that is no error, such as a queue that does not answer.
+            By default it becomes a Python warning.
         connect: Gets the name of a cluster and returns it; by default Slurm's commands, or the
             scheduler of this machine.
     """
@@ -73,10 +78,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return f"Client({str(self.store.path)!r})"
 
     def missing(self) -> str | None:
-        """Return why there is no store, in a sentence that names the directory and who chose it.
-
-        None if there is a store.
-        """
+        """Return why there is no store: a sentence with the directory and the setting that named
+        it; None if there is a store."""
         path = self.store.path
         if fs.exists(path / "experiments", expected=True):
             return None
@@ -89,11 +92,10 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         """Return the directory of an experiment in the store; a deleted one still has it.
 
         Args:
-            experiment_id: The experiment's id, its name, `last`, or `@-2` for the second newest.
+            experiment_id: Its id or name.
 
         Raises:
             NotFound: If there is no such experiment, or no store.
-            LifecycleError: If several experiments have that name.
             ValueError: If it can't be an id.
         """
         if text := self.missing():
@@ -104,12 +106,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         """Return an experiment as it is now, by the store and the queue.
 
         Args:
-            experiment_id: The experiment's id, its name, `last`, or `@-2` for the second newest.
-
-        Raises:
-            NotFound: If there is no such experiment, or it was deleted.
-            LifecycleError: If several experiments have that name.
-            StoreError: If it can't be read.
+            experiment_id: Its id or name.
 
         Example:
             import detslurm as det
@@ -129,13 +126,9 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         """Return several experiments as they are now, with one query of the queue for all of them.
 
         Args:
-            ids: The experiments' ids, or names as for `experiment`.
+            ids: Their ids or names.
             skip: Gets the error for each experiment that does not exist or can't be read, which is
                 then left out. By default such an error is raised.
-
-        Raises:
-            NotFound: If one does not exist or was deleted, and `skip` is not given.
-            StoreError: If one can't be read, and `skip` is not given.
         """
         from detslurm.sdk.experiments.assessment import attach_job_status, snapshot_warnings
         from detslurm.sdk.experiments.experiment import Experiment
@@ -167,12 +160,11 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         That is enough to change it, and much faster.
 
         Args:
-            experiment_id: The experiment's id, or a name as for `experiment`.
+            experiment_id: Its id or name.
             deleted: Whether to return a deleted experiment, too; off by default.
 
         Raises:
             NotFound: If there is no such experiment, or it was deleted.
-            StoreError: If it can't be read.
         """
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.snapshot import read
@@ -183,22 +175,20 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return Experiment(self.queues, one)
 
     def rows(self, *, archived: bool = False) -> list[ExperimentRow]:
-        """Return a row for each experiment, by id; deleted ones are left out.
+        """Return a row for each experiment, by id, without deleted ones.
 
-        Experiments that can't be read are left out, with a warning.
+        Unreadable experiments are left out, with a warning.
 
         Args:
             archived: Whether to include archived experiments; off by default.
-
-        Raises:
-            NotFound: If there is no store where the user said it is.
         """
         return list(self.newest_rows(archived=archived))[::-1]
 
     def newest_rows(
         self, *, archived: bool = False, count: int | None = None
     ) -> Iterator[ExperimentRow]:
-        """Yield what `rows` returns, the newest first; only what is taken is read of the store.
+        """Yield the rows of `rows`, the newest first; the store is read only as far as rows are
+        taken.
 
         Args:
             archived: Whether to include archived experiments; off by default.
@@ -207,9 +197,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         Yields:
             A row for each experiment, as tables show it.
-
-        Raises:
-            NotFound: If there is no store where the user said it is.
         """
         for one in self._newest_first(count):
             row = one.row
@@ -237,11 +224,11 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     ) -> list[Experiment]:
         """Return the experiments that meet all conditions, archived ones included.
 
-        However many there are, it takes one look at the queue, and reads only those that are not
-        finished. What can't be read is left out, with a warning.
+        It queries the queue once and reads only unfinished experiments. Unreadable ones are left
+        out, with a warning.
 
         Args:
-            sort_by: What they are sorted by; their ids by default.
+            sort_by: The value to sort by; ids by default.
             order_by: The direction; ascending by default.
             experiment_ids: Only those with these ids or names; all by default.
             labels: Only those with all of these labels; all by default.
@@ -250,7 +237,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             name: Only those with this text in their name, in any case; all by default.
 
         Raises:
-            NotFound: If there is no store where the user said it is.
             TypeError: If labels, users or states are a text instead of a list of texts.
             ValueError: If one of the states is no state.
         """
@@ -275,7 +261,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return [Experiment(self.queues, found[row.id]) for row in rows]
 
     def _is_there(self) -> bool:
-        """Whether there is a store, which nobody minds who never named this one."""
+        """Whether there is a store; raises `NotFound` unless it is the default one."""
         text = self.missing()
         if not text:
             return True
@@ -290,14 +276,13 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         *,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> list[ExperimentUsage]:
-        """Return what experiments take on disk, by id and by kind of file.
+        """Return the disk usage of experiments, by id and by kind of file.
 
         Checkpoints and code count as they were recorded, other files by their present size.
 
         Args:
             experiment_ids: Only these experiments; by default all that were not deleted.
-            progress: Called with the number of experiments that were looked at, and of all; by
-                default nobody is.
+            progress: Called with the number of finished experiments and of all; by default unused.
 
         Raises:
             NotFound: If one of these experiments does not exist.
@@ -316,10 +301,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return found
 
     def quotas(self) -> list[Quota]:
-        """Return what the file systems of the store and of its checkpoints say of room and quota.
-
-        What they do not say is None.
-        """
+        """Return free space and quota on the file systems of the store and of its checkpoints; None
+        where unknown."""
         from detslurm.sdk.disk.quota import quota_of
 
         places = [self.store.path, self.store.path / "checkpoints"]
@@ -336,23 +319,22 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         dry_run: bool = False,
         unrecorded: bool = False,
     ) -> Collected:
-        """Delete what the policies of experiments do not keep, and what crashes have left behind.
+        """Delete checkpoints that no policy keeps, and the remains of crashes.
 
-        What is not known to be over stays, such as a checkpoint that is being written.
+        Files that may be in use stay, such as a checkpoint that is being written.
 
         Args:
             experiment_ids: Only these experiments; by default all of the user's own.
-            dry_run: Whether to delete nothing and only say what would go; off by default.
-            unrecorded: Whether to delete checkpoints, too, that no record of the store names and
+            dry_run: Whether to delete nothing and only return what would go; off by default.
+            unrecorded: Whether to delete also checkpoints that no record of the store names and
                 that have not changed for a day; off by default. Only right where no other store
                 uses the same checkpoint storage.
 
         Returns:
-            What was deleted, or would be.
+            The deleted things.
 
         Raises:
             NotFound: If one of these experiments does not exist.
-            StoreError: If one of them can't be read.
         """
         from detslurm.sdk.disk.gc import GarbageCollection
 
@@ -365,11 +347,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         """Return a trial as it is now, by the store and the queue.
 
         Args:
-            trial_id: The trial's id, `last`, or `@-2` for the second newest.
-
-        Raises:
-            NotFound: If there is no such trial.
-            StoreError: If its experiment can't be read.
+            trial_id: Its id.
         """
         from detslurm.sdk.trials.trial import Trial
 
@@ -380,11 +358,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         """Return a trial as the store alone knows it, without a query of the queue.
 
         Args:
-            trial_id: The trial's id, `last`, or `@-2` for the second newest.
-
-        Raises:
-            NotFound: If there is no such trial.
-            StoreError: If its experiment can't be read.
+            trial_id: Its id.
         """
         from detslurm.sdk.trials.trial import Trial
 
@@ -394,19 +368,14 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def compare(
         self, ids: Iterable[int | str], *, trials: bool = False, diff: bool = False
     ) -> Comparison:
-        """Compare experiments or trials: configuration, code and results, as far as they differ.
+        """Return the differences of experiments or trials: configuration, code and results.
+
+        Code that can't be read is not compared, with a warning.
 
         Args:
-            ids: The ids, at least two, or names as for `experiment` and `trial`.
+            ids: The ids or names, at least two.
             trials: Whether they are those of trials; by default they are those of experiments.
             diff: Whether to compare the code line by line; by default files are only named.
-
-        Returns:
-            What differs; where code can't be read, a warning says that it is not compared.
-
-        Raises:
-            NotFound: If one does not exist, or was deleted.
-            StoreError: If the records of one can't be read.
         """
         from detslurm.sdk.experiments import comparison
 

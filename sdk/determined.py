@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Determined(Client):
     """A `Client` with the methods of Determined's class of this name.
 
-    There is no master to log in to: what Determined takes for that has no effect.
+    There is no master to log in to: the arguments for that have no effect.
 
     Args:
         master: No effect; None by default.
@@ -59,24 +59,18 @@ class Determined(Client):
         project_id: str | None = None,
         template: str | None = None,
     ) -> Experiment:
-        """Submit an experiment.
+        """Submit an experiment and return it; errors are those of `submit`.
 
         Args:
             config: The configuration as a mapping, or the path of a YAML file.
             model_dir: The directory of the code, which is copied; by default none.
             includes: More files and directories to copy beside the code; by default none.
-            project_id: The `id` of a `Project`; by default that of the configuration.
+            project_id: The `id` of a `Project`; by default that of the configuration. One that
+                can't be is a `ValueError`.
             template: A template to merge below the configuration; by default none.
 
         Returns:
             The experiment.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong.
-            ValueError: If there can be no project of that id.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
 
         Example:
             from pathlib import Path
@@ -105,25 +99,11 @@ class Determined(Client):
             )
 
     def get_experiment(self, experiment_id: int) -> Experiment:
-        """Return an experiment as it is now.
-
-        Args:
-            experiment_id: The experiment's id.
-
-        Raises:
-            NotFound: If there is no such experiment, or it was deleted.
-        """
+        """Return an experiment as it is now, with arguments as in `experiment`."""
         return self.experiment(experiment_id)
 
     def get_trial(self, trial_id: int) -> Trial:
-        """Return a trial as it is now.
-
-        Args:
-            trial_id: The trial's id.
-
-        Raises:
-            NotFound: If there is no such trial.
-        """
+        """Return a trial as it is now, with arguments as in `trial`."""
         return self.trial(trial_id)
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
@@ -131,24 +111,17 @@ class Determined(Client):
 
         Args:
             uuid: Its storage id, or at least 4 characters of its beginning.
-
-        Raises:
-            NotFound: If there is no such checkpoint.
         """
         return self.checkpoint(uuid)
 
     def iter_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """What several trials reported, one trial after the other.
+        """Return the reports of several trials, one trial after the other.
 
         Args:
             trial_ids: The ids of the trials.
             group: The group of metrics, such as "training" or "validation".
 
-        Returns:
-            What was reported at each step.
-
         Raises:
-            NotFound: If there is no such trial.
             ValueError: If these trials have metrics, but none of this group.
         """
         from detslurm.sdk.trials.metrics import metrics_of
@@ -156,39 +129,20 @@ class Determined(Client):
         return metrics_of((self.stored_trial(number).directory for number in trial_ids), group)
 
     def stream_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """Give what `iter_trials_metrics` does; this is its older name.
-
-        Args:
-            trial_ids: The ids of the trials.
-            group: The group of metrics.
-
-        Returns:
-            What was reported at each step.
-        """
+        """Return the same as `iter_trials_metrics`: its older name, with arguments as in
+        `iter_trials_metrics`."""
         deprecated("stream_trials_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, group)
 
     def stream_trials_training_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Give `iter_trials_metrics(trial_ids, "training")`; this is its older name.
-
-        Args:
-            trial_ids: The ids of the trials.
-
-        Returns:
-            What was reported at each step.
-        """
+        """Return `iter_trials_metrics(trial_ids, "training")`: its older name, with arguments as in
+        `iter_trials_metrics`."""
         deprecated("stream_trials_training_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, "training")
 
     def stream_trials_validation_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Give `iter_trials_metrics(trial_ids, "validation")`; this is its older name.
-
-        Args:
-            trial_ids: The ids of the trials.
-
-        Returns:
-            What was reported at each step.
-        """
+        """Return `iter_trials_metrics(trial_ids, "validation")`: its older name, with arguments as
+        in `iter_trials_metrics`."""
         deprecated("stream_trials_validation_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, "validation")
 
@@ -268,16 +222,7 @@ class Determined(Client):
         cert_name: str | None = None,
         noverify: bool = False,
     ) -> None:
-        """Do nothing: there is no master to log in to.
-
-        Args:
-            master: No effect; None by default.
-            user: No effect; None by default.
-            password: No effect; None by default.
-            cert_path: No effect; None by default.
-            cert_name: No effect; None by default.
-            noverify: No effect; False by default.
-        """
+        """Do nothing: there is no master to log in to. The arguments are as in `Determined`."""
 
     def logout(self) -> None:
         """Do nothing: there is no master to log out of."""

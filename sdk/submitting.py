@@ -42,27 +42,8 @@ class Submitting:
         from_checkpoint: str | None = None,
         test_mode: bool = False,
     ) -> Plan:
-        """Check a submission as far as it can be checked now; nothing is queued.
-
-        Args:
-            config: As for `submit`.
-            context_dir: As for `submit`, with the same default.
-            includes: As for `submit`; by default nothing.
-            overrides: As for `submit`; by default nothing.
-            template: As for `submit`; by default none.
-            cluster: As for `submit`; by default `auto`.
-            method_runner: As for `submit`; by default nobody.
-            from_checkpoint: As for `submit`; by default none.
-            test_mode: As for `submit`; off by default.
-
-        Returns:
-            What would be submitted, for `submit`.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If something else is wrong, or the cluster would refuse the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
+        """Return the checked plan of a submission, for `submit`; nothing is queued. The arguments
+        and errors are as in `submit`.
 
         Example:
             from pathlib import Path
@@ -140,12 +121,12 @@ class Submitting:
     ) -> Experiment:
         """Create an experiment and queue its jobs: all of them, or nothing at all.
 
-        `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does what
-        `detslurm submit` does.
+        `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does the same as
+        `detslurm submit`.
 
         Args:
             config: The configuration as a mapping, or the path of a YAML file (`-` is standard
-                input), or what `plan` made: then all other arguments but `paused` are ignored.
+                input), or the result of `plan`: then all arguments but `paused` are ignored.
             context_dir: The directory of the code, which is copied. By default that of the
                 configuration file, and the current directory where there is no such file.
             includes: More files and directories to copy beside the code; by default none.
@@ -154,14 +135,14 @@ class Submitting:
                 none.
             cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
             paused: Whether the jobs are held until `Experiment.activate`; by default they are not.
-            method_runner: For a custom search, what identifies the process that runs its method:
-                the search runners pass it. By default nobody, and a custom search is refused.
+            method_runner: For a custom search, the identity of the process that runs its method:
+                the search runners pass it. By default none, and a custom search is refused.
             from_checkpoint: The storage id of a checkpoint, or 4 characters or more of its start:
                 the trials begin with its weights, and count from 0. By default none.
             test_mode: Whether to try it first: one trial trains one batch (a script one unit of the
                 searcher's length), validates and saves. Off by default.
-            progress: Called with the bytes of the environment that were packed and with their whole
-                number, where nodes stage one that was not packed before; by default nobody is.
+            progress: Called with the packed bytes of the environment and with their whole number,
+                where nodes stage one that was not packed before; by default unused.
 
         Returns:
             The experiment; its `submission` has the ids of its trials and jobs.
@@ -213,19 +194,16 @@ class Submitting:
         *,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> Imported:
-        """Read an experiment from a file that `Experiment.bundle` has made, perhaps elsewhere.
+        """Return the new ids of an experiment from a file that `Experiment.bundle` has made.
 
-        It gets new ids, and its checkpoints go to the storage of this store. Every byte is checked,
-        and it is there as a whole or not at all. Nothing in it is executed or unpickled; whoever
-        loads its checkpoints or runs its code later trusts the one who made it.
+        Its checkpoints go to the storage of this store. Every byte is checked, and it is there as a
+        whole or not at all. Nothing in it is executed or unpickled; to load its checkpoints or run
+        its code later is to trust its maker.
 
         Args:
             path: The file.
-            progress: Called with the bytes that were unpacked and stored and with their whole
-                number; by default nobody is.
-
-        Returns:
-            The ids of the experiment and its checkpoints here.
+            progress: Called with the unpacked and stored bytes and with their whole number; by
+                default unused.
 
         Raises:
             BundleError: If it is no bundle, or is damaged, or does not fit.

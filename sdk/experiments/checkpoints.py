@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class CheckpointChoice:
-    """What can be asked of anything that has checkpoints."""
+    """The methods of everything that has checkpoints.
+
+    They raise `LifecycleError` where no checkpoint has a validation with the metric.
+    """
 
     @abstractmethod
     def checkpoints(self) -> list[Checkpoint]:
@@ -84,26 +87,19 @@ class CheckpointChoice:
 
     @property
     def best_checkpoint(self) -> Checkpoint:
-        """The best checkpoint by the searcher's metric: `top_checkpoint()`.
-
-        Raises:
-            LifecycleError: If no checkpoint has a validation with that metric.
-        """
+        """The best checkpoint by the searcher's metric: `top_checkpoint()`."""
         return self.top_checkpoint()
 
     def top_n_checkpoints(
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """Return the best checkpoints, the best first; fewer where there are not so many.
+        """Return the best checkpoints, the best first, with arguments as in `top_checkpoint`.
 
         Args:
-            limit: How many, at least 1.
-            sort_by: As for `top_checkpoint`, with the same default.
-            smaller_is_better: As for `top_checkpoint`, with the same default.
+            limit: How many at most, at least 1.
 
         Raises:
-            ValueError: If only one of the last two is given, or `limit` is not positive.
-            LifecycleError: If no checkpoint has a validation with that metric.
+            ValueError: If only one of the others is given, or `limit` is not positive.
         """
         from detslurm.sdk.checkpoints.choosing import best_first, unrated
 
@@ -122,13 +118,13 @@ class CheckpointChoice:
 
 
 class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
-    """The part of `Experiment` that has to do with its checkpoints."""
+    """The part of `Experiment` for its checkpoints."""
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the committed checkpoints of all trials, by trial, oldest first.
+        """Return the committed checkpoints of all trials, by trial, oldest first, without deleted
+        ones.
 
-        Those that were deleted are left out. Those whose files somebody has removed from a disk
-        have the state "DELETED".
+        A checkpoint has the state "DELETED" if its files were removed from the disk otherwise.
         """
         from detslurm.sdk.checkpoints.catalog import of_snapshot
 

@@ -30,10 +30,10 @@ class Descendants(ExperimentBase):
         cluster: str | None = None,
         paused: bool = False,
     ) -> Self:
-        """Go on with a finished, canceled or failed experiment, from its latest checkpoints.
+        """Continue a finished, canceled or failed experiment from its latest checkpoints.
 
-        The result is a new experiment, whose trials go on counting: their curves begin with what
-        this one's trials had reported up to the checkpoint.
+        Returns a new experiment, whose trials go on counting: their curves begin with the reports
+        of this one's trials up to the checkpoint. Errors are those of `Client.submit`.
 
         Args:
             overrides: Changes of single keys, each as `a.b=YAML`; by default none. A COMPLETED
@@ -50,12 +50,6 @@ class Descendants(ExperimentBase):
 
         Returns:
             The new experiment; its `submission` has the ids of its trials and jobs.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If it can't be continued, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
         """
         from detslurm.sdk.submission.descent import Changes, plan_continuation
 
@@ -74,27 +68,13 @@ class Descendants(ExperimentBase):
         cluster: str | None = None,
         paused: bool = False,
     ) -> Self:
-        """Submit a new experiment with this one's configuration and code, but for changes.
+        """Return a new experiment with this one's configuration and code, but for changes; the
+        other arguments and errors are as in `continue_`.
 
         Args:
-            overrides: As for `continue_`; by default none.
-            config: As for `continue_`; by default none.
             from_checkpoint: The storage id of a checkpoint, or 4 characters or more of its start:
                 the trials begin with its weights, and count from 0. By default they begin as this
                 experiment's did.
-            context_dir: As for `continue_`, with the same default.
-            includes: As for `continue_`; by default none.
-            cluster: As for `continue_`, with the same default.
-            paused: As for `continue_`; off by default.
-
-        Returns:
-            The new experiment; its `submission` has the ids of its trials and jobs.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
         """
         from detslurm.sdk.submission.descent import Changes, plan_copy
 
@@ -110,23 +90,8 @@ class Descendants(ExperimentBase):
         cluster: str | None = None,
         paused: bool = False,
     ) -> Self:
-        """Run it again from the beginning: the same configuration, code and seeds.
-
-        Args:
-            overrides: As for `continue_`; by default none.
-            config: As for `continue_`; by default none.
-            cluster: As for `continue_`, with the same default.
-            paused: As for `continue_`; off by default.
-
-        Returns:
-            The new experiment; its `submission` has the ids of its trials and jobs.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
-        """
+        """Return a new run of it from the beginning, with the same configuration, code and seeds;
+        the arguments and errors are as in `continue_`."""
         from detslurm.sdk.submission.descent import Changes, plan_copy
 
         changes = Changes(config, overrides, cluster=cluster)
@@ -140,7 +105,7 @@ class Descendants(ExperimentBase):
         checkpoints: Literal["all", "best", "latest", "none"] = "best",
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> Bundled:
-        """Write the finished experiment into one file, for `Client.import_bundle` elsewhere.
+        """Return a new file with the finished experiment, for `Client.import_bundle` elsewhere.
 
         Secrets of the configuration are left out. Code and logs are in it as they are.
 
@@ -149,15 +114,11 @@ class Descendants(ExperimentBase):
             checkpoints: Which ones go along: all, by default the best one of the experiment, the
                 latest one of each trial, or none.
             progress: Called with the bytes that were read and with their whole number; by default
-                nobody is. What is written has no name before it is finished.
-
-        Returns:
-            What was made.
+                unused. The file has no name before it is finished.
 
         Raises:
-            BundleError: If the experiment is not finished, belongs to somebody else, or can't be
+            BundleError: If the experiment is not finished, belongs to another user, or can't be
                 read, or if the file exists.
-            StoreError: If the store can't be used.
         """
         from detslurm.sdk.bundle.writing import bundle
 

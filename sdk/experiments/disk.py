@@ -79,6 +79,9 @@ class DiskUse(ExperimentBase):
             save_trial_best: The number of each trial's best; by default as before.
             save_trial_latest: The number of each trial's latest; by default as before.
 
+        Returns:
+            The deleted checkpoints.
+
         Raises:
             LifecycleError: If a number is negative, or as for `collect_garbage`.
             TypeError: If a number is not whole.
@@ -118,6 +121,9 @@ class DiskUse(ExperimentBase):
 
     def collect_garbage(self) -> Removed:
         """Delete the checkpoints that the policy does not keep, as the experiment's jobs do.
+
+        Returns:
+            The deleted checkpoints.
 
         Raises:
             LifecycleError: If the experiment belongs to another user, or its checkpoint storage is

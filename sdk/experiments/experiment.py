@@ -33,24 +33,22 @@ if TYPE_CHECKING:
 
 
 class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoints):
-    """One experiment, as it was when it was read last: `Client().experiment(ID)` gives it.
+    """One experiment, as it was when it was read last: `Client().experiment(ID)` returns it.
 
     Methods that change it write to the store first and then act on the queue. A queue that does not
     answer is reported by the client's `warn`: the jobs' runners read the store every minute. Only
-    the owner may change an experiment: `LifecycleError` for others.
+    the owner may change an experiment: `LifecycleError` for others. Setters raise `LifecycleError`
+    for a value that is not allowed and `TypeError` for a value of another type. Methods that read
+    records raise `StoreError` if they can't.
     """
 
     def reload(self) -> Experiment:
-        """Read it again from the store and, while something is unfinished, query the queue.
-
-        Returns:
-            This object.
-        """
+        """Return this object, read again from the store and, if unfinished, from the queue."""
         self._read_again()
         return self
 
     def wait(self, interval: float = 5.0) -> ExperimentState:
-        """Wait until the experiment is over.
+        """Wait until the experiment is over; returns COMPLETED, CANCELED, ERROR or DELETED.
 
         The store is read at least 0.25 seconds apart, and a big experiment more rarely; the queue
         is queried every 30 seconds at most.
@@ -59,7 +57,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             interval: The most seconds between two readings; 5 by default.
 
         Returns:
-            Its state: COMPLETED, CANCELED, ERROR or DELETED.
+            Its state.
 
         Raises:
             ValueError: If it is paused and nothing of it runs any more, or `interval` is not
@@ -96,13 +94,10 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return list(self._snapshot.trial_rows.values())
 
     def job_status(self, trial_id: int) -> JobStatus | None:
-        """Return what is known of a trial's job.
+        """Return the status of a trial's job, or None for a finished trial.
 
         Args:
             trial_id: The trial's id.
-
-        Returns:
-            The status, or None for a finished trial.
         """
         return self._snapshot.job_statuses.get(trial_id)
 
@@ -149,7 +144,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         """Return the experiment's trials in order; those without the value come last.
 
         Args:
-            sort_by: What they are sorted by; their ids by default.
+            sort_by: The value to sort by; ids by default.
             order_by: The direction; ascending by default.
         """
         from detslurm.sdk.experiments.ordering import trials_by
@@ -167,14 +162,12 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         order_by: OrderBy = OrderBy.ASCENDING,
         limit: int | None = None,
     ) -> Iterator[Trial]:
-        """The experiment's trials in order, one at a time; details are read as they are asked for.
+        """Yield the trials of `list_trials` one at a time, with arguments as in `list_trials`.
 
         Args:
-            sort_by: What they are sorted by; their ids by default.
-            order_by: The direction; ascending by default.
-            limit: How many a page has for Determined, with no effect here; none by default.
+            limit: The size of Determined's pages; no effect here; none by default.
 
-        Returns:
+        Yields:
             The trials.
         """
         yield from self.list_trials(sort_by, order_by)
@@ -182,23 +175,18 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     def get_trials(
         self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
     ) -> list[Trial]:
-        """Return what `list_trials` does; this is its older name.
-
-        Args:
-            sort_by: What they are sorted by; their ids by default.
-            order_by: The direction; ascending by default.
-        """
+        """Return the same as `list_trials`: its older name, with arguments as in `list_trials`."""
         deprecated("Experiment.get_trials", "list_trials")
         return self.list_trials(sort_by, order_by)
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Wait until there is a trial; only a search may take its time.
+        """Wait until there is a trial, and return the trial with the smallest id.
 
         Args:
             interval: The least number of seconds between two readings; 0.1 by default.
 
         Returns:
-            The trial with the smallest id.
+            The trial.
 
         Raises:
             LifecycleError: If the experiment ends before it has a trial.
@@ -208,12 +196,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return first_trial(self, interval=interval)
 
     def efficiency(self) -> list[Efficiency]:
-        """Return what each trial that has begun did with what it had, by id.
-
-        `Trial.efficiency` says the same of one trial.
-
-        Raises:
-            StoreFault: If a file of a trial can't be read.
+        """Return `Trial.efficiency` of each trial that has begun, by id.
 
         Example:
             import detslurm as det
@@ -227,34 +210,25 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return [trial.efficiency() for trial in self.trials() if trial.row.run_count]
 
     def logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
-        """Give the lines of its first trial's log; `Trial.logs` gives those of any.
+        """Return the lines of its first trial's log, with arguments as in `Trial.logs`.
 
         Args:
-            follow: Whether to wait for more until the trial is over; off by default.
             **chosen: As for `Trial.logs`.
-
-        Returns:
-            The lines, without the characters that end them.
 
         Raises:
             LifecycleError: If there is no trial yet.
-            ValueError: As `Trial.logs`.
         """
         return self.first_trial().logs(follow, **chosen)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Give what its trials have reported, trial by trial and step by step.
+        """Return the reports of its trials, trial by trial and step by step.
 
         Args:
             group: Only this group, such as "training"; all groups by default.
 
-        Returns:
-            What was reported at each step, with `trial_id`.
-
         Raises:
-            StoreFault: If a file of a trial can't be read.
-            ValueError: If its trials have metrics, but none of this group; the error lists those
-                that there are. "training" and "validation" may yet come.
+            ValueError: If its trials have metrics, but none of this group; the error lists the
+                known groups. "training" and "validation" may yet come.
         """
         from detslurm.sdk.trials.metrics import metrics_of
 
@@ -277,9 +251,9 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return experiment_html(self.row, self.trial_rows, self.path)
 
     def report(self) -> Report:
-        """Return the page that `detslurm report` writes; a notebook shows it in its place.
+        """Return the page that `detslurm report` writes, without code; a notebook shows it.
 
-        It has the experiment as it is now, without its code.
+        The experiment is read again first.
 
         Raises:
             LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
@@ -305,22 +279,16 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         code: bool = False,
         log_lines: int = 50,
     ) -> dict[str, Any]:
-        """Return all that a report shows as plain data, which `json.dumps` takes.
+        """Return all data of a report as plain data, which `json.dumps` takes.
 
-        It has the experiment as it is now; docs/snapshot.md describes it. What can't be read is
-        named in `problems` of the experiment.
+        The experiment is read again first; it is the only one of the document's `experiments`.
+        docs/snapshot.md describes the document. Unreadable data is named in `problems`.
 
         Args:
             trials: The ids of the trials to show, whose log tails are shown too; by default all.
             curves: Whether to read metrics and the profiler's figures; on by default.
             code: Whether to list the experiment's code; off by default.
             log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
-
-        Returns:
-            The snapshot document; this experiment is the only one of its `experiments`.
-
-        Raises:
-            StoreError: If the experiment can't be read.
 
         Example:
             import detslurm as det
@@ -344,7 +312,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         """Return the trials as a data frame of pandas, by id.
 
         Its columns are the state, each hyperparameter (`hparams.lr`), the batches trained, the
-        restarts, the best and the latest searcher metric, and when it started and ended.
+        restarts, the best and the latest searcher metric, and the times of start and end.
 
         Raises:
             ModuleNotFoundError: If pandas is not installed.
@@ -356,21 +324,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     def metrics_frame(
         self, group: str = "validation", names: Sequence[str] | None = None
     ) -> pandas.DataFrame:
-        """Return the numeric metrics of all trials as a data frame of pandas.
-
-        Args:
-            group: The group of metrics; "validation" by default.
-            names: Only these metrics; all by default.
-
-        Returns:
-            A line for each trial and step, with the columns `trial`, `steps` and the metrics; a
-            metric called so is `metrics.steps`.
-
-        Raises:
-            ModuleNotFoundError: If pandas is not installed.
-            StoreFault: If a file of a trial can't be read.
-            ValueError: If there is no such group, as for `iter_metrics`, or no such metric.
-        """
+        """Return the metrics of all trials as `Trial.metrics_frame` does, with arguments as in
+        `Trial.metrics_frame`."""
         from detslurm.sdk.frames import metrics_frame
 
         return metrics_frame((trial.directory for trial in self.trials()), group, names)
@@ -387,20 +342,17 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
             folder: The directory, which is made if need be.
 
         Returns:
-            What was done with each trial that has begun.
+            The result for each trial that has begun.
         """
         from detslurm.sdk.export import export
 
         return export([self], to, folder)
 
     def download_code(self, output_dir: Path | str = ".") -> Path:
-        """Pack the code that the experiment runs into `experiment_<id>_model_def.tgz`.
+        """Return the path of a new `experiment_<id>_model_def.tgz` with the experiment's code.
 
         Args:
             output_dir: Where to put the file; the working directory by default.
-
-        Returns:
-            The path of the file.
 
         Raises:
             LifecycleError: If the submission was interrupted before the code was copied, the

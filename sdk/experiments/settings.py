@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class Settings(ExperimentBase):
-    """The part of `Experiment` that changes its settings."""
+    """The part of `Experiment` that changes its settings.
+
+    Its methods raise `LifecycleError` for a value that is not allowed, `TypeError` for a value of
+    another type.
+    """
 
     def set_name(self, name: str) -> None:
         """Give the experiment another name.
 
         Args:
             name: One line of printable text.
-
-        Raises:
-            LifecycleError: If it is not such a line.
-            TypeError: If it is not text.
         """
         self._set("name", settings.line("a name", name))
 
@@ -37,10 +37,6 @@ class Settings(ExperimentBase):
 
         Args:
             description: Printable text.
-
-        Raises:
-            LifecycleError: If it is not printable.
-            TypeError: If it is not text.
         """
         self._set("description", settings.text("a description", description))
 
@@ -49,10 +45,6 @@ class Settings(ExperimentBase):
 
         Args:
             notes: Printable text.
-
-        Raises:
-            LifecycleError: If it is not printable.
-            TypeError: If it is not text.
         """
         self._set("notes", settings.text("notes", notes))
 
@@ -62,10 +54,6 @@ class Settings(ExperimentBase):
         Args:
             workspace: One line of printable text without a slash, such as "vision".
             project: The same.
-
-        Raises:
-            LifecycleError: If one is not such a line.
-            TypeError: If one is not text.
         """
         folder = settings.folder("a workspace", workspace), settings.folder("a project", project)
         self._set("folder", folder)
@@ -76,10 +64,6 @@ class Settings(ExperimentBase):
         Args:
             workspace_name: As for `move`.
             project_name: As for `move`.
-
-        Raises:
-            LifecycleError: As for `move`.
-            TypeError: As for `move`.
         """
         self.move(workspace_name, project_name)
 
@@ -88,10 +72,6 @@ class Settings(ExperimentBase):
 
         Args:
             labels: Lines of printable text.
-
-        Raises:
-            LifecycleError: If one is not such a line.
-            TypeError: If one is not text.
         """
         self._set("labels", settings.labels(labels))
 
@@ -100,10 +80,6 @@ class Settings(ExperimentBase):
 
         Args:
             label: One line of printable text.
-
-        Raises:
-            LifecycleError: If it is not such a line.
-            TypeError: If it is not text.
         """
         settings.line("a label", label)
         self._change_labels(lambda labels: {*labels, label})
@@ -124,7 +100,6 @@ class Settings(ExperimentBase):
 
         Raises:
             LifecycleError: If one trial needs more slots.
-            TypeError: If it is neither a whole number nor None.
         """
         from detslurm.sdk.experiments.resubmission import throttle
 
@@ -169,7 +144,6 @@ class Settings(ExperimentBase):
 
         Raises:
             LifecycleError: If it is outside of that range.
-            TypeError: If it is not a whole number.
         """
         if not FIRST <= settings.whole("priority", priority) <= LAST:
             raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
@@ -187,7 +161,6 @@ class Settings(ExperimentBase):
 
         Raises:
             LifecycleError: If it is not positive and finite.
-            TypeError: If it is not a number.
         """
         try:
             priority = priority_of_weight(settings.number("weight", weight))
@@ -197,30 +170,24 @@ class Settings(ExperimentBase):
         self._queues.change(self._queued(), Nice=nice_of(priority))
 
     def set_resource_pool(self, resource_pool: str) -> None:
-        """Move what waits to another partition; what runs stays where it is.
-
-        What the experiment submits later goes there, too.
+        """Move waiting jobs and later submissions to another partition; running jobs stay.
 
         Args:
             resource_pool: The name of the partition.
 
         Raises:
-            LifecycleError: If it is not a name.
             SlurmError: If the cluster refuses, or does not answer; nothing is recorded then.
-            TypeError: If it is not text.
         """
         self._change_pending("resource_pool", resource_pool, "Partition")
 
     def set_qos(self, qos: str) -> None:
-        """Give what waits, and what the experiment submits later, another quality of service.
+        """Give waiting jobs and later submissions another quality of service.
 
         Args:
             qos: The name of the QOS.
 
         Raises:
-            LifecycleError: If it is not a name.
             SlurmError: If the cluster refuses, or does not answer; nothing is recorded then.
-            TypeError: If it is not text.
         """
         self._change_pending("qos", qos, "QOS")
 
@@ -239,8 +206,10 @@ class Settings(ExperimentBase):
         self._set(name, value)
 
     def _ask_about_another(self, name: str, value: str) -> None:
-        """Where nothing waits that the cluster could refuse to move: whether it takes such a job at
-        all, for a wrong name would end what is submitted later. Raises SlurmError."""
+        """Check a new partition or QOS with the cluster where no waiting job could be moved.
+
+        A wrong name would end later submissions. Raises SlurmError.
+        """
         from detslurm.slurm import SlurmError
         from detslurm.slurm.command import is_submit_limit
         from detslurm.slurm.resubmit import NeverSubmitted, workers_request
@@ -269,9 +238,9 @@ class Settings(ExperimentBase):
         return queue.jobs
 
     def _throttle(self, at_once: int | None) -> None:
-        """Deal what may run at once to its arrays in the queue, each of which has a throttle of its
-        own. One that waits for another to end takes its turn: whose is not known here, so it has
-        the smallest share. Jobs of one trial take one each."""
+        """Divide the trials that may run at once among its arrays in the queue, each of which has
+        its own throttle. Arrays that wait for another to end have the smallest share, because their
+        order is not known here. Jobs of one trial take one each."""
         from detslurm.slurm.arrays import dealt
         from detslurm.slurm.reasons import reason_of
 

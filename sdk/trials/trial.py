@@ -41,7 +41,9 @@ if TYPE_CHECKING:
 
 
 class Trial(CheckpointChoice):
-    """One trial, as it was when its experiment was read last: `Client().trial(ID)` gives it.
+    """One trial, as it was when its experiment was read last: `Client().trial(ID)` returns it.
+
+    Methods raise `StoreFault` if a file of the trial can't be read.
 
     Attributes:
         experiment: The experiment that it belongs to.
@@ -78,7 +80,7 @@ class Trial(CheckpointChoice):
     @property
     def reason(self) -> str | None:
         """Why it is in its state, such as the exception that ended it, or why its job waits; None
-        if nothing is to be said."""
+        without a reason."""
         status = self.job_status
         return self.row.end_reason or (status.message if status else None)
 
@@ -94,11 +96,8 @@ class Trial(CheckpointChoice):
 
     @property
     def summary_metrics(self) -> dict[str, Any]:
-        """Count, sum, mean, min, max, last and type of each numeric metric, by group.
-
-        As in Determined, "training" is called "avg_metrics" and "validation"
-        "validation_metrics".
-        """
+        """Count, sum, mean, min, max, last and type of each numeric metric, by Determined's name of
+        the group: "avg_metrics" for "training", "validation_metrics" for "validation"."""
         from detslurm.sdk.trials.summary_metrics import summary
 
         return summary(self.metric_rows())
@@ -111,12 +110,8 @@ class Trial(CheckpointChoice):
     def get_checkpoints(
         self, sort_by: str | Any | None = None, order_by: str | Any | None = None
     ) -> list[Checkpoint]:
-        """Return what `list_checkpoints` does; this is its older name.
-
-        Args:
-            sort_by: As for `list_checkpoints`, with the same default.
-            order_by: As for `list_checkpoints`, with the same default.
-        """
+        """Return the same as `list_checkpoints`: its older name, with arguments as in
+        `list_checkpoints`."""
         deprecated("Trial.get_checkpoints", "list_checkpoints")
         return self.list_checkpoints(sort_by, order_by)
 
@@ -153,11 +148,7 @@ class Trial(CheckpointChoice):
     def artifacts(self) -> list[Artifact]:
         """Return the images and tables that its code has reported, by name and step.
 
-        Returns:
-            Those that were kept: `data` is the content of a file in the format `media`.
-
-        Raises:
-            StoreError: If they can't be read.
+        `data` is the content of a file in the format `media`. Only kept artifacts are returned.
         """
         from detslurm.sdk.trials.artifacts import shown_artifacts
 
@@ -172,7 +163,7 @@ class Trial(CheckpointChoice):
 
     @property
     def job_status(self) -> JobStatus | None:
-        """What is known of the trial's job; None once the trial is finished."""
+        """The status of the trial's job; None once the trial is finished."""
         return self.experiment.job_status(self.id)
 
     @property
@@ -181,11 +172,7 @@ class Trial(CheckpointChoice):
         return self.experiment._snapshot.idle.get(self.id)
 
     def reload(self) -> Trial:
-        """Read it again from the store, and query the queue.
-
-        Returns:
-            This object.
-        """
+        """Return this object, read again from the store and from the queue."""
         self.experiment.reload()
         self.__dict__.pop("view", None)
         return self
@@ -202,31 +189,26 @@ class Trial(CheckpointChoice):
         return self.experiment._kill_trial(self.id)
 
     def support_bundle(self, path: Path | str = ".") -> SupportBundle:
-        """Write what somebody needs who is asked for help with the trial into one file.
+        """Return a new file with the facts that help others to explain the trial's problem.
 
-        It has the configuration, the records and the metrics' figures, the end of the logs, what
-        the cluster knows of the jobs, and the findings of `detslurm doctor`. Secrets of the
+        It has the configuration, the records and the metrics' figures, the end of the logs, the
+        cluster's records of the jobs, and the findings of `detslurm doctor`. Secrets of the
         configuration are masked, in the logs too.
 
         Args:
             path: The file, which must not exist, or a directory for it; by default the current one.
 
-        Returns:
-            What was made.
-
         Raises:
             BundleError: If the file exists, or its directory doesn't.
-            StoreError: If the trial can't be read.
         """
         from detslurm.sdk.support import support_bundle
 
         return support_bundle(self, Path(path).expanduser().absolute())
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the trial's committed checkpoints, oldest first; those that were deleted are left
-        out.
+        """Return the trial's committed checkpoints, oldest first, without deleted ones.
 
-        Those whose files somebody has removed from a disk have the state "DELETED".
+        A checkpoint has the state "DELETED" if its files were removed from the disk otherwise.
         """
         return self.experiment._checkpoints_of([self.id])
 
@@ -234,7 +216,7 @@ class Trial(CheckpointChoice):
         """Copy one of the trial's checkpoints to a directory, with the code of its Trial class.
 
         Args:
-            uuid: The checkpoint's storage id, or at least 4 characters of its beginning.
+            uuid: As for `find_checkpoint`.
             target: The directory, which must be empty or not exist.
 
         Returns:
@@ -250,7 +232,7 @@ class Trial(CheckpointChoice):
         """Return one of the trial's checkpoints by its id.
 
         Args:
-            uuid: Its storage id, or the beginning of it.
+            uuid: Its storage id, or at least 4 characters of its beginning.
 
         Raises:
             LifecycleError: If the trial has no such checkpoint, or several begin so.
@@ -263,7 +245,7 @@ class Trial(CheckpointChoice):
         return found_by(found, uuid)
 
     def latest_checkpoint(self) -> Checkpoint:
-        """Return the newest checkpoint: the one that the trial would go on from.
+        """Return the newest checkpoint, from which the trial would go on.
 
         Raises:
             LifecycleError: If there is none.
@@ -278,23 +260,19 @@ class Trial(CheckpointChoice):
         return f"trial {self.id}"
 
     def metrics(self, group: str, names: Sequence[str] | None = None) -> Columns:
-        """The numeric metrics that it reported, as columns for a plot or a data frame.
+        """Return the numeric metrics that it reported, as columns for a plot or a data frame.
 
-        The columns follow one clean curve: what a later run repeated after a restart is there
-        once. A trial that has reported nothing has no steps and no columns.
+        The columns follow one clean curve: steps that a later run repeated after a restart are
+        there once. `steps` ascend, and `metrics` has for each name a list of floats as long as
+        `steps`, NaN where a step has no such number. Both are empty if nothing was reported.
 
         Args:
             group: The group of metrics, such as "training" or "validation".
             names: Only these metrics; all by default. Nested metrics have dotted names: "top.5".
 
-        Returns:
-            `steps`, in ascending order, and `metrics`: for each name a list of floats as long as
-            `steps`, NaN where a step has no such number.
-
         Raises:
-            StoreFault: If a file of the trial can't be read.
             ValueError: If it has reported metrics, but none of this group, or none of these names;
-                the error lists those that there are. "training" and "validation" may yet come.
+                the error lists the known ones. "training" and "validation" may yet come.
         """
         found = in_lists(metric_columns(self.directory, group, names))
         if not found.steps or set(names or ()) - set(found.metrics):
@@ -302,16 +280,15 @@ class Trial(CheckpointChoice):
         return found
 
     def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
-        """Everything that it reported, also what is not a number, by step on one clean curve.
+        """Yield everything that it reported, numbers or not, by step on one clean curve.
 
         Args:
             group: Only this group of metrics, such as "training"; all groups by default.
 
-        Returns:
+        Yields:
             A row for each group and step, as the store has it.
 
         Raises:
-            StoreFault: If a file of the trial can't be read.
             ValueError: If there is no such group, as for `metrics`.
         """
         empty = True
@@ -322,47 +299,22 @@ class Trial(CheckpointChoice):
             refuse_unknown([self.directory], group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Everything that it reported, as `metric_rows`, with Determined's names.
-
-        Args:
-            group: Only this group of metrics, such as "training"; all groups by default.
-
-        Returns:
-            What was reported in each group at each step.
-
-        Raises:
-            StoreFault: If a file of the trial can't be read.
-            ValueError: If there is no such group, as for `metrics`.
-        """
+        """Return the same as `metric_rows`, with Determined's names and arguments as in
+        `metric_rows`."""
         return metrics_of([self.directory], group)
 
     def stream_metrics(self, group: str) -> Iterator[TrialMetrics]:
-        """Give what `iter_metrics` does; this is its older name.
-
-        Args:
-            group: The group of metrics.
-
-        Returns:
-            What was reported at each step.
-        """
+        """Return the same as `iter_metrics`: its older name, with arguments as in `metrics`."""
         deprecated("Trial.stream_metrics", "iter_metrics")
         return self.iter_metrics(group)
 
     def stream_training_metrics(self) -> Iterator[TrialMetrics]:
-        """Give `iter_metrics("training")`; this is its older name.
-
-        Returns:
-            What was reported at each step.
-        """
+        """Return `iter_metrics("training")`; this is its older name."""
         deprecated("Trial.stream_training_metrics", 'iter_metrics("training")')
         return self.iter_metrics("training")
 
     def stream_validation_metrics(self) -> Iterator[TrialMetrics]:
-        """Give `iter_metrics("validation")`; this is its older name.
-
-        Returns:
-            What was reported at each step.
-        """
+        """Return `iter_metrics("validation")`; this is its older name."""
         deprecated("Trial.stream_validation_metrics", 'iter_metrics("validation")')
         return self.iter_metrics("validation")
 
@@ -381,7 +333,7 @@ class Trial(CheckpointChoice):
         sources: Sequence[str] | None = None,
         search_text: str | None = None,
     ) -> Iterable[str]:
-        """Give the lines of its log, of all ranks in all of its runs.
+        """Return the lines of its log, of all ranks in all of its runs, without line ends.
 
         Args:
             follow: Whether to wait for more until the trial is over; off by default.
@@ -395,17 +347,14 @@ class Trial(CheckpointChoice):
             timestamp_before: Only lines before this time, in seconds since 1970 or as RFC 3339; by
                 default all.
             timestamp_after: Only lines after this time, likewise; by default all.
-            sources: Only lines of these sources: "code", which is what the experiment runs, or
-                "detslurm"; by default of both.
+            sources: Only lines of "code", which the experiment runs, or of "detslurm"; by default
+                of both.
             search_text: Only lines that contain this text; by default all.
-
-        Returns:
-            The lines, without the characters that end them.
 
         Raises:
             TypeError: If `rank_ids` is no list of integers.
             ValueError: If a time, a level or a source is none, a count is negative, `head` is given
-                with `tail` or `follow`, or lines don't have what they are to be chosen by.
+                with `tail` or `follow`, or `container_ids` or `stdtypes` is given.
 
         Example:
             import detslurm as det
@@ -436,14 +385,11 @@ class Trial(CheckpointChoice):
         return (line.raw for line in self._lines(wanted, follow, head, tail))
 
     def iter_logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
-        """Give the lines of its log: another name of `logs`.
+        """Return the lines of its log: another name of `logs`.
 
         Args:
-            follow: Whether to wait for more until the trial is over; off by default.
+            follow: As for `logs`; off by default.
             **chosen: As for `logs`.
-
-        Returns:
-            The lines.
         """
         return self.logs(follow, **chosen)
 
@@ -470,16 +416,15 @@ class Trial(CheckpointChoice):
     ) -> pandas.DataFrame:
         """Return the numeric metrics that it reported as a data frame of pandas.
 
+        It has a line for each step, with the columns `trial`, `steps` and the metrics. A metric of
+        one of these names becomes `metrics.steps`.
+
         Args:
             group: The group of metrics; "validation" by default.
             names: Only these metrics; all by default.
 
-        Returns:
-            A line for each step: `trial`, `steps` and the metrics; one called so, `metrics.steps`.
-
         Raises:
             ModuleNotFoundError: If pandas is not installed.
-            StoreFault: If a file of the trial can't be read.
             ValueError: If there is no such group or metric, as for `metrics`.
         """
         from detslurm.sdk.frames import metrics_frame
@@ -498,42 +443,33 @@ class Trial(CheckpointChoice):
         return trial_html(self.row, self.experiment.row.metric)
 
     def efficiency(self) -> Efficiency:
-        """Return what the trial did with what it had: GPUs, memory, CPUs, and its time.
+        """Return the trial's use of GPUs, memory, CPUs and time.
 
-        Samples of every 15 seconds are added up, those of all its runs. What its nodes can't tell
-        is None, never 0.
-
-        Raises:
-            StoreFault: If a file of the trial can't be read.
+        Samples of every 15 seconds are added up, over all its runs. An unavailable figure is None,
+        never 0.
         """
         from detslurm.sdk.costs.efficiency import efficiency
 
         return efficiency(self.directory, self.view, self.experiment._snapshot.facts)
 
     def usage_history(self) -> list[UsageRow]:
-        """Return what the trial used when, for a plot: at most 64 rows for each run.
+        """Return the trial's use of resources over time: at most 64 rows for each run.
 
-        The newest samples of a run are 15 seconds apart; older ones are averaged, over the longer
-        the older they are.
-
-        Raises:
-            StoreFault: If a file of the trial can't be read.
+        The newest samples of a run are 15 seconds apart; older ones are averaged.
         """
         from detslurm.sdk.costs.efficiency import usage_history
 
         return usage_history(self.directory, self.view)
 
     def profile(self, group: str | None = None) -> list[ProfileRow]:
-        """The figures that the profiler recorded on the trial's nodes, in the order of time.
+        """Return the figures of the profiler on the trial's nodes, in the order of time.
+
+        They have a row for each report, node and group, and are empty if the profiler was never on.
 
         Args:
             group: Only "cpu", "memory", "disk", "network" or "gpu"; all by default.
 
-        Returns:
-            A row for each report, node and group. Empty if the profiler was never on.
-
         Raises:
-            StoreFault: If a file of the trial can't be read.
             ValueError: If it is no such group.
         """
         if group is not None and group not in PROFILE_GROUPS:

@@ -23,6 +23,7 @@ FRAMEWORKS = ("keras", "lightning", "pytorch_lightning", "transformers")
 
 _HEADING = re.compile(r"^(\w+):$")
 _ENTRY = re.compile(r"^ {4}(\*{0,2}\w+): (.*)$")
+_REFERENCE = re.compile(r"\b[Aa]rguments\b[\w\s,]*\bas\s+in\s+`([\w.]+)`")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,20 @@ class Documented:
     name: str
     subject: Any
     parameters: tuple[inspect.Parameter, ...]
+    home: Any = None
+
+    @property
+    def referenced(self) -> Docstring:
+        """The docstring with the arguments and errors that this one leaves out: "Arguments as in
+        `NAME`", where NAME is beside it or in `detslurm.sdk`."""
+        from detslurm import sdk
+
+        reference = _REFERENCE.search(self.doc.text)
+        if reference is None:
+            return Docstring("")
+        *owner, name = reference[1].split(".")
+        home = getattr(sdk, owner[0]) if owner else self.home if hasattr(self.home, name) else sdk
+        return Docstring.of(inspect.getdoc(getattr(home, name)) or "")
 
     @property
     def doc(self) -> Docstring:
@@ -109,7 +124,7 @@ def public(module: str, ours: Callable[[type], bool]) -> Iterator[Documented]:
         if inspect.isclass(subject):
             yield from _of_class(f"{module}.{name}", subject, ours(subject))
         elif inspect.isfunction(subject):
-            yield Documented(f"{module}.{name}", subject, _parameters(subject))
+            yield Documented(f"{module}.{name}", subject, _parameters(subject), package)
 
 
 def exported(package: Any) -> list[str]:
@@ -127,7 +142,7 @@ def exported(package: Any) -> list[str]:
 def _of_class(name: str, subject: type, ours: bool) -> Iterator[Documented]:
     plain = issubclass(subject, BaseException) and "__init__" not in vars(subject)
     hidden = ours or plain or issubclass(subject, Enum)
-    yield Documented(name, subject, () if hidden else _parameters(subject))
+    yield Documented(name, subject, () if hidden else _parameters(subject), subject)
     for member in dir(subject):
         value, home = _defined(subject, member)
         if member.startswith("_") or not home.__module__.startswith("detslurm"):
@@ -135,7 +150,7 @@ def _of_class(name: str, subject: type, ours: bool) -> Iterator[Documented]:
         function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         if inspect.isfunction(function):
             given = () if _is_hook(subject, member) else _parameters(function)
-            yield Documented(f"{name}.{member}", function, given)
+            yield Documented(f"{name}.{member}", function, given, subject)
         elif isinstance(function, (property, functools.cached_property)):
             yield Documented(f"{name}.{member}", function, ())
 

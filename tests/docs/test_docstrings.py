@@ -115,13 +115,13 @@ def problems(one: Documented) -> Iterator[str]:
         members = list(one.subject.__members__)
         if members != list(doc.entries("Attributes")):
             yield f"has the members {members} and documents {list(doc.entries('Attributes'))}"
-    described = {
+    own = {
         **doc.entries("Args"),
         **(doc.entries("Attributes") if inspect.isclass(one.subject) else {}),
     }
-    if list(names) != [name for name in described if name in names] or (
-        set(doc.entries("Args")) - set(names)
-    ):
+    described = {**one.referenced.entries("Args"), **own}
+    in_order = [name for name in names if name in own] == [name for name in own if name in names]
+    if not in_order or set(names) - set(described) or set(doc.entries("Args")) - set(names):
         yield f"takes {list(names)} and documents {list(described)}"
     for name, parameter in names.items():
         optional = parameter.default is not parameter.empty
@@ -130,7 +130,7 @@ def problems(one: Documented) -> Iterator[str]:
     if one.returns and not (doc.sections.keys() & {"Returns", "Yields"} or doc.says_result):
         yield "does not say what it returns"
     raises = doc.entries("Raises")
-    if missing := one.raised() - set(raises):
+    if missing := one.raised() - set(raises) - set(one.referenced.entries("Raises")):
         yield f"raises {sorted(missing)} without a word"
     if unknown := [name for name in raises if not is_exception(name)]:
         yield f"documents exceptions that users can't import: {unknown}"
