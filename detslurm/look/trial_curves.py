@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.ordering import best_trials_first
+from detslurm.sdk.experiments.ordering import best_trials_first, differing
 from detslurm.store import TrialRow, metric_columns, trial_metrics
 from detslurm.store.columns import in_lists
 from detslurm.store.curve import flat, is_number
@@ -76,7 +76,7 @@ def legend(rows: Sequence[TrialRow], lines: Sequence[Line], *, searched: bool) -
         lines: The curves.
         searched: Whether they are of the searcher's metric, of which trials have a best value.
     """
-    names = _differing([row.hparams or {} for row in rows])
+    names, _ = differing(row.hparams for row in rows)
     return [_legend_line(row, line, names, searched) for row, line in zip(rows, lines, strict=True)]
 
 
@@ -87,17 +87,9 @@ def _legend_line(row: TrialRow, line: Line, names: Sequence[str], searched: bool
     shown = f"{_text_of(value)} @ {steps}"
     if best is not None and best.value is not None and best.steps != steps:
         shown += f", best {_text_of(best.value)} @ {best.steps}"
-    hparams = row.hparams or {}
+    hparams = dict(flat(row.hparams or {}))
     told = ", ".join(f"{name}={_text_of(hparams.get(name))}" for name in names)
     return f"trial {row.id}  {row.state}  {shown}  {told}".rstrip()
-
-
-def _differing(hparams: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The hyperparameters that tell trials apart; of one trial all."""
-    names = list(dict.fromkeys(name for one in hparams for name in one))
-    if len(hparams) == 1:
-        return names
-    return [n for n in names if any(one.get(n) != hparams[0].get(n) for one in hparams)]
 
 
 def _text_of(value: Any) -> str:

@@ -11,6 +11,7 @@ from detslurm.sdk import settings
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy, TrialSortBy
 from detslurm.sdk.experiments.query import ExperimentQuery
 from detslurm.store import ExperimentRow, TrialRow
+from detslurm.store.curve import flat
 from detslurm.store.metric_rank import metric_rank
 
 T = TypeVar("T")
@@ -111,6 +112,21 @@ def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> l
         return metric_rank(math.nan if best is None else best, smaller_is_better)
 
     return sorted(rows, key=rank)
+
+
+def differing(hparams: Iterable[Mapping[str, Any] | None]) -> tuple[list[str], list[str]]:
+    """Split the names of hyperparameters, nested ones dotted: those that differ, and constants.
+
+    Args:
+        hparams: The hyperparameters of each trial; trials without any are left out. Those of a
+            single trial all count as differing.
+    """
+    known = [dict(flat(one)) for one in hparams if one]
+    names = list(dict.fromkeys(name for one in known for name in one))
+    if len(known) == 1:
+        return names, []
+    apart = [name for name in names if any(one.get(name) != known[0].get(name) for one in known)]
+    return apart, [name for name in names if name not in apart]
 
 
 def selected(

@@ -97,6 +97,28 @@ def test_what_is_described_fits_too(
     assert line.endswith("best 0 of all; best 1, latest 1 of each trial") and len(line) <= 80
 
 
+def test_hyperparameters_that_differ_are_whole(
+    full: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stand before the constants, which alone are cut at 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    experiment = full.experiment(2, job=None)
+    for index, lr in enumerate((0.00123456, 0.0654321)):
+        hparams = {
+            "batch": 64,
+            "name": LONG,
+            "model": {"depth": 2 + index, "kind": "cnn"},
+            "lr": lr,
+        }
+        full.run(experiment, index, losses=[1 / 7], end="completed", hparams=hparams)
+    for words in (("e", "describe", 2), ("e", "list-trials", 2)):
+        out = detslurm(*words).out
+        assert "model.depth=2, lr=0.00123456" in out and "model.depth=3, lr=0.0654321" in out
+        assert "kind=cnn" not in out
+    monkeypatch.setenv("COLUMNS", "400")
+    assert "lr=0.0654321, batch=64, name=a name" in detslurm("e", "describe", 2).out
+
+
 def test_a_metric_keeps_its_exponent(
     full: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,11 +290,12 @@ class Scene:
         end: str | None = None,
         reason: str = "",
         nodes: Sequence[str] = (),
+        hparams: dict[str, Any] | None = None,
     ) -> TrialDir:
         """A run of one trial; without `end` it goes on."""
         trial = experiment.trial(experiment.created().first_trial + index)
         start = trial.open_run(
-            {"hparams": {"lr": 0.1, "i": index}, "seed": 1, "time": 1000.0, "host": "n1",
+            {"hparams": hparams or {"lr": 0.1, "i": index}, "seed": 1, "time": 1000.0, "host": "n1",
              "job": {"cluster": self.queue.name, "ref": ref, "nodes": [*nodes]}, "resume": resume}
         )  # fmt: skip
         number = start["run"]

@@ -6,15 +6,29 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from detslurm._quantities import counted, human_size
 from detslurm.cli.experiment.diagnostics import diagnostics, reported_metrics
 from detslurm.cli.output.human import has_blocks, on_terminal
-from detslurm.cli.output.printing import Column, local_time, number, plain, rfc3339, table
-from detslurm.cli.output.tables import columns_text, log_line, printable
+from detslurm.cli.output.printing import (
+    Column,
+    UserData,
+    local_time,
+    number,
+    plain,
+    rfc3339,
+    table,
+)
+from detslurm.cli.output.tables import (
+    cells_of,
+    columns_text,
+    log_line,
+    printable,
+    terminal_width,
+)
 from detslurm.slurm.reasons import reason_of
 from detslurm.store import StoreError
 
@@ -235,7 +249,29 @@ def properties(rows: Iterable[tuple[str, Any]]) -> str:
 
 def trials_table(experiment: Experiment) -> str:
     """An experiment's trials."""
-    return columns_text(_TRIALS, experiment.trials())
+    trials = experiment.trials()
+    return columns_text([*_IDENTITY, hparams_column(trials), *_COURSE], trials)
+
+
+def hparams_column(trials: Sequence[Trial]) -> Column:
+    """Hyperparameters of trials: those that differ come first, and as few as possible are cut."""
+    from detslurm.sdk.experiments.ordering import differing
+    from detslurm.store.curve import flat
+
+    apart, constants = differing(trial.row.hparams for trial in trials)
+
+    def text(trial: Trial, names: Iterable[str]) -> str:
+        own = dict(flat(trial.row.hparams or {}))
+        return compact({name: own[name] for name in names if name in own})
+
+    needed = max((cells_of(text(trial, apart)) for trial in trials), default=0)
+    needed += 2 if constants else 0  # ",…"
+    return Column(
+        "H-Params",
+        lambda trial: text(trial, [*apart, *constants]),
+        least=max(12, min(needed, terminal_width() - _OTHER_CELLS)),
+        csv_value=lambda trial: UserData(trial.row.hparams),
+    )
 
 
 def trial_state(trial: Trial) -> str:
@@ -255,10 +291,13 @@ def latest_checkpoint(trial: Trial) -> str:
     return f"{latest.uuid} @ {latest.steps}" if latest else ""
 
 
-_TRIALS = [
+_OTHER_CELLS = 48  # of the id, a state, a best validation and the gaps
+
+_IDENTITY = [
     Column("Trial ID", lambda trial: trial.id),
     Column("State", trial_state, "state"),
-    Column("H-Params", lambda trial: compact(trial.row.hparams), least=12),
+]
+_COURSE = [
     Column("# of Batches", lambda trial: trial.row.steps, drop=2),
     Column("Restarts", lambda trial: trial.row.restarts, drop=4),
     Column("Best Validation", _best, least=24),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id
-from detslurm.cli.output.printing import Column, Table, UserData, shows
+from detslurm.cli.output.printing import Column, Table, shows
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -80,7 +80,9 @@ def list_trials(
             trials = _best_first(experiment, trials, metric, smaller=smaller)[:top]
         if reverse:  # of a metric the best ones stay, whichever comes first
             trials = trials[::-1]
-    return Table(_columns(metric), trials, lambda: [description.trial_row(t) for t in trials])
+    return Table(
+        _columns(metric, trials), trials, lambda: [description.trial_row(t) for t in trials]
+    )
 
 
 def _best_first(
@@ -121,9 +123,9 @@ def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
     raise click.UsageError(f"no validation has a metric {metric!r}: {known} (columns: {columns})")
 
 
-def _columns(metric: str | None) -> list[Column]:
+def _columns(metric: str | None, trials: Sequence[Trial]) -> list[Column]:
     from detslurm.cli.experiment.description import (
-        compact,
+        hparams_column,
         job_text,
         latest_checkpoint,
         trial_state,
@@ -136,12 +138,7 @@ def _columns(metric: str | None) -> list[Column]:
     return [
         Column("Trial ID", lambda trial: trial.id),
         Column("State", trial_state, "state"),
-        Column(
-            "H-Params",
-            lambda trial: compact(trial.row.hparams),
-            least=12,
-            csv_value=lambda trial: UserData(trial.row.hparams),
-        ),
+        hparams_column(trials),
         Column(metric or "Metric", lambda trial: metric_value(trial, metric), least=13),
         Column("Best At", best_at, drop=4),
         Column("# of Batches", lambda trial: trial.row.steps, drop=1),

@@ -9,15 +9,17 @@ from typing import Any
 from detslurm._quantities import human_size
 from detslurm._states import FINISHED
 from detslurm.look.plot import progress_bar
+from detslurm.sdk.experiments.ordering import differing
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.sdk.jobs.job import Job
 from detslurm.slurm.reasons import reason_of
 from detslurm.store import CheckpointView, ExperimentRow, TrialRow
+from detslurm.store.curve import flat
 
 Rows = dict[str, tuple[str, ...]]
 
 EXPERIMENTS = ("ID", "State", "Progress", "Trials", "Best", "Name")
-TRIALS = ("Trial", "State", "Batches", "Best", "Restarts", "Job", "H-Params")
+TRIALS = ("Trial", "State", "Batches", "Best", "H-Params", "Job", "Restarts")
 CHECKPOINTS = ("Checkpoint", "Batches", "Metric", "Size", "State", "Saved")
 QUEUE = ("#", "Job", "State", "Slots", "User", "Reason", "Experiment", "Name")
 
@@ -49,23 +51,23 @@ def _experiment(row: ExperimentRow) -> tuple[str, ...]:
 
 
 def trial_rows(one: ExperimentSnapshot, rows: Iterable[TrialRow]) -> Rows:
-    """Trials of an experiment, with why those wait that do."""
-    return {str(row.id): _trial(one, row) for row in rows}
+    """Trials of an experiment, with the hyperparameters that differ and why those wait that do."""
+    rows = [*rows]
+    names, _ = differing(row.hparams for row in rows)
+    return {str(row.id): _trial(one, row, names) for row in rows}
 
 
-def _trial(one: ExperimentSnapshot, row: TrialRow) -> tuple[str, ...]:
-    best = row.best_validation
-    hparams = ", ".join(
-        f"{one_line(name)}={one_line(v)}" for name, v in (row.hparams or {}).items()
-    )
+def _trial(one: ExperimentSnapshot, row: TrialRow, names: Iterable[str]) -> tuple[str, ...]:
+    best, own = row.best_validation, dict(flat(row.hparams or {}))
+    hparams = ", ".join(f"{one_line(n)}={one_line(own[n])}" for n in names if n in own)
     return (
         str(row.id),
         row.state,
         str(row.steps),
         one_line(best.value if best else None),
-        str(row.restarts),
-        job_text(one, row),
         hparams,
+        job_text(one, row),
+        str(row.restarts),
     )
 
 

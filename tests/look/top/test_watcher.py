@@ -78,8 +78,8 @@ def test_what_is_shown(watcher: Watcher) -> None:
         ("2", "COMPLETED", "1/1", "0.125", "done"),
         ("1", "ACTIVE", "1 run, 0/2", "0.25", "resnet ?[2J sweep"),
     ]
-    assert view.rows["1"] == ("1", "RUNNING", "2", "0.25", "0", "7_0 on n1", "lr=0.1, i=0")
-    assert view.rows["2"][1:6] == ("QUEUED", "0", "", "0", "7_1: other jobs come first")
+    assert view.rows["1"] == ("1", "RUNNING", "2", "0.25", "lr=0.1, i=0", "7_0 on n1", "0")
+    assert view.rows["2"][1:] == ("QUEUED", "0", "", "", "7_1: other jobs come first", "0")
     assert (view.title, view.problems) == ("experiment 1 is ACTIVE", [])
     assert page(watcher, "log").log == ["04:46:00 0| step 1"]
     curves = page(watcher, "curves")
@@ -94,6 +94,12 @@ def test_what_is_shown(watcher: Watcher) -> None:
     ]
     found = watcher.look(Request(search="DONE compl"))
     assert list(found.experiments) == ["2"] and found.title == "experiment 2 is COMPLETED"
+
+
+def test_constant_hyperparameters_take_no_room(watcher: Watcher, scene: Scene) -> None:
+    """They would push out those that differ, and why trials wait."""
+    scene.run(scene.store.experiment(1), 1, ref="7_1")
+    assert [row[4] for row in page(watcher, "trials").rows.values()] == ["i=0", "i=1"]
 
 
 def test_one_squeue_for_thirty_seconds(
