@@ -70,6 +70,23 @@ def sweep(folder: Path) -> bool:
     return ENVIRONMENTS in names
 
 
+def make_directory(label: str) -> Path:
+    """Make a directory among the temporary files that is gone when this process ends.
+
+    What killed processes of this node have left there is removed first.
+    """
+    import atexit
+    import shutil
+    import tempfile
+
+    folder = tempfile.gettempdir()
+    sweep(Path(folder))
+    path = Path(tempfile.mkdtemp(prefix=own_name(f"{label}-"), dir=folder))
+    # At its very end: writers of the user's code append until then.
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
 def temporary_directory() -> str:
     """What `tempfile.gettempdir()` says."""
     if "tempfile" not in sys.modules:

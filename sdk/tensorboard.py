@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from detslurm._node_files import own_name
 from detslurm.sdk.checkpoints.catalog import storage_of
 from detslurm.sdk.disk.usage import tensorboard_path
 from detslurm.sdk.errors import LifecycleError
@@ -109,7 +110,7 @@ def with_snapshots(found: Sequence[EventFiles]) -> Iterator[list[EventFiles]]:
     Raises:
         LifecycleError: If one of them has reported nothing yet.
     """
-    with TemporaryDirectory(prefix="detslurm-tensorboard-") as folder:
+    with TemporaryDirectory(prefix=own_name("tensorboard-")) as folder:
         missing = {one.experiment.id: one.experiment for one in found if one.path is None}
         if missing:
             export(missing.values(), "tensorboard", folder)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._display import Displayed
+from detslurm._node_files import own_name
 from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import Download, refuse_unknown
@@ -358,7 +359,7 @@ def _directory(staging: Path | None) -> Iterator[Path]:
     if staging is not None:
         yield staging
         return
-    with tempfile.TemporaryDirectory(prefix="detslurm-") as name:
+    with tempfile.TemporaryDirectory(prefix=own_name("")) as name:
         yield Path(name)
 
 

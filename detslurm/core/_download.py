@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from detslurm import errors
+from detslurm._node_files import own_name
 from detslurm._trust import mark_unverified
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
@@ -102,7 +103,7 @@ def _target(dist: DistributedContext, shared: bool) -> Iterator[Path]:
         with shared_directory(dist) as path:
             yield path
         return
-    with tempfile.TemporaryDirectory(prefix="detslurm-") as name:
+    with tempfile.TemporaryDirectory(prefix=own_name("")) as name:
         yield Path(name)
 
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from detslurm._node_files import own_name
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 
@@ -29,7 +30,7 @@ def made_for_node(dist: DistributedContext) -> Path:
     """A temporary directory that the ranks of a node share; a collective of these."""
     path = run_collectively(
         dist,
-        lambda: Path(tempfile.mkdtemp(prefix="detslurm-")) if dist.local_rank == 0 else None,
+        lambda: Path(tempfile.mkdtemp(prefix=own_name(""))) if dist.local_rank == 0 else None,
         lambda paths: paths[0],
         local=True,
     )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import enum
 import logging
-import shutil
-import tempfile
 import threading
 import weakref
 from collections import deque
@@ -15,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from detslurm._node_files import make_directory
 from detslurm.core._retries import keep_trying
 from detslurm.core._tensorboard_events import EventFile
 from detslurm.storage import Storage
@@ -73,9 +71,7 @@ class TensorboardFiles:
             return self._path  # at once: an upload, which holds the lock, may take minutes
         with self._lock:
             if self._path is None:
-                self._path = Path(tempfile.mkdtemp(prefix="detslurm-tensorboard-"))
-                # Not sooner: writers of the user's code append until the interpreter ends.
-                atexit.register(shutil.rmtree, self._path, ignore_errors=True)
+                self._path = make_directory("tensorboard")
             return self._path
 
     @cached_property

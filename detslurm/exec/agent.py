@@ -26,6 +26,7 @@ from detslurm._node_files import (
     directory_for_programs,
     is_noexec,
     remove,
+    sweep,
     temporary_directory,
 )
 from detslurm._process import exit_status
@@ -159,6 +160,8 @@ class Agent:
             remove(workdir)
             if self._prefix:
                 remove(_library_of(workdir))
+            sweep.cache_clear()  # the code's processes have ended since, and some were killed
+            sweep(Path(temporary_directory()))
         return self._finish(status)
 
     def _blame_noexec(self, status: int, place: Path) -> None:

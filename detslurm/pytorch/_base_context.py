@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +10,7 @@ from typing import Any
 
 import torch
 
+from detslurm._node_files import make_directory
 from detslurm.core import Context, DistributedContext
 from detslurm.errors import InternalException, InvalidExperimentException
 from detslurm.pytorch._data import to_device
@@ -205,8 +203,7 @@ class TrialContext:
             with suppress(ValueError):  # it is not recorded
                 return self._core.train.get_tensorboard_path()
         if self._scratch is None:
-            self._scratch = Path(tempfile.mkdtemp(prefix="detslurm-tensorboard-"))
-            atexit.register(shutil.rmtree, self._scratch, ignore_errors=True)
+            self._scratch = make_directory("tensorboard")
         return self._scratch
 
     def get_tensorboard_writer(self) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -53,6 +54,7 @@ WAITS = """\
 
     go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
     with det.core.init() as core:
+        print("writes to", core.train.get_tensorboard_path())
         print("pid", os.getpid(), flush=True)
         core.train.report_training_metrics(1, {"loss": 1.0})
         while not go.exists():
@@ -337,10 +339,14 @@ def test_one_of_the_trials_that_share_a_job_killed(desk: Desk) -> None:
 
 
 def test_kill_and_cancel(desk: Desk, site: Cluster) -> None:
-    """kill ends the trial at once; cancel lets it leave by itself; both free the queue."""
-    killed = desk.submit(desk.project(WAITS, name="one"))
+    """kill ends the trial at once; cancel lets it leave by itself; both free queue and node."""
+    stubborn = WAITS.replace("core.preempt.should_preempt()", "False")
+    killed = desk.submit(desk.project(stubborn, name="one"))
     canceled = desk.submit(desk.project(WAITS, name="two"))
     pids = [pid_of_code(desk, killed), pid_of_code(desk, canceled)]
+    logs = [desk.log(number) for number in (killed, canceled)]
+    temporary = [Path(re.findall(r"writes to (\S+)", log)[0]) for log in logs]
+    assert all(map(Path.exists, temporary))
     desk.run("experiment", "kill", str(killed))
     desk.run("experiment", "cancel", str(canceled))
     desk.wait_for_state(killed, "CANCELED")
@@ -348,6 +354,7 @@ def test_kill_and_cancel(desk: Desk, site: Cluster) -> None:
     assert desk.outcomes(canceled) == ["canceled"]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
     wait_for(lambda: not any(map(alive, pids)), PATIENCE, "the processes to be gone")
+    wait_for(lambda: not any(map(Path.exists, temporary)), PATIENCE, "their files to be gone")
 
 
 def test_a_plain_scancel_is_the_end(desk: Desk, slurm: Cluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,21 @@ def test_what_nobody_waited_for_yet_has_ended(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(os, "kill", refuse)
         assert zombie.alive() is False
     assert zombie.alive() is None, "it may be hidden"
+
+
+def test_what_a_killed_process_wrote_for_tensorboard_goes_with_the_next(tmp_path: Path) -> None:
+    """Code that is run by hand has no agent to clean up behind it."""
+    makes = "from detslurm._node_files import make_directory; path = make_directory('tensorboard')"
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+
+    def run(more: str) -> Path:
+        program = [sys.executable, "-c", f"{makes}; print(path, flush=True); import os; {more}"]
+        return Path(subprocess.run(program, env=env, capture_output=True, text=True).stdout.strip())
+
+    killed = run("os.kill(os.getpid(), 9)")
+    assert killed.parent == tmp_path and killed.is_dir()
+    assert run(f"assert not os.path.exists({str(killed)!r})").parent == tmp_path
+    assert not [*tmp_path.iterdir()]
 
 
 def test_only_what_is_provably_dead_goes(tmp_path: Path, gone: Identity) -> None:

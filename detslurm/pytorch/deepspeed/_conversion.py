@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from detslurm._node_files import own_name
 from detslurm.core import DistributedContext
 from detslurm.core._collective import run_collectively
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
@@ -83,7 +84,7 @@ def _beside_checkpoints(stack: contextlib.ExitStack, context: DeepSpeedTrialCont
 def _on_node(stack: contextlib.ExitStack, dist: DistributedContext) -> Path | None:
     if dist.local_rank != 0:
         return None
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detslurm-")))
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=own_name(""))))
 
 
 def _convert(source: Path, target: Path) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from typing import Any
 
+from detslurm._node_files import make_directory
 from detslurm.core._tensorboard import TensorboardFiles
 
 
@@ -24,12 +22,8 @@ class TorchWriter:
         from torch.utils.tensorboard import SummaryWriter
 
         files = TensorboardFiles.newest()
-        if files is None:
-            folder = tempfile.mkdtemp(prefix="detslurm-tensorboard-")
-            atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        else:
-            folder = str(files.path)
-        self.writer: Any = SummaryWriter(log_dir=folder)
+        folder = make_directory("tensorboard") if files is None else files.path
+        self.writer: Any = SummaryWriter(log_dir=str(folder))
         if files is not None:
             files.before_upload.append(self.writer.flush)
 
