@@ -195,21 +195,15 @@ class Determined(Client):
         """Return a workspace to put projects into; the first experiment makes it.
 
         Args:
-            name: One line of printable text without a slash.
-
-        Raises:
-            LifecycleError: If the name is not such a line.
+            name: One line of printable text without a slash; others are a `LifecycleError`.
         """
         return Workspace(self, name)
 
     def delete_workspace(self, name: str) -> None:
-        """Do nothing for an empty workspace: only its experiments keep it.
+        """Do nothing for an empty workspace; a workspace with experiments is a `LifecycleError`.
 
         Args:
             name: Its name.
-
-        Raises:
-            LifecycleError: If it has experiments.
         """
         refuse_used(name, [row for row in self.rows(archived=True) if row.workspace == name])
 

@@ -20,30 +20,24 @@ def submit(
     cluster: str = "auto",
     client: Client | None = None,
 ) -> Experiment:
-    """Submit an experiment from a directory, a file, a mapping, or a function.
+    """Submit an experiment from a directory, a file, a mapping, or a function, and return it.
 
     A function is called in each trial with the context of `core.init()`; its hyperparameters are
     `core.info.trial.hparams`. It is copied as it is now, from a notebook too; modules that it
-    imports are found where they are.
+    imports are found where they are. Errors are those of `Client.submit`.
 
     Args:
         what: The directory of the code, with an `experiment.yaml` unless `config` is given; or a
             configuration file, whose directory is the code; or a configuration for the code in the
             working directory; or the function.
         config: The configuration of a directory or a function; by default that of the directory.
-            That of a function needs no entrypoint, and is called as the function is.
+            A function's needs no entrypoint, and has the function's name by default.
         overrides: Changes of single keys, each as `a.b=YAML`; by default none.
         cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
         client: The store and its queues; by default those that the commands use.
 
     Returns:
         The experiment.
-
-    Raises:
-        ConfigErrors: If the configuration is wrong.
-        SubmitError: If something else is wrong, or the cluster refuses the job.
-        SlurmError: If the cluster does not answer.
-        StoreError: If the store can't be used.
 
     Example:
         from detslurm.sdk import submit

@@ -20,8 +20,8 @@ class Template(NamedTuple):
     """A part of a configuration that is kept by name.
 
     Attributes:
-        name: What `--template` calls it.
-        path: The file that holds it.
+        name: Its name, for `--template`.
+        path: Its file.
         owner: The user whose file it is.
         shared: Whether all of the group that shares the store have it.
     """
@@ -40,7 +40,7 @@ class Template(NamedTuple):
 
     @property
     def config(self) -> dict[str, Any]:
-        """What it sets. Raises `ConfigErrors` if it is no mapping."""
+        """Its settings. Raises `ConfigErrors` if it is no mapping."""
         from detslurm.config.layers import as_mapping
         from detslurm.config.reading import parse
 
@@ -48,7 +48,11 @@ class Template(NamedTuple):
 
 
 class Templates:
-    """Templates of a store; in a shared one each user has their own, and the group has some."""
+    """Templates of a store; in a shared one each user has their own, and the group has some.
+
+    Methods raise `LifecycleError` for a template of another user, for a name that is none, and for
+    a group's template in a store that isn't shared; `StoreError` if the store can't be used.
+    """
 
     store: Store
 
@@ -68,8 +72,8 @@ class Templates:
 
         Args:
             name: The template's name.
-            shared: Whether the group's is meant, or the user's own; by default what
-                `--template NAME` takes, which is the user's own, else the group's.
+            shared: Whether to return the group's, or the user's own; by default the same as
+                `--template NAME`: the user's own, else the group's.
 
         Raises:
             NotFound: If there is no such template.
@@ -86,7 +90,7 @@ class Templates:
     def create_template(
         self, name: str, config: Mapping[str, Any] | str | Path, *, shared: bool = False
     ) -> Template:
-        """Keep a part of a configuration by a new name.
+        """Keep a part of a configuration by a new name, and return the template.
 
         Args:
             name: The name: letters, digits and `-_.+`.
@@ -97,10 +101,8 @@ class Templates:
             The template.
 
         Raises:
-            LifecycleError: If there is a template of that name, the name is none, or the store
-                isn't shared.
+            LifecycleError: If there is a template of that name.
             ConfigErrors: If a part of it is wrong, with file and line.
-            StoreError: If the store can't be used.
         """
         path, data = self._prepare(name, config, shared)
         if not fs.put_if_absent(path, data, secret=not shared):
@@ -147,11 +149,7 @@ class Templates:
 
         Args:
             name: The template's name.
-            shared: Whether the group's is meant; off by default.
-
-        Raises:
-            NotFound: If there is no such template.
-            LifecycleError: If it is another user's.
+            shared: Whether it is the group's; off by default.
         """
         path = self.get_template(name, shared=shared).path
         _check_owner(path)

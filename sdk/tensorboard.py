@@ -42,15 +42,8 @@ class EventFiles(NamedTuple):
 
 
 def event_files(experiments: Iterable[Experiment], trials: Iterable[Trial]) -> list[EventFiles]:
-    """Find the event files of experiments and of single trials.
-
-    Args:
-        experiments: Experiments, of which all trials are wanted.
-        trials: Single trials.
-
-    Returns:
-        An entry for each; one for each storage where code has named others than the configured one.
-    """
+    """Return the event files of experiments (all their trials) and of single trials: an entry for
+    each, or for each storage where code has named others than the configured one."""
     found = []
     for one in experiments:
         paths = _written(one, one.iter_trials(), "")

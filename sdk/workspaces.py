@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 
 class Project:
-    """A project: its first experiment makes it, and its last one takes it along.
+    """A project: its first experiment makes it, and it ends with its last one.
 
     `id` is `WORKSPACE/PROJECT`, which `create_experiment(project_id=...)` takes.
 
     Args:
         client: The client of the store.
-        workspace: The name of its workspace, one line of printable text without a slash.
+        workspace: The name of its workspace, one line of printable text without a slash; other
+            names are a `LifecycleError`.
         name: Its name, the same.
-
-    Raises:
-        LifecycleError: If a name is not such a line.
     """
 
     def __init__(self, client: Client, workspace: str, name: str) -> None:
@@ -65,10 +63,7 @@ class Workspace:
 
     Args:
         client: The client of the store.
-        name: Its name, one line of printable text without a slash; its `id` is the same.
-
-    Raises:
-        LifecycleError: If the name is not such a line.
+        name: Its name, as for `Project`; its `id` is the same.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -102,36 +97,24 @@ class Workspace:
         """Return a project to put experiments into; the first experiment makes it.
 
         Args:
-            name: One line of printable text without a slash.
+            name: Its name, as for `Project`.
             description: No effect; None by default.
-
-        Raises:
-            LifecycleError: If the name is not such a line.
         """
         return Project(self._client, self.name, name)
 
     def delete_project(self, name: str) -> None:
-        """Do nothing for an empty project: only its experiments keep it.
+        """Do nothing for an empty project; a project with experiments is a `LifecycleError`.
 
         Args:
             name: Its name.
-
-        Raises:
-            LifecycleError: If it has experiments.
         """
         project = self.create_project(name)
         refuse_used(project.id, project.rows())
 
 
 def project_overrides(text: str) -> list[str]:
-    """A project as overrides of a configuration.
-
-    Args:
-        text: `PROJECT` or `WORKSPACE/PROJECT`.
-
-    Raises:
-        ValueError: If it is neither.
-    """
+    """A project (`PROJECT` or `WORKSPACE/PROJECT`) as overrides of a configuration. Raises
+    `ValueError` for anything else."""
     workspace, slash, project = text.rpartition("/")
     if (slash and not workspace) or not project or "/" in workspace:
         raise ValueError(f"{text!r} is not PROJECT or WORKSPACE/PROJECT")

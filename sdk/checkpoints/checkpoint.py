@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """One checkpoint: `Client().checkpoint(UUID)` gives it, `Experiment.checkpoints()` gives all.
+    """One checkpoint: `Client().checkpoint(UUID)` returns it, `Experiment.checkpoints()` all.
 
-    Only the owner of its experiment may change it: `LifecycleError` for others.
+    Only the owner of its experiment may change it: `LifecycleError` for others, and for a deleted
+    checkpoint. Methods raise `StoreError` if its records can't be read.
 
     Attributes:
         uuid: Its storage id.
@@ -34,8 +35,7 @@ class Checkpoint:
         size: The bytes of all its files.
         state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED"; "UNKNOWN" after a `verify()` that
             could not see its storage.
-        problem: What is wrong with its files, as far as `verify()` or a list has found out; None if
-            nothing.
+        problem: The fault that `verify()` or a list found in its files; None without a fault.
         validation_metrics: The numeric validation metrics of exactly its weights, by name.
         searcher_metric: The searcher's metric among them; None if it was not validated.
         smaller_is_better: Whether the best searcher metric is the smallest.
@@ -85,7 +85,7 @@ class Checkpoint:
 
     @property
     def location(self) -> str:
-        """Where its files are: the directory, or the address in a bucket."""
+        """The directory of its files, or their address in a bucket."""
         where = self._saved.where if self._row.storage is None else self._storage.where
         return str(self.path or f"{where}/{self.uuid}")
 
@@ -98,7 +98,7 @@ class Checkpoint:
 
     @cached_property
     def view(self) -> CheckpointView:
-        """Everything that is recorded of it, read when it is first asked for."""
+        """Everything that is recorded of it, read on first use."""
         found = [one for one in self._trial.checkpoints if one.uuid == self.uuid]
         if not found:
             raise LifecycleError(f"checkpoint {self.uuid} is no longer recorded")
@@ -111,7 +111,7 @@ class Checkpoint:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What it was stored with, and what was changed of that later."""
+        """Its metadata, with later changes."""
         return dict(self.view.metadata)
 
     @property
@@ -128,36 +128,25 @@ class Checkpoint:
 
     @property
     def task_id(self) -> str | None:
-        """The id of its trial's task, as in `ClusterInfo.task_id`; None where no run is recorded.
-
-        Raises:
-            StoreError: If it can't be read.
-        """
+        """The id of its trial's task, as in `ClusterInfo.task_id`; None where no run is
+        recorded."""
         return self._ids[0]
 
     @property
     def allocation_id(self) -> str | None:
-        """The id of the run that saved it, as in `ClusterInfo.allocation_id`; None where it is not
-        recorded.
-
-        Raises:
-            StoreError: If it can't be read.
-        """
+        """The id of the run that saved it, as in `ClusterInfo.allocation_id`; None if
+        unrecorded."""
         return self._ids[1]
 
     @property
     def experiment_config(self) -> dict[str, Any]:
-        """The resolved configuration of its experiment, with secrets masked.
-
-        Raises:
-            StoreError: If it can't be read.
-        """
+        """The resolved configuration of its experiment, with secrets masked."""
         from detslurm.config import ExperimentConfig
 
         return ExperimentConfig.from_dict(self._directory.config()).masked()
 
     def kept_by(self) -> list[str]:
-        """Return what needs it, such as "model resnet version 3": it can't be deleted meanwhile."""
+        """Return its users, such as "model resnet version 3": it can't be deleted meanwhile."""
         from detslurm.store import fold_facts
 
         kept = fold_facts(self._directory).checkpoints.kept.values()
@@ -181,23 +170,13 @@ class Checkpoint:
 
         Args:
             group: Only this group, such as "validation"; all groups by default.
-
-        Raises:
-            StoreFault: If a file of the trial can't be read.
         """
         rows = trial_metrics(self._directory.trial(self.trial_id), group)
         exactly = (row for row in rows if row.steps == self.steps_completed)
         return (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
 
     def reload(self) -> Checkpoint:
-        """Read it again from the store.
-
-        Returns:
-            This object.
-
-        Raises:
-            StoreError: If it can't be read.
-        """
+        """Return this object, read again from the store."""
         from detslurm.store.checkpoint_index import row_of
 
         self.__dict__.pop("view", None)
@@ -217,15 +196,14 @@ class Checkpoint:
         """Copy it to a directory, with the code of its Trial class if that may be read: in a shared
         store the code is its owner's alone.
 
-        The directory appears when everything is in it and was checked; a download that was
-        interrupted is continued by the next one. Where all of it is there already nothing is
-        copied.
+        The directory appears when everything is in it and was checked. The next download continues
+        an interrupted one, and copies nothing where all of it is there already.
 
         Args:
             path: The directory, which must not exist or be empty; by default `checkpoints/<uuid>`.
             mode: No effect; `DownloadMode.AUTO` by default.
-            progress: Gets the bytes that are copied and the bytes of all files, again and again;
-                by default nobody does.
+            progress: Gets the copied bytes and the bytes of all files, again and again; by default
+                unused.
 
         Returns:
             The directory.
@@ -239,16 +217,12 @@ class Checkpoint:
         return download(self._directory, self.reload().view, target, progress)
 
     def load(self, loader: Callable[[Path], Any] | None = None) -> Any:
-        """Load it where its files are, or from a copy of them if they are in a bucket.
+        """Return the loaded checkpoint, read in place or from a copy if its files are in a bucket.
 
         Args:
-            loader: Gets the directory and returns what it loads, such as
-                `lambda path: torch.load(path / "model.pt")`. By default the checkpoint is one of a
-                `PyTorchTrial`, and `detslurm.pytorch.load_trial_from_checkpoint_path` loads the
-                trial.
-
-        Returns:
-            What was loaded.
+            loader: Gets the directory and returns the loaded object, such as
+                `lambda path: torch.load(path / "model.pt")`. By default
+                `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial.
 
         Raises:
             LifecycleError: If its files are gone, or it is not a `PyTorchTrial`'s and there is no
@@ -272,14 +246,10 @@ class Checkpoint:
     # -- changes of it -----------------------------------------------------------------------------
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give it more metadata; what has the same name is replaced.
+        """Give it more metadata; a value with the same name is replaced.
 
         Args:
-            metadata: Plain data as JSON has it, by name.
-
-        Raises:
-            ValueError: If it is no plain data.
-            LifecycleError: If the experiment is another user's, or the checkpoint was deleted.
+            metadata: Plain data as JSON has it, by name; other data is a `ValueError`.
         """
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
@@ -289,57 +259,46 @@ class Checkpoint:
         """Remove metadata.
 
         Args:
-            keys: The names; those that it does not have are ignored.
-
-        Raises:
-            LifecycleError: If the experiment is another user's, or the checkpoint was deleted.
-            TypeError: If `keys` is a text instead of a list of texts.
+            keys: The names, as a list (`TypeError` for a text); unknown names are ignored.
         """
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, {}, settings.as_list("keys", keys))
 
     def delete(self) -> None:
-        """Delete it with all its files.
-
-        Raises:
-            LifecycleError: If something needs it, or the experiment is another user's.
-        """
+        """Delete it with all its files. Raises `LifecycleError` if it is needed."""
         from detslurm.sdk.checkpoints.changes import delete
 
         delete(self._directory, [self])
 
     def remove_files(self, globs: Iterable[str]) -> list[str]:
-        """Delete some of its files: it is PARTIALLY_DELETED then.
+        """Delete some of its files and return their names: it is PARTIALLY_DELETED then.
 
         Args:
-            globs: Patterns of paths relative to the checkpoint; `**` spans directories. Without any
-                nothing is deleted, and its files are recorded again as they are.
+            globs: Patterns of paths relative to the checkpoint, as a list (`TypeError` for a text);
+                `**` spans directories. Without any nothing is deleted, and its files are recorded
+                again as they are.
 
         Returns:
-            The names of the files that were deleted.
+            The names of the deleted files.
 
         Raises:
-            LifecycleError: If something needs it, or the experiment is another user's.
-            TypeError: If `globs` is a text instead of a list of texts.
+            LifecycleError: If the checkpoint is needed.
         """
         from detslurm.sdk.checkpoints.changes import remove_files
 
         return remove_files(self._directory, self, settings.as_list("globs", globs))
 
     def verify(self, *, deep: bool = False) -> str | None:
-        """Compare its files with what was recorded of them when it was saved.
+        """Return the fault in its files, by the record of when it was saved; None without a fault.
 
-        What is found is recorded, too, and shown in lists from then on; where that can't be, a
-        warning says so.
+        A deleted checkpoint or a storage that can't be seen from here is returned as such, in a
+        sentence. The result is recorded, too, and shown in lists from then on; where that can't be,
+        there is a warning.
 
         Args:
             deep: Whether to read all files that have checksums inside (those of `torch.save` and
                 NumPy's `.npz` do); off by default, when only names and sizes are compared.
-
-        Returns:
-            What is wrong, or that it was deleted or its storage can't be seen from here, in a
-            sentence; None if all is as it was recorded.
         """
         from detslurm.sdk.checkpoints.verification import verify
 

@@ -37,14 +37,11 @@ class FindingCheckpoints:
     ) -> list[Checkpoint]:
         """Return the checkpoints of experiments as they were recorded, by experiment and trial.
 
-        Whether somebody has removed their files is not looked at.
+        Their files are not looked at.
 
         Args:
             experiment_ids: The ids or names of the experiments; by default all that can be read.
-            deleted: Whether to return those that were deleted, too; off by default.
-
-        Raises:
-            NotFound: If there is no store, or one of the experiments does not exist.
+            deleted: Whether to return deleted ones, too; off by default.
         """
         from detslurm.sdk.checkpoints.catalog import saved_checkpoints
         from detslurm.sdk.checkpoints.choosing import objects
@@ -58,14 +55,10 @@ class FindingCheckpoints:
         return [one for one in found if deleted or one.state != "DELETED"]
 
     def checkpoint(self, uuid: str) -> Checkpoint:
-        """Return a checkpoint by its id.
+        """Return a checkpoint by its id; `LifecycleError` if there is none, or several begin so.
 
         Args:
             uuid: Its storage id, or at least 4 characters of its beginning.
-
-        Raises:
-            LifecycleError: If there is no such checkpoint, several begin so, or it is too short.
-            NotFound: If there is no store.
         """
         uuid = str(uuid)  # uuid.UUID is one, too
         if len(uuid) < SHORTEST:

@@ -43,11 +43,8 @@ class ExperimentBase:
 
     @property
     def submission(self) -> Submission:
-        """What was queued, of the object that a submission has returned.
-
-        Raises:
-            LifecycleError: If this object was found by its id.
-        """
+        """The facts of its submission, if a submission has returned this object; `LifecycleError`
+        if it was found by its id."""
         if self._submission is None:
             raise LifecycleError("only the experiment that a submission returns has `submission`")
         return self._submission

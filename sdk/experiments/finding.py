@@ -1,4 +1,7 @@
-"""Finding experiments and trials by what people type in place of an id."""
+"""Experiments and trials by the words that people type in place of an id.
+
+The functions raise `NotFound` for a word that stands for nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,11 @@ _EXPERIMENT_WORDS = (
 
 
 def experiments_of(client: Client, word: int | str) -> list[int]:
-    """Return the ids of the experiments that a word stands for; whether an id exists is not asked.
+    """Return the ids of the experiments that a word stands for; an id need not exist.
 
-    Args:
-        client: Whose store it is.
-        word: An id, `last`, `@-2` for the second newest, a name, or a glob of names.
-
-    Raises:
-        NotFound: If it is no id and stands for none.
-        LifecycleError: If several experiments have the very name.
-        ValueError: If it can't be an id.
+    The word is an id, `last`, `@-2` for the second newest, a name, or a glob of names. Raises
+    `LifecycleError` if several experiments have the very name, `ValueError` for a word that can't
+    be an id.
     """
     text = str(word).strip()
     if _NUMBER.fullmatch(text):
@@ -47,11 +45,7 @@ def experiments_of(client: Client, word: int | str) -> list[int]:
 
 
 def experiment_of(client: Client, word: int | str) -> int:
-    """Return the id of the one experiment that a word stands for, as `experiments_of`.
-
-    Raises:
-        LifecycleError: If it may mean several.
-    """
+    """Return the id of the one experiment that a word stands for; `LifecycleError` for several."""
     found = experiments_of(client, word)
     if len(found) > 1:
         raise LifecycleError(ambiguous(client, str(word).strip(), found))
@@ -59,16 +53,8 @@ def experiment_of(client: Client, word: int | str) -> int:
 
 
 def trial_of(client: Client, word: int | str) -> int:
-    """Return the id of the trial that a word stands for; whether it exists is not asked.
-
-    Args:
-        client: Whose store it is.
-        word: An id, `last`, or `@-2` for the second newest.
-
-    Raises:
-        NotFound: If there are fewer trials.
-        ValueError: If it can't be an id.
-    """
+    """Return the id of the trial that a word stands for (an id, `last`, or `@-2` for the second
+    newest); an id need not exist. Raises `ValueError` for a word that can't be an id."""
     text = str(word).strip()
     place = from_the_end(text)
     if place is not None:
@@ -85,7 +71,7 @@ def _positive(text: str) -> int:
 
 
 def from_the_end(word: str) -> int | None:
-    """How far from the newest: 1 for `last` and `@-1`; None if it is another kind of word."""
+    """The place from the newest: 1 for `last` and `@-1`; None for another kind of word."""
     if word == "last":
         return 1
     found = _FROM_THE_END.fullmatch(word)
@@ -93,15 +79,7 @@ def from_the_end(word: str) -> int | None:
 
 
 def newest_experiment(client: Client, place: int = 1) -> int:
-    """Return the id of the newest of the user's own experiments, or of an older one.
-
-    Args:
-        client: Whose store it is.
-        place: 1 for the newest, 2 for the one before it; 1 by default.
-
-    Raises:
-        NotFound: If there are fewer experiments.
-    """
+    """Return the id of the newest of the user's own experiments, or of the one at `place`."""
     for passed, (number, _) in enumerate(_newest_first(client), 1):
         if passed == place:
             return number
@@ -109,15 +87,7 @@ def newest_experiment(client: Client, place: int = 1) -> int:
 
 
 def newest_trial(client: Client, place: int = 1) -> int:
-    """Return the id of the newest trial of the user's own experiments, or of an older one.
-
-    Args:
-        client: Whose store it is.
-        place: 1 for the newest, 2 for the one before it; 1 by default.
-
-    Raises:
-        NotFound: If there are fewer trials.
-    """
+    """Return the id of the newest trial of the user's own experiments, or of the one at `place`."""
     passed = 0
     for number, _ in _newest_first(client):
         ids = sorted(trial.id for trial in client.stored(number).trials())
@@ -128,14 +98,8 @@ def newest_trial(client: Client, place: int = 1) -> int:
 
 
 def newest_trials(client: Client, count: int) -> list[tuple[int, int]]:
-    """Return the newest trials of the user's own experiments, each with its experiment's id.
-
-    Trials that wait for a search to create them are among them: only facts are read.
-
-    Args:
-        client: Whose store it is.
-        count: How many trials, at most.
-    """
+    """Return up to `count` of the newest trials of the user's own experiments, each after its
+    experiment's id; trials that a search has yet to create are among them."""
     found: list[tuple[int, int]] = []
     for number, facts in _newest_first(client):
         found += [(number, trial) for trial in sorted(facts.trial_ids, reverse=True)]
@@ -147,15 +111,8 @@ def newest_trials(client: Client, count: int) -> list[tuple[int, int]]:
 def named(client: Client, pattern: str) -> list[int]:
     """Return the id of the experiment of this name, or of all whose names match a glob, ascending.
 
-    A name that an experiment has is no glob, whatever is in it.
-
-    Args:
-        client: Whose store it is.
-        pattern: A name, or a glob with `*`, `?` and `[...]`.
-
-    Raises:
-        NotFound: If there is none.
-        LifecycleError: If several experiments have the very name.
+    A name that an experiment has is no glob, whatever characters it has. Raises `LifecycleError` if
+    several experiments have the very name.
     """
     known = dict(names(client))
     found = [number for number, name in known.items() if name == pattern]
@@ -200,14 +157,7 @@ def _newest_first(client: Client) -> Iterator[tuple[int, ExperimentFacts]]:
 
 
 def names(client: Client) -> Iterator[tuple[int, str]]:
-    """Yield ids and names of all experiments, newest first: of finished ones by the index alone.
-
-    Args:
-        client: Whose store it is.
-
-    Raises:
-        NotFound: If there is no store.
-    """
+    """Yield ids and names of all experiments, newest first; finished ones come from the index."""
     if text := client.missing():
         raise NotFound(text)
     for one in client.store.catalog().newest_first():

@@ -19,8 +19,7 @@ class Lifecycle(ExperimentBase):
     def pause(self) -> None:
         """Let running trials save and exit; nothing starts until `activate()`.
 
-        Raises:
-            LifecycleError: If the experiment is over.
+        A finished experiment is a `LifecycleError`.
         """
         self._refuse_when_over("pause")
         self._intent("pause")
@@ -32,11 +31,11 @@ class Lifecycle(ExperimentBase):
             self._queues.release(job_refs)
 
     def activate(self) -> None:
-        """Go on: release jobs that are held, and queue again what lost its job.
+        """Go on: release held jobs, and queue trials again that lost their job.
 
         Raises:
             LifecycleError: If the experiment is over or being stopped, if it has used its budget,
-                or if the queue does not answer: what is held then stays held.
+                or if the queue does not answer: held jobs stay held then.
         """
         from detslurm.sdk.experiments.activation import activate, lost_trials
         from detslurm.slurm.resubmit import NeverSubmitted
@@ -71,9 +70,6 @@ class Lifecycle(ExperimentBase):
 
         Returns:
             False if it had already ended.
-
-        Raises:
-            LifecycleError: If it belongs to another user.
         """
         act = partial(self._queues.cancel, runners=self.managed)
         return self._stop("cancel", act)
@@ -85,7 +81,6 @@ class Lifecycle(ExperimentBase):
             False if it had already ended.
 
         Raises:
-            LifecycleError: If it belongs to another user.
             StoreFault: If that can't be recorded: its jobs have been ended all the same.
         """
         return self._stop("kill", self._kill)
@@ -138,8 +133,8 @@ class Lifecycle(ExperimentBase):
                 here: its files stay then. By default that is an error.
 
         Raises:
-            LifecycleError: If it is not finished, something needs a checkpoint of it, or the
-                storage of one can't be seen from here.
+            LifecycleError: If it is not finished, a checkpoint of it is needed, or the storage of
+                one can't be seen from here.
         """
         from detslurm.sdk.disk.deletion import delete
 

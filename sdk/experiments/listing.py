@@ -38,11 +38,8 @@ class ReadTime(NamedTuple):
 def is_worth_threads(last: Sequence[ReadTime]) -> bool:
     """Whether readings wait for their files so long that several at a time are quicker.
 
-    Only waiting is done side by side: the interpreter computes for one thread at a time. A single
-    reading may have met a busy moment, so that it says nothing.
-
-    Args:
-        last: The times of the last readings by one thread.
+    `last` are the seconds of the last readings by one thread. A single reading may have met a busy
+    moment, so that it proves nothing.
     """
     if len(last) < _LAST:
         return False
@@ -82,13 +79,11 @@ class Listing:
             warn(f"left out: {problem}")
 
     def newest_first(self, count: int | None = None) -> Iterator[ExperimentSnapshot | Finished]:
-        """Yield all experiments that can be read, with what the queue knows of unfinished ones.
+        """Yield all readable experiments, deleted ones too, with the queue's state of unfinished
+        ones.
 
-        Deleted ones are among them, too.
-
-        Args:
-            count: How many the caller will probably take; by default all. The queue is asked once
-                for as many, and again where the caller takes more.
+        `count` is how many the caller will probably take, by default all: the queue is queried once
+        for as many, and again where the caller takes more.
         """
         entries, size = self._catalog.newest_first(), count or _GROUP
         if count is None:

@@ -72,7 +72,7 @@ class ExperimentSnapshot:
 
     @property
     def folder_of_jobs(self) -> str:
-        """Where its jobs work, by which they are known.
+        """The directory in which its jobs work, as far as it identifies them.
 
         A store that was moved or copied has other paths than its records; a batch script of the
         user's own works anywhere.

@@ -130,7 +130,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
         self.trial.kill()
 
     def get_info(self, mode: str = "force") -> dict[str, str]:
-        """Return what is known of the job.
+        """Return the known facts about the job.
 
         Args:
             mode: "force" (the default) reads the store and queries the queue now.

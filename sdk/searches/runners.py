@@ -30,7 +30,7 @@ _FLAG_POLL_SECONDS = 0.25
 
 
 class SubmissionMark(NamedTuple):
-    """What identifies a submission, so that one that was interrupted is found again; the id of its
+    """The identity of a submission, by which an interrupted one is found again; the id of its
     experiment is larger than `after`."""
 
     text: str
@@ -38,13 +38,13 @@ class SubmissionMark(NamedTuple):
 
 
 class SearchRunner:
-    """What both runners of custom search methods have in common.
+    """The common part of both runners of custom search methods.
 
     Args:
         search_method: The search method to run.
 
     Attributes:
-        state: What the method knows of its search.
+        state: The method's knowledge of its search.
     """
 
     def __init__(self, search_method: SearchMethod) -> None:
@@ -90,7 +90,9 @@ class LocalSearchRunner(SearchRunner):
     def run(
         self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
     ) -> int:
-        """Submit the experiment, or continue it, until its search is over.
+        """Submit the experiment, or continue it, until its search is over; return its id.
+
+        Errors of a submission are those of `Client.submit`.
 
         Args:
             exp_config: The configuration: a mapping, or the path of a YAML file.
@@ -102,10 +104,6 @@ class LocalSearchRunner(SearchRunner):
 
         Raises:
             RuntimeError: If the method was saved for another experiment.
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
         """
         store = Store.open()
         experiment = self._known(store)
@@ -147,7 +145,7 @@ class RemoteSearchRunner(SearchRunner):
 
     Args:
         search_method: The search method to run.
-        context: What `core.init()` gave.
+        context: The result of `core.init()`.
 
     Raises:
         RuntimeError: If this process is not part of an experiment.
@@ -163,24 +161,8 @@ class RemoteSearchRunner(SearchRunner):
     def run(
         self, exp_config: Config, model_dir: str | None = None, includes: Paths | None = None
     ) -> int:
-        """Submit the experiment, or continue it, until its search is over or this run has to
-        exit.
-
-        Args:
-            exp_config: The configuration: a mapping, or the path of a YAML file.
-            model_dir: The directory of code; by default the working directory.
-            includes: More files and directories to ship; none by default.
-
-        Returns:
-            The experiment's id.
-
-        Raises:
-            RuntimeError: If the method was saved for another experiment.
-            ConfigErrors: If the configuration is wrong.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
-            StoreError: If the store can't be used.
-        """
+        """Return the experiment's id when its search is over or this run has to exit. The arguments
+        and errors are as in `LocalSearchRunner.run`."""
         info = self._context.info
         store = Store.open(info.master_url.removeprefix("file://"))
         mark = SubmissionMark(f"trial {info.trial.trial_id}", info.trial.experiment_id)

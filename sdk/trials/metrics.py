@@ -24,19 +24,8 @@ def moment(seconds: float | None) -> datetime | None:
 def refuse_unknown(
     trials: Iterable[TrialDir], group: str | None, names: Sequence[str] | None = None
 ) -> None:
-    """Refuse a mistyped group or metric; called where nothing was found of it.
-
-    Nothing is refused while the trials have reported nothing at all.
-
-    Args:
-        trials: The trials whose metrics were asked for.
-        group: The group that was asked for; None for all.
-        names: The metrics that were asked for; all by default.
-
-    Raises:
-        ValueError: If the trials have other groups, or other metrics in this group; the error
-            lists them.
-    """
+    """Raise `ValueError` for a mistyped group (None for all) or metric of which nothing was found;
+    it lists the known ones. Trials that have reported nothing at all refuse nothing."""
     trials = list(trials)
     groups = sorted({row.group for trial in trials for row in trial_metrics(trial, None)})
     if group is not None and groups and group not in {*groups, *_USUAL}:
@@ -76,12 +65,7 @@ class TrialMetrics:
 
     @classmethod
     def of_row(cls, trial_id: int, row: MetricRow) -> TrialMetrics:
-        """Return a row of the store as this.
-
-        Args:
-            trial_id: The trial that reported it.
-            row: The row.
-        """
+        """Return a row of the store, which the trial of this id reported, as this."""
         when = moment(row.time)
         return cls(trial_id, row.run, row.steps, when, row.metrics, row.group, row.batch, row.rank)
 
@@ -93,15 +77,8 @@ class TrialMetrics:
 
 
 def metrics_of(trials: Iterable[TrialDir], group: str | None) -> Iterator[TrialMetrics]:
-    """Yield what several trials reported, trial by trial and step by step.
-
-    Args:
-        trials: The trials.
-        group: The group of metrics; None for all.
-
-    Raises:
-        ValueError: If none of them has this group and some have others, as `refuse_unknown`.
-    """
+    """Yield the reports of several trials, trial by trial and step by step. Raises `ValueError` if
+    none of them has the group (None for all) and some have others."""
     seen: list[TrialDir] = []
     empty = True
     for trial in trials:
