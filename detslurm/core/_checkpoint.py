@@ -45,8 +45,8 @@ class CheckpointContext(Displayed):
     """Save, restore and delete checkpoints of this trial: `core.checkpoint`.
 
     A checkpoint exists from the moment when its record is committed, after all its files are on
-    disk. What a crash leaves before that moment is never taken for a checkpoint, and the next run
-    removes it.
+    disk. Files that a crash leaves before that moment are never taken for a checkpoint; the next
+    run removes them.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class CheckpointContext(Displayed):
                     self._storage.discard(storage_id)
 
     def _is_final(self, storage_id: str) -> bool:
-        """Whether what `store_path` gives is the stored directory, not one to upload from."""
+        """Whether `store_path` gives the stored directory, not a directory to upload from."""
         return self._storage.staging(storage_id) is not None
 
     def _flushed(self, storage_id: str, path: Path) -> Resources:
@@ -231,7 +231,7 @@ class CheckpointContext(Displayed):
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[str]:
-        """Remove what was written when the body raises before the checkpoint is sealed."""
+        """Remove the written files if the body raises before the checkpoint is sealed."""
         storage_id = self._records.begin()
         try:
             self._storage.begin(storage_id)
@@ -311,7 +311,7 @@ class CheckpointContext(Displayed):
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
         """Return the metadata that a checkpoint was stored with.
 
-        What `Checkpoint.add_metadata()`, `remove_metadata()` or the command line change later has
+        Later changes by `Checkpoint.add_metadata()`, `remove_metadata()` or the command line have
         `client.get_checkpoint(storage_id).metadata`.
 
         Args:
@@ -345,7 +345,7 @@ class CheckpointContext(Displayed):
         """
         refuse_unknown(self._storage, storage_id)
         self._records.refuse_superseded()  # the other run may go on from it
-        # Recorded first: nobody may resume from a checkpoint that is half gone.
+        # Recorded first: no run may resume from a checkpoint that is half gone.
         if needed_by := self._records.deleted(storage_id):
             logger.warning("checkpoint %s is not deleted: %s needs it", storage_id, needed_by)
         else:

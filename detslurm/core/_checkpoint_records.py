@@ -1,4 +1,4 @@
-"""What the store learns of checkpoints: begun, committed, deleted."""
+"""The records of checkpoints in the store: begun, committed, deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detslurm.store import StoreError
 
 
 class CheckpointRecords:
-    """The records of a trial's checkpoints; what is not committed here is not a checkpoint."""
+    """The records of a trial's checkpoints; only a directory committed here is a checkpoint."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from detslurm.core._distributed import DistributedContext
 Part = TypeVar("Part")
 Decision = TypeVar("Decision")
 
-# What may cross to another process by type; anything else arrives there as RuntimeError.
+# Exceptions that cross to another process by type; others arrive there as RuntimeError.
 _KNOWN = (
     RuntimeError,
     ValueError,

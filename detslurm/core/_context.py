@@ -80,7 +80,7 @@ _ALERT_LEVELS = {
 class Context(Displayed):
     """The parts of the Core API, made by `core.init()`; best used as a context manager.
 
-    Without `with`, `start()` and `close()` do the same; what is left open is closed when Python
+    Without `with`, `start()` and `close()` do the same; a context left open is closed when Python
     ends.
 
     Attributes:
@@ -208,7 +208,7 @@ class Context(Displayed):
         elif exc is None or (isinstance(exc, SystemExit) and not exc.code):
             self._close("completed", "the code ended")
         else:
-            with contextlib.suppress(OSError, StoreError):  # the user's own error is the one to see
+            with contextlib.suppress(OSError, StoreError):  # the user's own error must be seen
                 if isinstance(exc, MetricError):
                     self._recorder.commit({"t": "non_retryable", "reason": str(exc)})
                 self._close("error", traceback.format_exception_only(exc)[-1].strip())
@@ -251,7 +251,7 @@ def init(
             `file://`, `s3://` or `gs://` URI, or a mapping like the configuration's section
             `checkpoint_storage` (but not of type `shared_fs`). By default the configuration
             decides; outside a job the checkpoints are kept in the store.
-        preempt_mode: Which ranks may call `should_preempt()`, and how they agree. By default all
+        preempt_mode: The ranks that may call `should_preempt()`, and how they agree. By default all
             ranks call it equally often and get the chief's answer.
         tensorboard_mode: Whether TensorBoard files are written and stored automatically (the
             default) or by `train.upload_tensorboard_files()`.
@@ -479,7 +479,7 @@ def _refuse_many_slots(info: ClusterInfo | None) -> None:
 
 
 def _given_storage(value: str | dict[str, Any] | None) -> Section | None:
-    """What the code names in place of the configured storage, checked."""
+    """The storage that the code names in place of the configured storage, checked."""
     if value is None:
         return None
     if isinstance(value, dict):
@@ -493,7 +493,7 @@ def _given_storage(value: str | dict[str, Any] | None) -> Section | None:
 
 
 def _elsewhere(given: Section | None, configured: Section) -> dict[str, Any] | None:
-    """What records say of the storage that the code names; None where it is the configured one."""
+    """The record of the storage that the code names; None for the configured storage."""
     if given is None or (found := storage.location(given)) == storage.location(configured):
         return None
     return found
@@ -511,7 +511,7 @@ def _mind_signals() -> None:
         return
     # In a batch script of the user's own it may also request to save and leave.
     chain = callable(signal.getsignal(signal.SIGUSR1))
-    # Of the thread that gets the signal alone, which is the main one: a handler in C holds no lock,
+    # Of the main thread alone, which gets the signal: a handler in C holds no lock,
     # and to walk the frames of a thread that runs meanwhile ends the process every hundredth time.
     faulthandler.register(signal.SIGUSR1, all_threads=False, chain=chain)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL:

@@ -57,7 +57,7 @@ class Heartbeat:
 
     def _beat(self, on_kill: Callable[[], None] | None) -> None:
         try:
-            os.utime(self._records)  # the time is the file server's where there is one
+            os.utime(self._records)  # a file server uses its own time
         except OSError:
             pass  # a full quota, a server that is away: the next beat may succeed
         try:

@@ -1,4 +1,4 @@
-"""What those who start a process leave in its environment: ranks, sizes, ports."""
+"""Variables that launchers leave in a process's environment: ranks, sizes, ports."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _first_node() -> str | None:
 
 
 def chief_address(chief_ip: str | None) -> str | None:
-    """The address of rank 0: as given, else the run's, else the one that torch's launchers set."""
+    """The address of rank 0: as given, else the run's, else that of torch's launchers."""
     return chief_ip or os.environ.get(_env.CHIEF_IP) or os.environ.get("MASTER_ADDR")
 
 

@@ -17,7 +17,7 @@ class LengthSource(Protocol):
         """The absolute length to train to now; None when nothing more is wanted (for now)."""
 
     def metric(self, given: Any) -> Any:
-        """A metric as it is recorded. Raises for what can't be one."""
+        """A metric as it is recorded. Raises if the value can't be a metric."""
 
     def completed(self, length: int, metric: Any) -> None:
         """The trial has trained to `length` and validated."""

@@ -13,7 +13,7 @@ from detslurm.core._distributed import DistributedContext
 
 
 class PreemptMode(enum.Enum):
-    """Which ranks may call `should_preempt()`, and how they come to agree.
+    """The ranks that may call `should_preempt()`, and how they agree.
 
     Attributes:
         WorkersAskChief: All ranks call equally often and get the chief's answer.
@@ -149,7 +149,7 @@ def survive_preemption_signal(flag: PreemptFlag) -> None:
     """
     if threading.current_thread() is not threading.main_thread():
         return  # Python lets no other thread install handlers
-    # What a forked rank has of its parent does nothing in it: it gets a handler of its own.
+    # The parent's handler does nothing in a forked rank, so that it gets a handler of its own.
     current = signal.getsignal(signal.SIGTERM)
     if current is signal.SIG_DFL or (isinstance(current, SurvivingSignal) and not current.is_mine):
         signal.signal(signal.SIGTERM, SurvivingSignal(flag))

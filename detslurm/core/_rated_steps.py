@@ -12,7 +12,7 @@ logger = logging.getLogger("detslurm.core")
 class RatedSteps:
     """The steps of this run's validations and checkpoints; warns once where they never meet.
 
-    Where validations count epochs and checkpoints batches, no checkpoint is the best one, and the
+    Where validations count epochs and checkpoints batches, no checkpoint is the best, and the
     policy that keeps the best and the latest keeps the latest alone.
     """
 

@@ -33,7 +33,7 @@ _opening = threading.Lock()
 
 
 CLOSED = "this run has ended: report inside the `with` block of core.init(), or before close()"
-_FORKED = "this process is a fork of the one that records the run: only that one can report"
+_FORKED = "this process is a fork of the process that records the run: only its parent can report"
 
 
 class Recorder:
@@ -133,7 +133,7 @@ class Recorder:
             self._waits = False
 
     def close(self) -> None:
-        """Write out what is buffered; the last user ends it. Raises what went wrong."""
+        """Write the buffer out; the last user ends it. Raises the writer's error."""
         with _opening:
             # Below 0 where the code has closed its profiler, which the context then closes again.
             self._users -= 1

@@ -1,4 +1,4 @@
-"""Which metrics were reported at which steps: little memory, for steps mostly count evenly."""
+"""The steps of each reported metric, in little memory: steps mostly count evenly."""
 
 from __future__ import annotations
 

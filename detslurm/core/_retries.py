@@ -63,10 +63,10 @@ def retrying(storage: Storage) -> Storage:
 
 
 def discard_unsealed(storage: Storage, storage_id: str) -> None:
-    """Remove what was written of a checkpoint, unless it is sealed; tried once.
+    """Remove the written files of a checkpoint, unless it is sealed; tried once.
 
-    A sealed checkpoint stays: its record may still be written, and must not name what is gone.
-    Errors are ignored: there was another before, and the trial's next run removes what is left.
+    A sealed checkpoint stays: its record may still be written, and must not name missing files.
+    Errors are ignored: there was another before, and the trial's next run removes the rest.
     """
     once = storage._storage if isinstance(storage, _RetryingStorage) else storage
     with contextlib.suppress(Exception):

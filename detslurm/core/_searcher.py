@@ -1,4 +1,4 @@
-"""What the search wants of this trial: operations, each an absolute length to train to."""
+"""The search's operations for this trial, each an absolute length to train to."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Unit(enum.Enum):
 
 
 class SearcherMode(enum.Enum):
-    """Which ranks may iterate over `operations()`.
+    """The ranks that may iterate over `operations()`.
 
     Attributes:
         WorkersAskChief: All ranks iterate together and get the chief's operations.
@@ -203,7 +203,7 @@ class SearcherContext(Displayed):
 
 
 def configured_unit(searcher: Mapping[str, Any]) -> Unit | None:
-    """The unit of `max_length` or `length_per_round`, or the one that a custom search names."""
+    """The unit of `max_length` or `length_per_round`, or that of a custom search."""
     length = searcher.get("max_length") or searcher.get("length_per_round")
     unit = next(iter(length)) if isinstance(length, Mapping) else searcher.get("unit")
     return None if unit is None else Unit[unit.upper()]

@@ -1,4 +1,4 @@
-"""Which rank uploads which file of a sharded checkpoint: pure decisions on the ranks' proposals."""
+"""Assigns the files of a sharded checkpoint to ranks: pure decisions on the ranks' proposals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Resources = dict[str, int]
 
 
 class Proposal(NamedTuple):
-    """What a rank would upload: its (selected) resources, and the directory they are in."""
+    """A rank's proposal: its (selected) resources, and the directory they are in."""
 
     resources: Resources
     directory_id: tuple[int, int, int] | None
@@ -20,7 +20,7 @@ class Proposal(NamedTuple):
 
 
 def shares(proposals: Sequence[Proposal]) -> list[Resources]:
-    """What each rank uploads once ranks that name the same directory are counted once.
+    """The upload of each rank, where ranks that name the same directory count once.
 
     A rank with a selector always uploads its selection. Raises `RuntimeError` if no rank uploads.
     """

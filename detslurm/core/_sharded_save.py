@@ -15,7 +15,7 @@ from detslurm.storage.files import sync
 
 
 class UploadPlan(NamedTuple):
-    """What the chief decided: each rank's share of the checkpoint's resources."""
+    """The chief's decision: each rank's share of the checkpoint's resources."""
 
     storage_id: str
     metadata: dict[str, Any]
@@ -26,7 +26,7 @@ class UploadPlan(NamedTuple):
 class ShardedSave:
     """A checkpoint that all ranks have begun to save, each its part.
 
-    A rank may `store_ahead()` what is whole, in any thread. When all have written to `path`,
+    A rank may `store_ahead()` whole files, in any thread. When all have written to `path`,
     they call `divide()`, and `seal()` with their `store()`.
     """
 
@@ -43,7 +43,7 @@ class ShardedSave:
         self._dist, self._storage, self._plan, self._path = dist, storage, plan, path
         self._divided, self._commit = divided, commit
         self._ahead: dict[str, tuple[int, int]] = {}
-        self._digests: dict[str, str] = {}  # of what was stored ahead, by all ranks
+        self._digests: dict[str, str] = {}  # of files that all ranks stored ahead
         self.storage_id = plan.storage_id
 
     @property
@@ -79,7 +79,7 @@ class ShardedSave:
         return self._storage.staging(self.storage_id) is not None
 
     def store(self) -> Resources:
-        """Make safe what is this rank's to store, and return it; asks nothing of other ranks."""
+        """Make this rank's share safe, and return it; asks nothing of other ranks."""
         if self._plan.shares is None:
             # Each node brings its own writes to the disk, and lists what it certainly sees.
             return self._storage.flush(self.storage_id) if self._dist.local_rank == 0 else {}
@@ -114,7 +114,7 @@ def _files(whole: Path) -> list[Path]:
 
 
 def _version(file: Path) -> tuple[int, int]:
-    """What tells whether a file was changed since."""
+    """Values that differ once the file was changed."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
 

@@ -112,7 +112,7 @@ class ShardedSaver:
 
     @contextlib.contextmanager
     def _discarding(self, storage_id: str) -> Iterator[None]:
-        """Remove what was written when the body raises before the checkpoint is sealed."""
+        """Remove the written files if the body raises before the checkpoint is sealed."""
         try:
             yield
         except BaseException:
@@ -160,7 +160,7 @@ class ShardedSaver:
             yield
         except BaseException as error:
             failure = RuntimeError(f"saving failed: {type(error).__name__}: {error}")
-            with contextlib.suppress(Exception):  # the first error is the one to see
+            with contextlib.suppress(Exception):  # the first error must be seen
                 run_collectively(self._dist, _raiser(failure), lambda _: None)
             raise
         run_collectively(self._dist, lambda: None, lambda _: None)
@@ -182,7 +182,7 @@ class ShardedSaver:
 
 
 def chosen_files(directory: Path, selector: Selector | None) -> Resources:
-    """What of a directory goes into a checkpoint; its `metadata.json` gives way to ours.
+    """The files of a directory that go into a checkpoint; our `metadata.json` replaces its own.
 
     Raises `ValueError` for a path that is not a directory.
     """

@@ -34,7 +34,7 @@ class SystemSampler:
         self._counters = self._read_counters()
 
     def sample(self) -> dict[str, Any]:
-        """What the node does now, by group."""
+        """The node's figures of this moment, by group."""
         before, now = self._counters, self._read_counters()
         self._counters = now
         rates = rates_between(before, now)
@@ -65,7 +65,7 @@ class SystemSampler:
 
 
 def rates_between(before: Mapping[str, float], now: Mapping[str, float]) -> dict[str, Any]:
-    """How fast each counter grew, by second; one that was not there before is left out."""
+    """The growth of each counter per second; a new counter is left out."""
     seconds = max(now["time"] - before["time"], 1e-6)
     return {
         name: max(now[name] - before[name], 0) / seconds

@@ -29,7 +29,7 @@ Mangler = Callable[[Path, int], Path]
 
 
 class TensorboardMode(enum.Enum):
-    """Which rank writes and stores TensorBoard files.
+    """The ranks that write and store TensorBoard files.
 
     Attributes:
         AUTO: The chief writes every reported metric, and stores its files from time to time, with
@@ -87,7 +87,7 @@ class TensorboardFiles:
         return self._path is not None
 
     def upload(self, selector: FileSelector, mangler: Mangler) -> None:
-        """Store what is new or has changed since the last time."""
+        """Store files that are new or have changed since the last time."""
         if self._path is None:
             return
         for flush in self.before_upload:

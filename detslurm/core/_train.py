@@ -170,8 +170,8 @@ class TrainContext(Displayed):
         """Report a small image or table, which the trial's page shows by step.
 
         The chief's are recorded. Of each name the first, the last and steps between are kept, 20
-        altogether, and 16 MB of the trial; what is too large or has no room is dropped with a
-        warning.
+        altogether, and 16 MB of the trial. An artifact that is too large or has no room is dropped
+        with a warning.
 
         Args:
             name: Its name, of at most 200 characters.
@@ -281,7 +281,7 @@ class TrainContext(Displayed):
             self._flag.request_stop()
 
     def _show_nothing(self) -> None:
-        """Leave it to the caller to show what is reported."""
+        """Leave it to the caller to show the reports."""
         self._lines = None
 
     def report_progress(self, progress: float) -> None:

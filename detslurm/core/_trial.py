@@ -1,4 +1,4 @@
-"""What a process reads and writes of its trial in the store, around the Core API."""
+"""A process's reads and writes of its trial in the store, around the Core API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def experiment_of(info: ClusterInfo) -> ExperimentDir:
 def lengths_of(
     config: Mapping[str, Any], view: TrialView, search: TrialSearch | None
 ) -> LengthSource | None:
-    """What `searcher.operations()` gives; None where the configuration has no lengths at all.
+    """The operations of `searcher.operations()`; None if the configuration has no lengths.
 
     Workers know of no search: the chief decides for them.
     """
@@ -56,9 +56,9 @@ def lengths_of(
 def collect_partial_checkpoints(
     trial: TrialDir, run: int, view: TrialView, storages: Storages
 ) -> None:
-    """Remove what runs before this one began to save, unless it became one of the checkpoints."""
+    """Remove the unfinished saves of earlier runs, unless they became checkpoints."""
     if any(problem.reason != TORN for problem in view.problems):
-        return  # what can't be read may be the record of one
+        return  # the unreadable record may be that of a checkpoint
     known = {checkpoint.uuid for checkpoint in view.checkpoints}
     started = keep_trying(lambda: started_checkpoints(trial, run - 1))
     for storage_id, section in started.items():
@@ -81,7 +81,7 @@ def mark_deleted(trial: TrialDir, storage_id: str, is_own: bool) -> str | None:
 
     def mark() -> str | None:
         if not (is_own or _was_saved_in(experiment, trial, storage_id)):
-            return "the experiment that has saved it"  # only its facts say what else needs it
+            return "the experiment that has saved it"  # only its facts show what else needs it
         return checkpoint_facts.mark_deleted(experiment, [storage_id]).kept.get(storage_id)
 
     return keep_trying(mark)
@@ -117,7 +117,7 @@ def _digests_in(store: Store, number: int, storage_id: str) -> Digests | None:
 
 
 def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -> bool:
-    """Whether the trial or, which is rare, another one of its experiment has saved it."""
+    """Whether the trial or, rarely, another trial of its experiment has saved it."""
     runs = trial.runs()
     if any(storage_id in started_in_run(trial, run.number) for run in reversed(runs)):
         return True
@@ -125,14 +125,14 @@ def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -
     searcher = experiment.config().get("searcher") or {}
     begun_with = {facts.created.source_checkpoint, searcher.get("source_checkpoint_uuid")}
     begun_with |= {(run.start.get("continued") or {}).get("uuid") for run in runs}
-    if storage_id in begun_with:  # the usual one of others: no need to read what siblings did
+    if storage_id in begun_with:  # the usual case: no need to read the siblings' records
         return False
     others = (experiment.trial(number) for number in facts.trial_ids if number != trial.id)
     return any(storage_id in started_checkpoints(one, len(one.runs())) for one in others)
 
 
 def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], float | None]:
-    """Asks for the best searcher metric of the experiment, what was just reported included."""
+    """Asks for the best searcher metric of the experiment, the newest report included."""
 
     @cache
     def best() -> BestValidation:
@@ -141,7 +141,7 @@ def best_validation(info: ClusterInfo, recorder: AnyRecorder) -> Callable[[], fl
         return BestValidation(experiment_of(info))
 
     def ask() -> float | None:
-        recorder.flush()  # what was reported a moment ago counts too
+        recorder.flush()  # the newest reports count too
         return keep_trying(lambda: best().value())
 
     return ask

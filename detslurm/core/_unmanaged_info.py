@@ -1,4 +1,4 @@
-"""What a script declares of the experiment that it is recorded as, where none was submitted."""
+"""A script's own declaration of its experiment, where none was submitted."""
 
 from __future__ import annotations
 

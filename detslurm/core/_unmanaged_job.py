@@ -85,5 +85,5 @@ def in_own_script() -> bool:
 
 
 def on_close() -> Callable[[str, str], None] | None:
-    """What to call with the outcome of this process's training, beside recording it."""
+    """A function to call with the outcome of this process's training, beside recording it."""
     return None if _joined is None else _joined.close

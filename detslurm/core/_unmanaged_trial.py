@@ -1,4 +1,4 @@
-"""Where an unmanaged script is recorded: a new experiment, or one that its user named."""
+"""The experiment of an unmanaged script: a new one, or an existing one that its user named."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def unmanaged_trial(
         return made[-1].id
 
     number, is_new = claim_number(store, ["experiment", named], make)
-    if made and not is_new:  # another script was faster: nothing will ever run in this one
+    if made and not is_new:  # another script was faster: nothing will ever run here
         made[-1].append(Intent(intent="delete"))
     experiment = store.experiment(number)
-    _wanted(experiment)  # before a trial is added, which nobody would ever run
+    _wanted(experiment)  # before a trial is added, which would never run
     trial = _trial(experiment, unmanaged_info, is_new=is_new)
     facts = _wanted(experiment, trial.id)
     if trial.id not in facts.lost:

@@ -30,7 +30,7 @@ class UsageReports(Displayed):
         """Record that this trial uses a checkpoint; `checkpoint describe` shows it.
 
         Args:
-            checkpoint: What `client.get_checkpoint()` gave.
+            checkpoint: The result of `client.get_checkpoint()`.
         """
         self._record(checkpoint.experiment_id, checkpoint.uuid)
 
@@ -39,7 +39,7 @@ class UsageReports(Displayed):
         `checkpoint describe` show it.
 
         Args:
-            model_version: What `Model.get_version()` gave.
+            model_version: The result of `Model.get_version()`.
         """
         row = model_version.row
         self._record(
@@ -60,7 +60,7 @@ class UsageReports(Displayed):
             experiment = store.experiment(experiment_id)
             if not any(_is_same(fact, plain) for plain in experiment.facts()):
                 experiment.append(fact)
-        except StoreError as err:  # of another user's experiment, say: the task goes on
+        except StoreError as err:  # such as of another user's experiment: the task goes on
             logger.warning("the use of checkpoint %s can't be recorded: %s", uuid, err)
 
 

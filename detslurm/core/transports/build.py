@@ -31,7 +31,7 @@ from detslurm.core.transports.sockets.rendezvous import ANY_ADDRESS, Rendezvous,
 
 
 class TransportOptions(NamedTuple):
-    """What the user has asked for."""
+    """The user's request."""
 
     transport: str = "auto"
     chief_ip: str | None = None

@@ -1,4 +1,4 @@
-"""Which transport serves which ranks: decided from the environment, the same way in every rank."""
+"""Chooses the transports of ranks from the environment, the same way in every rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RankTopology(NamedTuple):
 
 
 class TransportChoice(NamedTuple):
-    """What the links are made of: inside a node, and between nodes."""
+    """The kinds of links: inside a node, and between nodes."""
 
     local: str  # mpi, unix or tcp
     cross: str  # mpi or tcp
@@ -34,7 +34,7 @@ def choose(
     force_tcp: bool,
     mpi4py: bool,
 ) -> TransportChoice:
-    """The transports of this trial. Raises `ValueError` when the requested one can't be used."""
+    """The transports of this trial. Raises `ValueError` when the request can't be met."""
     if requested not in TRANSPORTS:
         raise ValueError(f"transport {requested!r} is not one of {', '.join(TRANSPORTS)}")
     if requested == "local" and topology.local_size != topology.size:
@@ -59,7 +59,7 @@ def choose(
 
 
 def mpi_size(environ: Mapping[str, str]) -> int | None:
-    """How many processes MPI's launcher has started, if there is one."""
+    """The number of processes that MPI's launcher has started, or None without a launcher."""
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"):
         if environ.get(name, "").isdigit():
             return int(environ[name])

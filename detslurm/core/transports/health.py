@@ -21,7 +21,7 @@ class DistributedError(RuntimeError):
 
 
 class Health:
-    """What ended the group, if anything did; one for all links of a rank."""
+    """The error that ended the group, if any; shared by all links of a rank."""
 
     def __init__(self) -> None:
         self.failure: str | None = None

@@ -1,4 +1,4 @@
-"""What a communicator needs of a transport."""
+"""The interface of a transport for its communicator."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Link(Protocol):
         """Make a thread that waits here check the group's health at once."""
 
     def close(self) -> None:
-        """Close, once what was sent can't be lost any more."""
+        """Close, once sent messages can't be lost any more."""
 
 
 class ControlMessage(enum.IntEnum):
-    """What a rank sends beside the collective calls."""
+    """A rank's messages beside the collective calls."""
 
     BYE = 1  # I leave in order
     ABORT = 2  # the group has failed, because ...
@@ -103,7 +103,7 @@ def head(code: int, serial: int, parts: Parts) -> tuple[bytes, int]:
 
 
 def table_of(parts: Parts) -> tuple[bytes, int]:
-    """What stands before several parts so that they can be separated, and the size of it all."""
+    """The head that lets a receiver separate several parts, and the size of it all."""
     if len(parts) == 1:
         return b"", len(parts[0])
     lengths = [len(part) for part in parts]

@@ -55,12 +55,12 @@ class ProcessGroup:
         topologies = [RankTopology(*_TOPOLOGY.unpack(row)) for row in rows]
         if problem := why_not_one_group(topologies):
             raise self._health.error(problem)
-        # Until here peers are named by their place on nodes, for nobody knew of others' ranks.
+        # Until here peers are named by their place on nodes: no rank knew those of others.
         self._by_rank = sorted(range(len(topologies)), key=lambda i: topologies[i].rank)
         self._name_peers(topologies)
 
     def fast_path(self) -> MpiFastPath | None:
-        """The fast path for calls among all ranks, where there is one."""
+        """The fast path for calls among all ranks; None if it does not exist here."""
         if self._flat and isinstance(self._cross, MpiCommunicator):
             return MpiFastPath(self._cross, self._sequence, self._health)
         return None

@@ -53,7 +53,7 @@ class MpiCommunicator:
         return self.gather_rest(parts)
 
     def gather_rest(self, parts: Parts) -> list[Parts] | None:
-        """What is left of `gather` after the exchange."""
+        """The rest of `gather` after the exchange."""
         # From the exchange every rank has everybody's sizes: both sides of each transfer know,
         # without a further message, whether and in how many pieces it takes place.
         sizes = self.buffers.sizes()
@@ -75,7 +75,7 @@ class MpiCommunicator:
         return self.allgather_rest(parts)
 
     def allgather_rest(self, parts: Parts) -> Parts:
-        """What is left of `allgather` after the exchange."""
+        """The rest of `allgather` after the exchange."""
         found: list[Any] = []
         for peer, (count, size) in enumerate(self.buffers.sizes()):
             own = _on_the_wire(parts) if peer == self.index else None
@@ -88,7 +88,7 @@ class MpiCommunicator:
         return self.broadcast_rest(parts)
 
     def broadcast_rest(self, parts: Parts | None) -> Parts:
-        """What is left of `broadcast` after the exchange."""
+        """The rest of `broadcast` after the exchange."""
         count, size = self.buffers.sizes()[0]
         own = None if parts is None else _on_the_wire(parts)
         body = self._broadcast_from(0, size, own)
@@ -138,7 +138,7 @@ class MpiCommunicator:
         return body
 
     def _broadcast_from(self, root: int, size: int, own: Parts | None) -> Buffer:
-        """What the root has sent inline, or broadcasts now: `own`, in pieces."""
+        """The root's data, sent inline or broadcast now: `own`, in pieces."""
         if size <= self.buffers.inline:
             return self.buffers.bodies[root][:size]
         body = bytearray(size) if own is None else own[0] if len(own) == 1 else b"".join(own)
@@ -178,7 +178,7 @@ class MpiCommunicator:
             raise
 
     def _broken(self, err: Exception) -> DistributedError:
-        """The error of a library that survives its processes (ULFM) when one is gone."""
+        """The error of a library that survives a dead process (ULFM)."""
         self.control.give_up(self._local_peers.dead)
         return self._health.error(f"MPI has lost a rank, which died or can't be reached: {err}")
 
@@ -229,7 +229,7 @@ class MpiCommunicator:
 
 
 def _on_the_wire(parts: Parts) -> Parts:
-    """What follows the head."""
+    """The parts that follow the head."""
     return parts if len(parts) == 1 else [table_of(parts)[0], *parts]
 
 

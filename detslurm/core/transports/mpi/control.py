@@ -24,7 +24,7 @@ class MpiControl:
         """Peer that has left in order -> in how many calls it took part to the end."""
         self.calls = 0
         self._mpi, self._comm, self._health = mpi, comm, health
-        # MPI may be initialised for one thread only: others queue their messages for this one.
+        # MPI may be initialised for one thread only: others queue their messages for this thread.
         self._thread = threading.get_ident()
         self._queued: list[tuple[ControlMessage, bytes, int | None]] = []
         self._sent: list[tuple[Any, bytes]] = []  # MPI reads a message until its request completes
@@ -35,7 +35,7 @@ class MpiControl:
 
     def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
         """Send a message; from another thread it goes out when this rank next waits or closes."""
-        # Short enough for MPI's eager protocol, where Isend completes though nobody receives yet.
+        # Short enough for MPI's eager protocol, where Isend completes before any rank receives.
         # list.append and pop(0) are atomic, so that a queue between threads needs no lock.
         self._queued.append((kind, text[:LONGEST_TEXT], peer))
         if threading.get_ident() == self._thread:
@@ -119,7 +119,7 @@ def close_controls() -> None:
     for control in list(_open_controls):
         control.close()
     # After this handler mpi4py calls MPI_Finalize, which would wait for the dead. Abort skips the
-    # rest of Python's exit, so what is buffered is written out first.
+    # rest of Python's exit, so that buffers are written out first.
     if _broken and not _broken[0].is_over():
         _broken[0].wait_for_survivors()
         sys.stdout.flush()

@@ -1,6 +1,6 @@
 """The fast path for objects among all ranks when each is an MPI process.
 
-What `ProcessGroup` does by way of communicators and frames is done here in one exchange of inline
+`ProcessGroup` needs communicators and frames; here the same is done in one exchange of inline
 buffers, in as few steps as Python allows: next to MPI's own microsecond every function call counts.
 An object that does not fit its buffer takes the general path.
 """

@@ -1,4 +1,4 @@
-"""Which MPI processes of this node have died; MPI itself need not report it.
+"""Finds MPI processes of this node that have died; MPI itself need not report it.
 
 Most launchers end the whole job when a rank is killed. Where it is configured not to, the others
 would wait without end: the ranks on the dead rank's node see it and report it to the rest.

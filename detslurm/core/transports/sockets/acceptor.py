@@ -84,7 +84,7 @@ class _Candidate:
 
 
 class Acceptor:
-    """Accepts the workers, and learns when one that has joined dies."""
+    """Accepts the workers, and learns when a joined worker dies."""
 
     def __init__(self, listener: socket.socket, key: bytes, size: int, what: str) -> None:
         self._listener, self._key, self._size, self._what = listener, key, size, what
@@ -188,7 +188,7 @@ class Acceptor:
 
     def _complete(self, claim: PeerClaim, control: socket.socket) -> None:
         data = self._halves.pop(claim.attempted, None)
-        if data is None:  # it has broken: the worker learns of that by this one
+        if data is None:  # it has broken: the worker learns of that by this connection
             self._forget(control)
             return
         self._poll_no_more(data)
@@ -251,7 +251,7 @@ def allow_connections(size: int, what: str) -> None:
         return
     allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed < needed - _SPARE_CONNECTIONS:  # what is left for the rest of the program
+    if allowed < needed - _SPARE_CONNECTIONS:  # the rest of the program needs some
         raise too_many_files(what, size)
 
 

@@ -2,8 +2,8 @@
 
 The chief sends a challenge. The worker names itself and proves the key for this challenge, the
 chief proves it for the worker's. Both proofs name the port that the worker has connected to, so
-that nobody in between can relay them from another port. A worker that has seen the chief's proof on
-its second connection confirms it: only then does it count, and it never connects again.
+that no process in between can relay them from another port. A worker that has seen the chief's
+proof on its second connection confirms it: only then does it count, and it never connects again.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ HELLO: Final = _HELLO.size
 
 
 class UnknownPeer(Exception):
-    """The process on the other side is not one of this run."""
+    """The process on the other side does not belong to this run."""
 
 
 class PeerClaim(NamedTuple):
-    """What a worker claims of a connection."""
+    """A worker's claim of a connection."""
 
     worker: int
     kind: int
@@ -45,7 +45,7 @@ class PeerClaim(NamedTuple):
 
     @property
     def attempted(self) -> tuple[int, bytes]:
-        """Which attempt of which worker it belongs to."""
+        """The attempt and the worker that it belongs to."""
         return self.worker, self.attempt
 
 

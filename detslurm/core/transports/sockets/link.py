@@ -192,5 +192,5 @@ class SocketLink:
             self._sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close; the kernel still delivers what was sent."""
+        """Close; the kernel still delivers sent data."""
         self._sock.close()

@@ -177,8 +177,8 @@ def _refuse_another_run(address: Address, key: bytes) -> None:
     except (UnknownPeer, OSError):
         return
     raise DistributedError(
-        "another run of yours waits for its processes here, and nothing tells its processes from"
-        f" those of this run: give each run a secret of its own in {_env.RUN_TOKEN}"
+        "another run of yours waits for its processes here, and nothing distinguishes them from the"
+        f" processes of this run: give each run a secret of its own in {_env.RUN_TOKEN}"
     )
 
 
