@@ -1,5 +1,5 @@
 """A finished experiment as one file, from one site to another.
 
-`writing` makes the file, `importing` takes it into a store and trusts nothing in it; `manifest` is
-what both agree on.
+`writing` makes the file, `importing` takes it into a store and trusts nothing in it; both agree on
+`archive`.
 """

@@ -17,16 +17,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
-from zlib import crc32
 
 import msgspec
 from msgspec import structs
 
 from detslurm._access import user_name
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
-from detslurm.sdk.bundle.manifest import CONFIG, FACTS, LARGEST, UUID, Manifest
-from detslurm.sdk.bundle.metering import ByteMeter, Progress
-from detslurm.sdk.bundle.unpacking import open_bundle, read_manifest, unpack
+from detslurm.sdk.bundle.archive import (
+    CONFIG,
+    FACTS,
+    LARGEST,
+    UUID,
+    ByteMeter,
+    Manifest,
+    Progress,
+    open_bundle,
+    read_manifest,
+    unpack,
+)
 from detslurm.sdk.errors import BundleError
 from detslurm.searcher import Search
 from detslurm.storage import Storage, from_config
@@ -43,7 +51,7 @@ from detslurm.store import (
 )
 from detslurm.store.errors import CorruptRecord, explained
 from detslurm.store.facts import FactLog, put_record
-from detslurm.store.frame import block, decode_json, encode_json, frame, unframe, unframe_all
+from detslurm.store.frame import block, decode_json, encode_json, unframe, unframe_all
 from detslurm.store.records import LARGEST as MOST_TRIALS
 from detslurm.store.records import (
     CheckpointDeleted,
@@ -62,11 +70,8 @@ from detslurm.store.records import (
 
 V = TypeVar("V")
 
-# Records that name a storage of the other site, and what its key becomes: a word as long.
+# Records that may name a storage of the other site.
 _PLACED = ("checkpoint_started", "checkpoint", "storage")
-_PLACE_THERE = "foreign"
-# Ids and places; what is escaped may be either.
-_TELLING = (b"-", b"\\u", b'"storage"')
 _KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
@@ -202,41 +207,30 @@ class _Import:
                 with source.open("rb") as lines, _new_file(target) as file:
                     file.writelines(map(self._line, lines))
             else:
-                record = self._renamed(_framed(source))
+                record = decode_json(self._renamed(_framed(source)))
                 own = {"trial": trial_id, "experiment": experiment.id}
                 put_record(target, {**record, **{k: v for k, v in own.items() if k in record}})
 
     def _line(self, line: bytes) -> bytes:
-        """A line with the new ids of the checkpoints, which are as long: no byte moves."""
-        body = line.rstrip(b"\n")
-        if len(body) < 10 or not any(sign in body for sign in _TELLING):
-            return line
+        """A line with the new ids of checkpoints, without the storages of the other site."""
         try:
-            records = unframe_all(body)
+            records = unframe_all(line.rstrip(b"\n"))
         except CorruptRecord:
             return b"corrupt " + line[8:]  # for all readers: some of them decode less
-        if b"\\u" in body or any(map(_names_a_place, records)):
-            body = block([encode_json(_placed_there(record)) for record in records])
-            body = body.rstrip(b"\n")
-        payload = self._text(body[9:].decode("utf-8", "surrogateescape"))
-        raw = payload.encode("utf-8", "surrogateescape")
-        return b"%08x %s%s" % (crc32(raw), raw, line[len(body) :])
+        return block([self._renamed(record) for record in records])
 
-    def _text(self, text: str) -> str:
-        return UUID.sub(lambda found: self.new.get(found[0], found[0]), text)
-
-    def _renamed(self, record: dict[str, Any]) -> dict[str, Any]:
-        data = unframe(self._line(frame(record).rstrip(b"\n")))
-        data.pop("v", None)
-        return data
+    def _renamed(self, record: Mapping[str, Any]) -> bytes:
+        if record.get("t") in _PLACED:
+            record = {key: value for key, value in record.items() if key != "storage"}
+        text = encode_json(record).decode()
+        return UUID.sub(lambda match: self.new.get(match[0], match[0]), text).encode()
 
     def _search(self, folder: Path, experiment: ExperimentDir) -> None:
         fs.claim_directory(experiment.search)
         log = FactLog(experiment.search)
         for number, source in enumerate(sorted(folder.iterdir()), 1):
-            record = self._renamed(_json(source, dict))
-            record.pop("n", None)
-            log.put(number, record)
+            event = decode_json(self._renamed(_json(source, dict)))
+            log.put(number, {key: value for key, value in event.items() if key not in ("n", "v")})
 
     def _commit(self, experiment: ExperimentDir, facts: _Facts, ids: Mapping[int, int]) -> None:
         """All facts at once: with them the experiment is there."""
@@ -357,16 +351,6 @@ def _facts(stage: Path) -> _Facts:
     # Jobs, processes and other experiments are those of another place.
     local = {"cluster": None, "owner": None, "runner": None, "parent": None, "origin": None}
     return _Facts(structs.replace(created, **local, sources=()), rest, tuple(ids))
-
-
-def _names_a_place(record: Mapping[str, Any]) -> bool:
-    return record.get("t") in _PLACED and "storage" in record
-
-
-def _placed_there(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not _names_a_place(record):
-        return record
-    return {_PLACE_THERE if k == "storage" else k: v for k, v in record.items()}
 
 
 def _saved(stage: Path) -> Iterator[str]:

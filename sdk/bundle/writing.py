@@ -19,8 +19,17 @@ import msgspec
 
 from detslurm.config import ExperimentConfig
 from detslurm.errors import InvalidCheckpointException
-from detslurm.sdk.bundle.manifest import CONFIG, FACTS, NAME, RUN_FILE, File, Manifest
-from detslurm.sdk.bundle.metering import ByteMeter, Metered, Progress
+from detslurm.sdk.bundle.archive import (
+    CONFIG,
+    FACTS,
+    NAME,
+    RUN_FILE,
+    ByteMeter,
+    File,
+    Manifest,
+    Metered,
+    Progress,
+)
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.download import digests_of, leads_nowhere
 from detslurm.sdk.checkpoints.verification import as_recorded, unusable
@@ -83,7 +92,7 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
         saved = _checkpoints(directory, chosen.values(), scratch)
         content: dict[str, Path | bytes] = {
             CONFIG: encode_json(config.masked()),
-            FACTS: encode_json([*_facts(one), *_followed(chosen.values(), saved)]),
+            FACTS: encode_json([*_facts(one), *_listed(chosen.values(), saved)]),
             **dict(_code(directory.code)),
             **dict(_runs(one)),
             **dict(_events(directory)),
@@ -205,25 +214,23 @@ def _checkpoints(
                 storage.get(one.uuid, folder, None, digests_of(directory, one))
             except InvalidCheckpointException as error:
                 raise BundleError(str(error)) from error
-        found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in _files(one, folder)}
+        found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in _files(folder)}
     return found
 
 
-def _followed(
+def _listed(
     chosen: Iterable[CheckpointView], saved: Mapping[str, Path | bytes]
 ) -> Iterator[dict[str, Any]]:
-    """Of links their own size was recorded; there they are files, of the size of these."""
-    by_name = {as_recorded(name): source for name, source in saved.items()}
-    for one in chosen:
-        sources = {name: by_name.get(f"checkpoints/{one.uuid}/{name}") for name in one.resources}
-        sizes = {
-            name: _size(source)
-            for name, source in sources.items()
-            if isinstance(source, Path) and source.is_symlink() and not name.endswith("/")
+    """Facts about checkpoints whose files differ here from the record: links become files."""
+    for checkpoint in chosen:
+        folder = f"checkpoints/{checkpoint.uuid}/"
+        resources = {
+            as_recorded(name.removeprefix(folder)): 0 if name.endswith("/") else _size(source)
+            for name, source in saved.items()
+            if name.startswith(folder)
         }
-        if not sizes.items() <= one.resources.items():
-            there = CheckpointFilesRemoved(uuid=one.uuid, resources={**one.resources, **sizes})
-            yield plain_of(there)
+        if resources != checkpoint.resources:
+            yield plain_of(CheckpointFilesRemoved(uuid=checkpoint.uuid, resources=resources))
 
 
 def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
@@ -242,20 +249,11 @@ def _code(folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"code/{name}", folder / name
 
 
-def _files(one: CheckpointView, folder: Path) -> Iterator[tuple[str, Path | bytes]]:
-    """A checkpoint's files and directories; links as what they lead to.
-
-    What was recorded of a link that leads nowhere has a stand-in of the recorded size: without it
-    the checkpoint would count as damaged at the other site.
-    """
+def _files(folder: Path) -> Iterator[tuple[str, Path]]:
+    """A checkpoint's files and directories: a link as its target, none for one without a target."""
     for name in _names(folder, follow=True):
-        path = folder / name
-        if not leads_nowhere(path):
-            yield name, path
-        elif f"{name}/" in one.resources:
-            yield f"{name}/", path
-        elif name in one.resources:
-            yield name, os.fsencode(path.readlink())
+        if not leads_nowhere(folder / name):
+            yield name, folder / name
 
 
 def _names(folder: Path, *, follow: bool) -> Iterable[str]:
