@@ -10,7 +10,7 @@ from detslurm._display import html_head, html_table
 from detslurm._quantities import counted
 from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.store import ExperimentRow, TrialRow
-from detslurm.store.model_fold import ModelRow, VersionRow
+from detslurm.store.models import ModelRow, VersionRow
 
 _SHOWN = 10
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from detslurm.store import fs, rebuildable
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import FactLog
-from detslurm.store.model_fold import RegistryState
+from detslurm.store.models import RegistryState
 from detslurm.store.records import Record, plain_of
 from detslurm.store.root_access import owner
 
@@ -59,7 +59,7 @@ class ModelRegistry:
 
     def _put(self, state: RegistryState, record: Record) -> bool:
         number = state.position + 1
-        state.check(record, os.geteuid())
+        state.after(record, os.geteuid())
         plain = {"time": time.time(), "by": owner(os.geteuid()), **plain_of(record)}
         won = self.log.put(number, plain)
         if won and (problem := self._accept(state, {**plain, "n": number})):

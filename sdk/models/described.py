@@ -1,46 +1,39 @@
-"""What models and their versions have in common: notes, labels and metadata."""
+"""Description shared by models and their versions: notes, labels and metadata."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from detslurm.sdk import settings
 from detslurm.sdk.trials.metrics import moment
+from detslurm.store.models import ModelChanged, ModelRow, RegistryRow, RegistryState
+
+if TYPE_CHECKING:
+    from detslurm.sdk.models.registry import Registry
+
+Row = TypeVar("Row", bound=RegistryRow)
 
 
-class DescribedRow(Protocol):
-    """What the registry has of a model or a version."""
+class Described(ABC, Generic[Row]):
+    """A model or a version, as it was when it was read last."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def notes(self) -> str: ...
-    @property
-    def labels(self) -> tuple[str, ...]: ...
-    @property
-    def metadata(self) -> dict[str, Any]: ...
-    @property
-    def user(self) -> str: ...
-    @property
-    def created(self) -> float | None: ...
-    @property
-    def updated(self) -> float | None: ...
-
-
-class Described(ABC):
-    """Something of the registry that people describe."""
+    def __init__(self, registry: Registry, model: ModelRow, version: int | None = None) -> None:
+        self._registry = registry
+        self._model = model
+        self._version_number = version
 
     @property
     @abstractmethod
-    def row(self) -> DescribedRow:
-        """Everything about it, as it was when it was read last."""
+    def row(self) -> Row:
+        """Everything that was read of it last."""
 
-    @abstractmethod
-    def _change(self, fields: Callable[[Any], Mapping[str, Any]]) -> None:
-        """Set fields to what follows from the row as it is in the store."""
+    @property
+    def model_id(self) -> int:
+        """The model's id."""
+        return self._model.id
 
     @property
     def name(self) -> str:
@@ -49,7 +42,7 @@ class Described(ABC):
 
     @property
     def notes(self) -> str:
-        """What its users should know."""
+        """Notes for its users."""
         return self.row.notes
 
     @property
@@ -59,7 +52,7 @@ class Described(ABC):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What its users say of it in data."""
+        """Plain data that its users have added."""
         return dict(self.row.metadata)
 
     @property
@@ -76,6 +69,18 @@ class Described(ABC):
     def last_updated_time(self) -> datetime | None:
         """When it was changed last, in UTC; None if that was not recorded."""
         return moment(self.row.updated)
+
+    def reload(self) -> Self:
+        """Read it again from the store.
+
+        Returns:
+            This object.
+
+        Raises:
+            NotFound: If it or its model was deleted.
+        """
+        self._take(self._registry.registry_state())
+        return self
 
     def set_notes(self, notes: str) -> None:
         """Replace its notes.
@@ -122,10 +127,10 @@ class Described(ABC):
             TypeError: If they are a text.
         """
         gone = set(settings.as_list("labels", labels))
-        self._change(lambda row: {"labels": [one for one in row.labels if one not in gone]})
+        self._change(lambda row: {"labels": [label for label in row.labels if label not in gone]})
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give it more metadata; what has the same name is replaced.
+        """Add metadata; a value of the same name is replaced.
 
         Args:
             metadata: Plain data as JSON has it, by name.
@@ -149,3 +154,20 @@ class Described(ABC):
         self._change(
             lambda row: {"metadata": {k: v for k, v in row.metadata.items() if k not in gone}}
         )
+
+    def _change(self, fields: Callable[[RegistryRow], Mapping[str, Any]]) -> None:
+        """Set fields, computed from the row as it is in the store."""
+        model, version = self.model_id, self._version_number
+
+        def decide(state: RegistryState) -> ModelChanged:
+            row = state.model(model)
+            now = row if version is None else row.version(version)
+            return ModelChanged(model=model, version=version, fields=dict(fields(now)))
+
+        self._take(self._registry.store.models.commit(decide))
+
+    def _take(self, state: RegistryState) -> None:
+        model = state.model(self.model_id)
+        if self._version_number is not None:
+            model.version(self._version_number)
+        self._model = model

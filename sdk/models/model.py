@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk import settings
@@ -11,23 +11,17 @@ from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.models import registration
 from detslurm.sdk.models.described import Described
 from detslurm.sdk.models.version import ModelVersion
-from detslurm.store.model_fold import ModelRow, RegistryState
-from detslurm.store.model_records import ModelChanged, ModelDeleted
+from detslurm.store.models import ModelDeleted, ModelRow, RegistryState
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
-    from detslurm.sdk.models.registration import RegistryAccess
 
 
-class Model(Described):
+class Model(Described[ModelRow]):
     """A name for checkpoints, as it was when it was read last: `Client().get_model(NAME)` gives it.
 
-    Only who made it may change it: `StoreError` for others.
+    Only the user who made it may change it: `StoreError` for others.
     """
-
-    def __init__(self, registry: RegistryAccess, row: ModelRow) -> None:
-        self._registry = registry
-        self._row = row
 
     def __repr__(self) -> str:
         count = len(self.row.versions)
@@ -38,21 +32,14 @@ class Model(Described):
 
         return model_html(self.row)
 
-    # -- what it is --------------------------------------------------------------------------------
-
     @property
     def row(self) -> ModelRow:
-        """Everything about it and its versions, as it was when it was read last."""
-        return self._row
-
-    @property
-    def model_id(self) -> int:
-        """The model's id."""
-        return self.row.id
+        """Everything that was read of it and its versions last."""
+        return self._model
 
     @property
     def description(self) -> str:
-        """What it is, in a line or more."""
+        """Its description, in a line or more."""
         return self.row.description
 
     @property
@@ -64,18 +51,6 @@ class Model(Described):
     def archived(self) -> bool:
         """Whether lists leave it out."""
         return self.row.archived
-
-    def reload(self) -> Model:
-        """Read it again from the store.
-
-        Returns:
-            This object.
-
-        Raises:
-            NotFound: If it was deleted.
-        """
-        self._take(self._registry.registry_state())
-        return self
 
     # -- its versions ------------------------------------------------------------------------------
 
@@ -171,7 +146,8 @@ class Model(Described):
         return self._version(self.row.last_version)
 
     def _version(self, number: int) -> ModelVersion:
-        return ModelVersion(self._registry, self.row, self.row.version(number))
+        self.row.version(number)
+        return ModelVersion(self._registry, self.row, number)
 
     # -- changes of it -----------------------------------------------------------------------------
 
@@ -223,22 +199,11 @@ class Model(Described):
 
         Its name is free, its id is not given again.
         """
-        fact = ModelDeleted(model=self.model_id)
-        before: list[ModelRow] = []
+        deleted: list[ModelRow] = []
 
         def decide(state: RegistryState) -> ModelDeleted:
-            before[:] = [state.model(self.model_id)]
-            return fact
+            deleted[:] = [state.model(self.model_id)]
+            return ModelDeleted(model=self.model_id)
 
         self._registry.store.models.commit(decide)
-        registration.release(self._registry, before[0].versions.values())
-
-    def _change(self, fields: Callable[[ModelRow], Mapping[str, Any]]) -> None:
-        def decide(state: RegistryState) -> ModelChanged:
-            row = state.model(self.model_id)
-            return ModelChanged(model=row.id, fields=dict(fields(row)))
-
-        self._take(self._registry.store.models.commit(decide))
-
-    def _take(self, state: RegistryState) -> None:
-        self._row = state.model(self.model_id)
+        registration.release(self._registry, deleted[0].versions.values())

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from detslurm._process import Identity
 from detslurm.sdk.errors import LifecycleError
 from detslurm.store import NotFound, StoreError
 from detslurm.store import checkpoint_facts as facts
 from detslurm.store.errors import Refused
-from detslurm.store.model_fold import ModelRow, RegistryState, VersionRow
-from detslurm.store.model_records import VersionRegistered
+from detslurm.store.models import ModelRow, RegistryState, VersionRegistered, VersionRow
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
-    from detslurm.store import Store
+    from detslurm.sdk.models.registry import Registry
 
 
-class RegistryAccess(Protocol):
-    """What models need of the client that gave them."""
-
-    store: Store
-    warn: Callable[[str], None]
-
-    def checkpoint(self, uuid: str) -> Checkpoint:
-        """A checkpoint by its id."""
-
-    def registry_state(self) -> RegistryState:
-        """The registry as it is now."""
-
-
-def register(registry: RegistryAccess, model: ModelRow, uuid: str, **about: Any) -> RegistryState:
+def register(registry: Registry, model: ModelRow, uuid: str, **about: Any) -> RegistryState:
     """Make a checkpoint the next version of a model; returns the registry after it.
 
     The checkpoint is kept for this process first. Once the registry names that fact, it protects
@@ -64,7 +49,7 @@ def register(registry: RegistryAccess, model: ModelRow, uuid: str, **about: Any)
         raise
 
 
-def release(registry: RegistryAccess, versions: Iterable[VersionRow]) -> None:
+def release(registry: Registry, versions: Iterable[VersionRow]) -> None:
     """Let the checkpoints of versions that are gone be deleted."""
     for version in versions:
         if version.kept is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.models.model import Model
     from detslurm.store import Store
-    from detslurm.store.model_fold import ModelRow, RegistryState
+    from detslurm.store.models import ModelRow, RegistryState
 
 
 class Registry:
@@ -69,7 +69,7 @@ class Registry:
         from detslurm.sdk import settings
         from detslurm.sdk.models.model import Model
         from detslurm.store import Store
-        from detslurm.store.model_records import ModelCreated
+        from detslurm.store.models import ModelCreated
 
         fact = ModelCreated(
             name=settings.model_name(name),

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from detslurm.sdk import settings
 from detslurm.sdk.models import registration
 from detslurm.sdk.models.described import Described
-from detslurm.store.model_fold import ModelRow, RegistryState, VersionRow
-from detslurm.store.model_records import ModelChanged, VersionDeleted
+from detslurm.store.models import VersionDeleted, VersionRow
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
-    from detslurm.sdk.models.registration import RegistryAccess
     from detslurm.sdk.trials.metrics import TrialMetrics
 
 
-class ModelVersion(Described):
+class ModelVersion(Described[VersionRow]):
     """A version of a model, as it was when it was read last: `Model.get_version()` gives it.
 
-    Only who made the model may change it: `StoreError` for others.
-
-    Attributes:
-        model_id: The id of its model.
-        model_name: The name of its model.
+    Only the user who made the model may change it: `StoreError` for others.
     """
-
-    def __init__(self, registry: RegistryAccess, model: ModelRow, row: VersionRow) -> None:
-        self._registry = registry
-        self.model_id = model.id
-        self.model_name = model.name
-        self._row = row
 
     def __repr__(self) -> str:
         return (
@@ -44,12 +32,15 @@ class ModelVersion(Described):
 
         return version_html(self.model_name, self.row)
 
-    # -- what it is --------------------------------------------------------------------------------
-
     @property
     def row(self) -> VersionRow:
-        """Everything about it, as it was when it was read last."""
-        return self._row
+        """Everything that was read of it last."""
+        return self._model.version(self._version_number or 0)
+
+    @property
+    def model_name(self) -> str:
+        """The name of its model."""
+        return self._model.name
 
     @property
     def version(self) -> int:
@@ -86,20 +77,6 @@ class ModelVersion(Described):
         """
         return self.get_metrics(group)
 
-    def reload(self) -> ModelVersion:
-        """Read it again from the store.
-
-        Returns:
-            This object.
-
-        Raises:
-            NotFound: If it or its model was deleted.
-        """
-        self._take(self._registry.registry_state())
-        return self
-
-    # -- changes of it -----------------------------------------------------------------------------
-
     def set_name(self, name: str) -> None:
         """Give it another name.
 
@@ -120,15 +97,3 @@ class ModelVersion(Described):
         fact = VersionDeleted(model=self.model_id, version=self.version)
         self._registry.store.models.commit(lambda state: fact)
         registration.release(self._registry, [self.row])
-
-    def _change(self, fields: Callable[[VersionRow], Mapping[str, Any]]) -> None:
-        def decide(state: RegistryState) -> ModelChanged:
-            row = state.model(self.model_id).version(self.version)
-            return ModelChanged(model=self.model_id, version=row.number, fields=dict(fields(row)))
-
-        self._take(self._registry.store.models.commit(decide))
-
-    def _take(self, state: RegistryState) -> None:
-        model = state.model(self.model_id)
-        self.model_name = model.name
-        self._row = model.version(self.version)

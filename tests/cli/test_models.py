@@ -74,17 +74,17 @@ def test_a_version_says_what_became_of_its_checkpoint(trained: Scene, detslurm: 
         rows = dict(line.split(":", 1) for line in detslurm(*words).out.splitlines())
         data = detslurm(*words, "--json").data
         assert rows.get("Problem", "").strip() == (data["problem"] or "")
-        return rows["Checkpoint"].strip(), data["state"], data["problem"]
+        return rows["State"].strip(), data["state"], data["problem"]
 
-    assert shown() == (f"{UUID} (COMPLETED)", "COMPLETED", None)
+    assert shown() == ("COMPLETED", "COMPLETED", None)
     weights = trained.checkpoints / UUID / "weights"
     weights.write_text("1234")
     assert detslurm("checkpoint", "verify", UUID).status == 1
     text, _, problem = shown()
-    assert text == f"{UUID} (DAMAGED)" and problem is not None and "weights" in problem
+    assert text == "DAMAGED" and problem is not None and "weights" in problem
     weights.unlink()
     weights.parent.rmdir()
-    assert shown() == (f"{UUID} (DELETED)", "DELETED", "all its files are missing")
+    assert shown() == ("DELETED", "DELETED", "all its files are missing")
 
 
 def test_models_are_listed(scene: Scene, detslurm: Detslurm) -> None:

@@ -15,11 +15,11 @@ import pytest
 
 from detslurm.store import NotFound, Store, StoreError, fs
 from detslurm.store.facts import read_record
-from detslurm.store.model_fold import RegistryState
-from detslurm.store.model_records import (
+from detslurm.store.models import (
     ModelChanged,
     ModelCreated,
     ModelDeleted,
+    RegistryState,
     VersionDeleted,
     VersionRegistered,
 )

@@ -16,7 +16,6 @@ from detslurm.cli.output.printing import (
     Table,
     describes,
     local_time,
-    rfc3339,
     shows,
 )
 from detslurm.cli.output.tables import columns_text, printable
@@ -131,9 +130,8 @@ def describe(name: str, version: int | None) -> Document:
     found = model.get_version(version)
     assert found is not None
     checkpoint = as_stored(mine.store, [found.checkpoint])[0]
-    return Document(
-        lambda: _version_text(found, checkpoint), lambda: version_data(found, checkpoint)
-    )
+    data = version_data(found, checkpoint)
+    return Document(lambda: _text({**data, "state": listing.state(checkpoint)}), lambda: data)
 
 
 def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
@@ -148,8 +146,8 @@ def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
         "workspace": model.workspace,
         "archived": model.archived,
         "username": model.username,
-        "created": _time(model.row.created),
-        "updated": _time(model.row.updated),
+        "created": model.row.created,
+        "updated": model.row.updated,
         "num_versions": len(model.row.versions),
     }
     if versions:
@@ -167,7 +165,7 @@ def version_data(one: ModelVersion, checkpoint: Checkpoint | None = None) -> dic
         "labels": one.labels,
         "metadata": one.metadata,
         "username": one.username,
-        "created": _time(one.row.created),
+        "created": one.row.created,
         "checkpoint_uuid": one.row.uuid,
         "experiment": one.row.experiment,
         "trial": one.row.trial,
@@ -183,60 +181,31 @@ def version_data(one: ModelVersion, checkpoint: Checkpoint | None = None) -> dic
 
 
 def _model_text(model: Model) -> str:
-    facts = {
-        "ID": model.model_id,
-        "Name": model.name,
-        "Description": model.description,
-        "Owner": model.username,
-        "Workspace": model.workspace,
-        "Labels": ", ".join(model.labels),
-        "Metadata": _json(model.metadata),
-        "Notes": model.notes,
-        "Created": local_time(model.row.created),
-        "Updated": local_time(model.row.updated),
-        "Archived": "yes" if model.archived else "",
-    }
     versions = model.list_versions()
     below = columns_text(_VERSION_COLUMNS, versions) if versions else "No versions."
-    return f"{_lines(facts)}\n\n{below}"
+    return f"{_text(model_data(model))}\n\n{below}"
 
 
-def _version_text(one: ModelVersion, checkpoint: Checkpoint) -> str:
-    return _lines(
-        {
-            "Model": one.model_name,
-            "Version": one.version,
-            "Name": one.name,
-            "Notes": one.notes,
-            "Labels": ", ".join(one.labels),
-            "Metadata": _json(one.metadata),
-            "Registered": f"{local_time(one.row.created)} by {one.username}",
-            "Experiment ID": one.row.experiment,
-            "Trial ID": one.row.trial,
-            "Batch": one.row.steps,
-            "Checkpoint": f"{one.row.uuid} ({listing.state(checkpoint)})",
-            "Problem": checkpoint.problem,
-            "Location": checkpoint.location,
-            "Validation": _json(checkpoint.validation_metrics),
-            "Used by": ", ".join(
-                f"trial {trial}" for trial in checkpoint.used_by(one.model_name, one.version)
-            ),
-        }
-    )
-
-
-def _lines(facts: dict[str, Any]) -> str:
-    shown = {key: value for key, value in facts.items() if value not in (None, "")}
+def _text(data: dict[str, Any]) -> str:
+    """A line for each value that is not empty."""
+    shown = {key.capitalize().replace("_", " "): _shown(key, value) for key, value in data.items()}
     width = max(map(len, shown)) + 2
     return "\n".join(
-        f"{key + ':':<{width}}{printable(str(value)).replace(chr(10), chr(10) + ' ' * width)}"
+        f"{key + ':':<{width}}{printable(value).replace(chr(10), chr(10) + ' ' * width)}"
         for key, value in shown.items()
+        if value
     )
+
+
+def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return _json(value)
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if key in ("created", "updated"):
+        return local_time(value)
+    return str(value) if value not in (None, False) else ""
 
 
 def _json(value: dict[str, Any]) -> str:
     return json.dumps(value) if value else ""
-
-
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else rfc3339(seconds)

@@ -59,7 +59,7 @@ SCHEMA_VERSION = 1
 _AT_ONCE = 500  # rows of JSON
 _TIMES = frozenset(
     {"as_of", "begun", "created", "deleted_time", "ended", "expected_start", "made", "newest",
-     "started", "submitted", "time"}
+     "started", "submitted", "time", "updated"}
 )  # fmt: skip
 # What users have named: no name in there says what a value is.
 _GIVEN = frozenset(
