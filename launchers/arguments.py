@@ -26,7 +26,7 @@ class PlacementError(UsageError):
 
 
 class LauncherArgs(NamedTuple):
-    """What is for the wrapped launcher, and the command that every worker runs."""
+    """The options of the wrapped launcher, and the command that every worker runs."""
 
     overrides: list[str]
     command: list[str]

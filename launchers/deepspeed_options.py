@@ -23,18 +23,18 @@ _INSTEAD = {
 
 
 class NodeOptions(NamedTuple):
-    """What a launcher's command line means for DeepSpeed's launcher of a node."""
+    """A launcher's command line, as DeepSpeed's launcher of a node takes it."""
 
     passed_on: list[str]
     workers: int | None
-    """How many the user wants on each node, where that is for the user to say."""
+    """The number that the user wants on each node, where the user may choose."""
     command: list[str]
 
 
 def read(args: LauncherArgs, *, slots: int | None) -> NodeOptions:
     """Sort the options; `slots` is how many workers Slurm has a place for here, where it says so.
 
-    Raises `UsageError` for what has no place here.
+    Raises `UsageError` for an option that has no place here.
     """
     given = list(_pairs(args.overrides))
     refused = [name for name, _ in given if name in _PLACING]
@@ -68,7 +68,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
 
 def _for_node(name: str, value: str | None) -> list[str]:
     if name in ("--module", "--no_python", "--no_local_rank", *_COUNT):
-        return []  # the command and the number of workers say it
+        return []  # the command and the number of workers decide it
     if name == "--save_pid":  # a switch of the command, a process id to a node's launcher
         return [f"{name}={os.getpid()}"]
     return [name] if value is None else [f"{name}={value}"]

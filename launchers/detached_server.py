@@ -17,7 +17,7 @@ from detslurm.exec.step_server import StepServer
 
 
 def start(name: str) -> subprocess.Popen[bytes]:
-    """Start the server; it lives as long as this process holds what is returned.
+    """Start the server; it lives as long as this process holds the returned object.
 
     Raises `RuntimeError` when it did not come up.
     """

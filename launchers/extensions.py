@@ -32,7 +32,7 @@ def directory(env: Mapping[str, str]) -> Path:
 
 
 def _processor() -> str:
-    """What its instructions depend on."""
+    """The properties that its instructions depend on."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

@@ -43,7 +43,7 @@ _SIGNAL = signal.SIGUSR2
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run what was submitted; returns the exit status."""
+    """Run the submitted calls; returns the exit status."""
     if len(argv) != 1 or argv[0] not in ("call", "training"):
         print(__doc__, file=sys.stderr)
         return 2
@@ -80,7 +80,7 @@ def _find_modules(places: dict[str, Any], *, enter: bool) -> None:
 
 
 def _latest(context: core.Context) -> Any:
-    """How the run before said that this one is to go on."""
+    """The continuation that the run before left to this one."""
     assert context.info is not None
     if (uuid := context.info.latest_checkpoint) is None:
         return None

@@ -88,7 +88,7 @@ def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None, *, auto: bo
 
 
 def tuned(options: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """What options of horovodrun mean: Horovod's environment, and arguments of mpirun.
+    """Translates options of horovodrun: Horovod's environment, and arguments of mpirun.
 
     Raises `UsageError` for those that have no place here.
     """

@@ -1,4 +1,4 @@
-"""What every launcher does around its work: read the arguments, join the run, record its end."""
+"""The frame of every launcher: read the arguments, join the run, record its end."""
 
 from __future__ import annotations
 

@@ -54,12 +54,12 @@ _COUNT = ("-n", "--n", "-np", "--np", "-c")
 _TASKS = ("-n", "--ntasks")
 # With these srun would leave out nodes whose launchers wait for ranks.
 _PLACES = ("-N", "--nodes", "-w", "--nodelist", "-x", "--exclude", "-r", "--relative")
-# What would make mpirun start its daemons through srun, or take itself for a rank of a step. Newer
+# Variables that would make mpirun start its daemons through srun, or take itself for a rank. Newer
 # Slurms choose it for MPICH and Intel MPI in each job, where srun would ask for another one.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
 _BOOTSTRAP = ("HYDRA_BOOTSTRAP", "HYDRA_LAUNCHER", "I_MPI_HYDRA_BOOTSTRAP")
 _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI, *_BOOTSTRAP)
-# What is of the one task that the launcher is.
+# Variables of the launcher's own task.
 _OF_TASK = tuple(
     f"SLURM_{name}"
     for name in ("STEP", "TASK", "NTASKS", "NPROCS", "PROCID", "LOCALID", "NODEID", "GTIDS", "PMI")
@@ -78,7 +78,7 @@ def run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
 
 
 def with_given_slots(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> Nodes:
-    """The nodes with as many slots as the arguments say, in a batch script of the user's own.
+    """The nodes with as many slots as the arguments ask for, in a batch script of the user's own.
 
     There the GPUs are the slots, and without any a node has one. Elsewhere they are the job's.
     """
@@ -130,7 +130,7 @@ def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) 
 
 @contextlib.contextmanager
 def _outside(env: dict[str, str], flag: PreemptFlag | None) -> Iterator[list[str]]:
-    """What has a command run outside of this step, for an srun that `env` is for.
+    """The words that run a command outside of this step, for an srun that `env` is for.
 
     Inside of it Slurm's signal at a preemption would reach srun, which would kill the ranks.
     """
@@ -163,7 +163,7 @@ def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
 
 
 def _of_this_step(allocation: Allocation) -> tuple[Allocation, list[str]]:
-    """What this step has of the job, which may have more nodes, and what puts another beside it."""
+    """This step's part of the job, which may have more nodes, and options of a step beside it."""
     nodes = tuple(expand_hostlist(os.environ.get("SLURM_STEP_NODELIST", "")))
     if not nodes or len(nodes) == allocation.node_count:
         return allocation, []

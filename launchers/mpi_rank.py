@@ -17,7 +17,7 @@ from detslurm.launch.rank_server import address
 from detslurm.launch.wrap_rank import main as wrap
 from detslurm.slurm.hostlist import counts_by_node
 
-# What srun and MPI's start-up set for this rank alone.
+# Variables that srun and MPI's start-up set for this rank alone.
 _OWN = ("SLURM_", "PMIX_", "PMI_", "OMPI_")
 
 PATIENCE = 120.0
@@ -59,14 +59,14 @@ def connected(name: str) -> socket.socket:
                     f"detslurm: this rank can't reach the launcher of its node ({err.strerror}):"
                     " that has ended, or a container has a network namespace of its own"
                 ) from None
-            time.sleep(pause)  # a name that nobody has is nothing to wait on
+            time.sleep(pause)  # a name that no process has is nothing to wait on
             pause = min(2 * pause, 1)
         else:
             return server
 
 
 def _tell_count(server: socket.socket, environ: Mapping[str, str]) -> None:
-    """Say how many ranks this node has; a launcher that is gone shows in its missing answer."""
+    """Send the number of this node's ranks; a launcher that is gone does not answer."""
     counts = counts_by_node(environ["SLURM_STEP_TASKS_PER_NODE"])
     with contextlib.suppress(ConnectionError):
         server.sendall(b"%d" % counts[int(environ["SLURM_NODEID"])])
@@ -74,7 +74,7 @@ def _tell_count(server: socket.socket, environ: Mapping[str, str]) -> None:
 
 def _die_with(server: socket.socket) -> None:
     # Nothing is ever sent here: the call returns when the launcher has died, with an error where
-    # that left something unread. Then nobody collects this rank's exit status, and MPI may wait for
+    # that left something unread. Then this rank's exit status is lost, and MPI may wait for
     # its peers without end. By os._exit(), because sys.exit() ends a thread alone; the command dies
     # with its parent.
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Which nodes and slots a launcher has to fill, and where their processes meet."""
+"""The nodes and slots that a launcher has to fill, and the meeting point of their processes."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class RankServer:
         # A rank that dies, however it dies, closes its socket: no message is needed for that, and
         # none can get lost. Ranks see the death of this process in the same way. One that dies
         # before it has read its answer shows as an error here, which must not end this thread: the
-        # other ranks would wait for theirs, and nobody would see the end of the last one.
+        # other ranks would wait for theirs, and no process would see the end of the last rank.
         present: list[socket.socket] = []
         gone = 0
         while gone < self._count:
@@ -88,7 +88,7 @@ class RankServer:
 
 
 def _received(rank: socket.socket) -> bytes:
-    """What a rank says; nothing where it has gone."""
+    """A rank's message; empty once it has gone."""
     try:
         return rank.recv(64)
     except ConnectionError:

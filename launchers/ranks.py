@@ -1,4 +1,4 @@
-"""What a launcher and its wrapped workers share on one node: preemption, and how workers ended.
+"""Shared by a launcher and its wrapped workers on one node: preemption, and how workers ended.
 
 The exit log is a file that the launcher makes, because launchers in between (torchrun) close what
 workers would inherit and report every failure as 1. So the launcher knows which worker failed
@@ -70,7 +70,7 @@ def report_exit(rank: int, status: int) -> None:
     name = os.environ.get(_env.EXIT_LOG)
     if name is None:
         return
-    # The launcher may be gone, so that nobody reads it, or the disk full. The worker's own end must
+    # The launcher may be gone, so that none reads, or the disk full. The worker's own end must
     # not become another one for that: the launcher then goes by the exit status of what it started.
     with contextlib.suppress(OSError):
         fd = os.open(name, os.O_WRONLY | os.O_APPEND)

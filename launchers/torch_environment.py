@@ -1,4 +1,4 @@
-"""The environment of workers that talk through torch.distributed, whoever starts them."""
+"""The environment of workers that use torch.distributed, under any launcher."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detslurm.launch.nodes import Nodes, threads_each
 def torch_environment(
     nodes: Nodes, workers: int, defaults: Mapping[str, str], ours: Mapping[str, str]
 ) -> dict[str, str]:
-    """What `workers` workers of this node inherit: the user's environment wins over `defaults`.
+    """The environment of this node's `workers` workers: the user's own wins over `defaults`.
 
     Raises `OSError` where this node lacks the interface that was asked for.
     """
@@ -22,7 +22,7 @@ def torch_environment(
 
 
 def _interfaces(nodes: Nodes) -> dict[str, str]:
-    """What tells torch the network between the nodes. Raises `OSError` where this one lacks it."""
+    """Variables that name the nodes' network. Raises `OSError` where this node lacks it."""
     if names := os.environ.get(_env.INTERFACE):
         try:
             interface = first_interface(names)

@@ -45,7 +45,7 @@ _PASSED_ON = (
     signal.SIGUSR2,
     signal.SIGWINCH,
 )
-# What the command's own children may still print once it has ended, when they keep its output open.
+# The command's own children may still print once it has ended, when they keep its output open.
 _STRAGGLERS = 2.0
 # With the prefix a line must still be a whole one to the node agent.
 _LONGEST = LONGEST - 64
@@ -168,7 +168,7 @@ class Wrapped:
 
     def _write(self, fd: int, lines: Iterable[bytes]) -> None:
         # In one write, which the kernel keeps together up to 4 KiB: all workers of a node have one
-        # pipe. Where nobody reads, this blocks and signals wait; the code itself looks at the flag.
+        # pipe. Without a reader this blocks and signals wait; the code itself looks at the flag.
         data = b"".join(self._prefix + line + b"\n" for line in lines)
         view = memoryview(data)
         while view:

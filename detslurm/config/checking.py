@@ -2,7 +2,7 @@
 
 The schema is what msgspec knows of the structs in `detslurm.config.schema`; this walks a tree of
 nodes along it. Null is the same as absent. An incomplete configuration (a template, a part of a
-site profile) is checked without asking for what is required.
+site profile) is checked without asking for required fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a configuration is completed with: the layer below all others, and derived values."""
+"""Completes a configuration: the layer below all others, and derived values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def default_layer(root: Path) -> dict[str, Any]:
 
 
 def derive(config: dict[str, Any]) -> dict[str, Any]:
-    """Fill what follows from what is there, in a checked configuration."""
+    """Fill the fields that follow from others, in a checked configuration."""
     config = dict(config)
     config["searcher"] = _both_generations(config["searcher"])
     config["log_policies"] = [p for p in config["log_policies"] if p.get("pattern") is not None]

@@ -1,4 +1,4 @@
-"""Texts of errors: what a type expects, what was found, which name is nearest."""
+"""Texts of errors: the expected type, the value found, the nearest name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.yaml_node import YamlNode
 
 type_info = functools.cache(schema.type_info)
-"""What msgspec knows of a type; finding out takes longer than checking a configuration with it."""
+"""msgspec's description of a type; making it takes longer than checking a configuration with it."""
 
 _SHOWN = 40
 _PLAIN: dict[type, str] = {
@@ -75,7 +75,7 @@ def _plural(text: str) -> str:
 
 
 def found(node: YamlNode, secret: bool = False) -> str:
-    """What stands there, shortened; of a secret only its kind."""
+    """The value found, shortened; of a secret only its kind."""
     value = node.value
     if isinstance(value, dict):
         return "a mapping" if value else "an empty mapping"
@@ -108,7 +108,7 @@ def _shape(name: str) -> str:
 
 
 def conversion_hint(node: YamlNode, kind: schema.Type) -> str:
-    """What to write instead, where the value is nearly right."""
+    """The text to write instead, where the value is nearly right."""
     value = node.value
     wants = {type(m) for m in members(kind)}
     if schema.BoolType in wants and isinstance(value, str):

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where: positions, problems, one exception for all."""
+"""Faults of a configuration, and their places: positions, problems, one exception for all."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def _clipped(text: str) -> str:
 
 
 def _printable(text: str) -> str:
-    # What a file contains must not steer the terminal that shows the error.
+    # A file's content must not steer the terminal that shows the error.
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -201,7 +201,7 @@ def names_trial_class(root: YamlNode) -> bool:
 
 
 def _length(root: YamlNode) -> Iterator[ConfigProblem]:
-    """A Trial class has no `fit()` call that could say how long it trains, or in which unit."""
+    """A Trial class has no `fit()` call that could give its length and unit."""
     searcher, name = root.get("searcher"), root.get("searcher", "name")
     if searcher is None or name is None or not names_trial_class(root):
         return

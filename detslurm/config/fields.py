@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 Check = Callable[[Any], str | None]
-"""Returns what is wrong with a value (may be an empty text), or None."""
+"""Returns the fault of a value (may be an empty text), or None."""
 
 NonNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -53,15 +53,15 @@ def deprecated(advice: str) -> Meta:
 
 
 def accepts(form: Any, expected: str | None = None) -> Meta:
-    """What a user may write, where that is more than the resolved configuration holds."""
+    """The forms that a user may write, where the resolved configuration holds fewer."""
     return Meta(extra={"accepts": form} | ({"expected": expected} if expected else {}))
 
 
 def must(check: Check, expected: str | None = None) -> Meta:
-    """A check of the value beyond type and bounds; `expected` names what is wanted in errors."""
+    """A check of the value beyond type and bounds; `expected` names the right form in errors."""
     return Meta(extra={"check": check} | ({"expected": expected} if expected else {}))
 
 
 def expected(what: str) -> Meta:
-    """How errors name what is wanted here, where the type alone is not specific enough."""
+    """The right form as errors name it, where the type alone is not specific enough."""
     return Meta(extra={"expected": what})

@@ -1,4 +1,4 @@
-"""Several sources, one configuration: what is common to reading any of them."""
+"""Several sources, one configuration: the common part of reading any of them."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def load_experiment(
         layers.append(load.keep(lambda: load.template(template), YamlNode({}, user.at)))
     config = load.complete(layers)
     given = reduce(merge, layers).plain()
-    if base is not None:  # nobody wrote the whole of it
+    if base is not None:  # no user wrote the whole of it
         text = json.dumps(given, indent=2)
     return LoadedExperiment(config=config, given=given, warnings=load.warnings(), text=text)
 
@@ -142,7 +142,7 @@ class _Load:
 
     def _over_site(self, config: YamlNode) -> YamlNode:
         site = Position(self._site.source or "<site>")
-        # A complete one lacks what was left out of it on purpose.
+        # A complete one lacks fields that were left out on purpose.
         plain = {} if self._based else default_layer(self._root)
         defaults = locate(plain, Position("<defaults>"))
         below = reduce(merge, [config, *self._located(self._site.layers(""), site), defaults])

@@ -21,7 +21,7 @@ Rule = Callable[[YamlNode, YamlNode, Path], YamlNode]
 
 
 def merge(high: YamlNode, low: YamlNode, path: Path = ()) -> YamlNode:
-    """What `high` sets, and where it sets nothing, what `low` sets."""
+    """The values of `high`, and where it sets nothing, those of `low`."""
     return _RULES.get(path, _generic)(high, low, path)
 
 
@@ -130,7 +130,7 @@ LENGTHS: frozenset[Path] = frozenset(
         ("searcher", "budget"),
     )
 )
-"""What is counted in one unit, the key below."""
+"""A count in one unit, the key below."""
 
 _RULES: dict[Path, Rule] = {
     **dict.fromkeys(LENGTHS, _length),

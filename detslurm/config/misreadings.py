@@ -1,4 +1,4 @@
-"""What is in order, and does not mean what many would read in it."""
+"""Valid configurations whose meaning differs from the one that many would read."""
 
 from __future__ import annotations
 

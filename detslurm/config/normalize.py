@@ -1,4 +1,4 @@
-"""One form for each thing: what users may write in several ways becomes what is resolved.
+"""One form for each thing: the several forms of users become the resolved form.
 
 Runs on each source before merging, so that merging compares like with like. Whatever is not in
 order is left as it is: the checker has named it already.
@@ -137,7 +137,7 @@ def _slots(node: YamlNode) -> YamlNode:
 
 
 def _off(node: YamlNode) -> YamlNode:
-    # As null, by which `leftover_lengths` knows what was recorded of the older generation.
+    # As null, by which `leftover_lengths` knows records of the older generation.
     return node._replace(value=None) if node.value is False else node
 
 

@@ -54,7 +54,7 @@ def _set(node: YamlNode, keys: list[str], value: YamlNode, name: str, path: str)
 def _of_kind(root: YamlNode, key: str, kind: Any, union: Any) -> YamlNode:
     """A section as another kind has it: without what the sources below gave for other kinds only.
 
-    What another override gave stays, whatever their order: the check refuses it.
+    The value of another override stays, whatever their order: the check refuses it.
     """
     section = root.get(key)
     kinds: list[Any] = members(type_info(union))

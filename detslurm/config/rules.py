@@ -19,7 +19,7 @@ Given = dict[str, Any]
 
 
 class Broken(NamedTuple):
-    """A broken rule: the field to point at (or the whole section), what is wrong, what to do."""
+    """A broken rule: the field to point at (or the whole section), the fault, the remedy."""
 
     field: str | None
     message: str
@@ -30,7 +30,7 @@ Rule = Callable[[Given], Iterator[Broken]]
 
 
 def broken_rules(section: type, given: Given) -> Iterator[Broken]:
-    """What breaks the rules that hold for a section, those of its base classes included."""
+    """The broken rules of a section, those of its base classes included."""
     for base in section.__mro__:
         if base in _RULES:
             yield from _RULES[base](given)

@@ -1,4 +1,4 @@
-"""What a plain YAML scalar means: YAML 1.2's core schema.
+"""Reads a plain YAML scalar by YAML 1.2's core schema.
 
 PyYAML itself follows YAML 1.1, where `1e-3` is text, `on` is true and `1:30:00` is a number, all
 of them traps in a configuration. Underscores between digits (1_000_000) are taken as in Python.

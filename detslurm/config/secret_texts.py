@@ -32,7 +32,7 @@ _SCHEME = re.compile(
 
 
 def masked_forms(text: str) -> str:
-    """Return a text without what is a secret by its form alone, whatever the text is.
+    """Return a text without secrets that their form alone gives away.
 
     Args:
         text: A text, such as a line of a log. User names and passwords of addresses are masked,

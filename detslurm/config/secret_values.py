@@ -94,7 +94,7 @@ def _is_nested(spec: Any) -> bool:
 
 
 def _constant(spec: Any) -> Any:
-    """The value of a constant; None for what is drawn."""
+    """The value of a constant; None for a drawn value."""
     if not isinstance(spec, Mapping):
         return spec
     return spec.get("val") if spec.get("type") == "const" else None

@@ -66,6 +66,6 @@ def packaged(folder: str, suffix: str) -> dict[str, str]:
 
 
 def purpose(text: str) -> str:
-    """What a packaged file is for: its first comment."""
+    """The purpose of a packaged file: its first comment."""
     lines = (line for line in text.splitlines() if line.startswith("# "))
     return next(lines, "").removeprefix("# ")

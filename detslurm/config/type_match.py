@@ -1,4 +1,4 @@
-"""Which plain values match which type of the schema, without conversion (5.0 is not an integer)."""
+"""Matches plain values with types of the schema, without conversion (5.0 is not an integer)."""
 
 from __future__ import annotations
 

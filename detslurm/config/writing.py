@@ -16,7 +16,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
-    # Only double quotes keep every line break and every character that nobody sees.
+    # Only double quotes keep every line break and every invisible character.
     style = None if text.isprintable() and isinstance(resolve(text), str) else '"'
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 

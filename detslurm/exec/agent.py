@@ -119,7 +119,7 @@ class Agent:
         job = _env.job_of(os.environ) or ""
         self._mark = RunMark(str(self._experiment.path), trial_id, run, job)
         self._reported_stop = self._reported_invalid = self._killed = False
-        self._failure = 0  # of a worker, before this node was told to kill
+        self._failure = 0  # of a worker, before the order to kill reached this node
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._unprepared = self._got_sigint = False
         self._oom_kills = oom_kills()
@@ -315,7 +315,7 @@ class Agent:
         return exit_status(child.returncode)
 
     def _usage_sampler(self) -> UsageSampler:
-        # Only here, when the code runs: nobody waits for these imports.
+        # Only here, while the code runs: no process waits for these imports.
         from detslurm.exec.run_processes import RunProcesses
         from detslurm.exec.usage_sampler import UsageSampler
 
@@ -383,7 +383,7 @@ class Agent:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
         # A launcher may exit at the SIGTERM that its workers survive. They are saving now, and the
         # runner ends them when the preemption timeout is over. After an orderly end it is rather
-        # something in the background, a tunnel say, that would hold the slots for so long.
+        # something in the background, such as a tunnel, that would hold the slots for so long.
         assert self._child is not None
         until = time.monotonic() + _LEAVING_GRACE
         while self._is_saving() and self._others():
@@ -395,7 +395,7 @@ class Agent:
         self._signal_all(signal.SIGTERM)
         kill_at = time.monotonic() + (0.0 if self._killed else _REMAINING_GRACE)
         # A process may fork between the scan of /proc and the signal: so the scan is repeated until
-        # it finds nobody. Waiting reads their output, too: a process blocked by a full pipe can't
+        # none is found. Waiting reads their output, too: a process blocked by a full pipe can't
         # react to SIGTERM.
         while left := self._others():
             self._wait(timeout=0.1)
@@ -410,7 +410,7 @@ class Agent:
 
     def _is_saving(self) -> bool:
         # The runner's order to kill comes once. A process that was forked in the middle of that
-        # kill is alive still, and nobody would end it: it must not be waited for as if it saved.
+        # kill is alive still, and no agent would end it: don't wait for it as if it saved.
         return self._flag.preempt and not self._killed and self._output is not None
 
     def _signal_all(self, sig: signal.Signals) -> None:
@@ -486,7 +486,7 @@ class Agent:
             self._log_bytes(self._output.overdue())
 
     def _of_the_moment(self) -> Iterator[tuple[int, int, Callable[[], object]]]:
-        """What else to wait for now."""
+        """The processes still to wait for."""
         # Back pressure: with too much waiting for the runner or a matcher, the code's output is not
         # read. Its pipe fills and the code blocks, instead of this process growing without bound.
         if self._to_runner.waiting:
@@ -526,7 +526,7 @@ class Agent:
     def _on_commands(self) -> None:
         chunk = os.read(sys.stdin.fileno(), 65536)
         if not chunk:
-            # The runner has died, by kill -9 or with its node: nobody would record how this run
+            # The runner has died, by kill -9 or with its node: no process would record how this run
             # ends, and its job may be started again at any moment. A second copy must not train.
             self._kill()
         for line in self._commands.feed(chunk):

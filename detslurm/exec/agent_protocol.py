@@ -2,7 +2,7 @@
 
 Down, on the agents' standard input (srun broadcasts it to every node): one command a line.
 Up, on their standard output among the log lines: a line that starts with a record separator is a
-report in JSON. No port is opened. These pipes, which nobody else can read, also bring the agents
+report in JSON. No port is opened. These pipes, which no other user can read, also bring the agents
 the token of the run.
 """
 
@@ -25,7 +25,7 @@ _LONGEST = 1 << 20
 
 
 def new_token() -> str:
-    """What the ranks of one run alone know. Peers' pickles are trusted for it: write it nowhere."""
+    """The secret of one run's ranks. Peers' pickles are trusted for it: write it nowhere."""
     return os.urandom(16).hex()  # `secrets` itself costs each runner twenty path calls
 
 
@@ -60,7 +60,7 @@ def to_json(value: Any) -> str:
 
 
 def from_json(text: str) -> Any:
-    """What `to_json` was given. Raises `ValueError` for what is no JSON."""
+    """The object that `to_json` wrote. Raises `ValueError` if the text is no JSON."""
     if "msgspec" in sys.modules:
         import msgspec
 

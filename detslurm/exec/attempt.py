@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 # How often the runner looks at the user's intents by itself; the CLI can
 # notify it to do so at once.
 REFRESH_SECONDS = 60.0
-# srun says this at every step on clusters without a task plugin, --quiet or not; of the ranks that
+# srun prints this at every step on clusters without a task plugin, also with --quiet; of ranks that
 # it starts for a launcher too.
 _NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu binding"
-# srun says this of tasks that were ended by SIGTERM; any other error of it may be why they were.
+# srun prints this of tasks that SIGTERM ended; any other error of srun may be the reason.
 _ENDED_BY_TERM = r"error: \S+ tasks? [\d,-]+: (Terminated|Exited with exit code 143)"
-# srun says this of a job that Slurm is ending: in the grace of a preemption before anybody else.
+# srun prints this of a job that Slurm is ending: in the grace of a preemption before all others.
 _REFUSAL = "already completing or completed"
-# srun says this of a node that has died, minutes before Slurm's controller knows it.
+# srun prints this of a node that has died, minutes before Slurm's controller knows it.
 _UNLAUNCHED = r"Task launch for \S+ failed on node (\S+):"
 # After a rank has raised InvalidHP the others get this long to exit on their own: where it was a
 # worker, they may wait for it in vain.
 _INVALID_GRACE = 10.0
-# What is idle for minutes has nothing to save, or can't.
+# Code that is idle for minutes has nothing to save, or can't.
 _IDLE_GRACE = 60.0
 _KILLED = 128 + signal.SIGKILL
 _TERMINATED = 128 + signal.SIGTERM
@@ -124,7 +124,7 @@ class Attempt:
         self._reassembler = agent_protocol.Reassembler()
         self._exit_codes: dict[int, int] = {}
         self._up: set[int] = set()
-        self._srun_failed = False  # it told an error that a preemption does not explain
+        self._srun_failed = False  # its error is not explained by a preemption
         self._arrived: dict[int, dict[str, Any]] = {}
         self._first_failure: int | None = None
         self._agents_preempted = False
@@ -453,7 +453,7 @@ _WHY = {
 
 
 # The signal of the limit itself looks like a preemption to the agents.
-# What the search has stopped is done, whatever else asks it to stop.
+# A trial that the search has stopped is done, whatever else asks it to stop.
 _RANKING = (
     Cause.PREEMPTION,
     Cause.TIME_LIMIT,

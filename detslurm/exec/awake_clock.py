@@ -32,7 +32,7 @@ class AwakeClock:
         return self._monotonic() - self._suspended
 
     def wait(self, select: Callable[[float], T], seconds: float) -> T:
-        """What `select` gives after so many seconds, 15 at most, or before."""
+        """The result of `select` after so many seconds, 15 at most, or before."""
         begun, asked = self._monotonic(), min(seconds, _WAIT)
         found = select(asked)
         if is_gap(waited := self._monotonic() - begun):

@@ -105,7 +105,7 @@ class BadNodes:
                 if run.outcome is None
             )
             now = time.monotonic()
-            # Where so many have failed and nothing works, no run waits, and none says so.
+            # Where so many have failed and nothing works, no run waits, and no log has a line.
             waits = undecided and now < until and len(failed_runs) < _TRIALS
             if working - {node} or not waits:
                 return [run for _, run in others], working
@@ -201,7 +201,7 @@ class BadNodes:
 
         Args:
             died: These jobs.
-            seen: What is known of all jobs of the experiment.
+            seen: The known facts of all jobs of the experiment.
             working: The nodes on which other jobs began their work.
         """
         by_node: dict[str, list[str]] = {}

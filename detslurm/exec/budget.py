@@ -21,7 +21,7 @@ from detslurm.store.spending import Spending
 
 # Seconds of a run in a share: at least, and towards the end of the budget.
 _USUAL, _LEAST = 60.0, 5.0
-# All shares that are not recorded make at most this part of the whole, and of what is left.
+# All shares that are not recorded make at most this part of the whole, and of the rest.
 _OF_WHOLE, _OF_REST = 50, 4
 
 
@@ -133,7 +133,7 @@ class Meter:
             self._cluster.hold(refs)
             intents.refresh()
             if not intents.facts.desired.paused:
-                # Activated before our hold: nobody else would release them now.
+                # Activated before our hold: no command would release them now.
                 self._cluster.release(refs)
             self._cluster.notify(refs)
         except SlurmError as error:

@@ -1,4 +1,4 @@
-"""What differs for an entrypoint behind `container_prefix`: it finds the image's Python, and us.
+"""Lets an entrypoint behind `container_prefix` find the image's Python, and us.
 
 Our code is copied to where the working directory lies, which every container has to see, and comes
 last on PYTHONPATH: so an image needs nothing installed. msgspec, which is compiled, lies there for
@@ -24,7 +24,7 @@ _PACKAGES = ("detslurm", "detslurm.launch", "detslurm.sdk", "detslurm.templates"
 _COMPILED = ("msgspec",)
 # Where an image has its Python, too: such a directory is nothing of the host's own.
 _EVERYWHERE = ("/bin", "/usr/bin", "/usr/local/bin")
-# What the steps of MPI ranks get from the launcher; the rest comes from that of their own node.
+# Variables that the steps of MPI ranks get from the launcher; the rest is that of their own node.
 _FROM_LAUNCHER = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "PYTHONPATH")
 
 

@@ -17,7 +17,7 @@ def submit_deferred(
 ) -> None:
     """Submit as many as there is room for, and clear up after jobs that died while they did so.
 
-    What fails is left to the next job that ends or starts.
+    Failed calls are left to the next job that ends or starts.
     """
     try:
         intents.refresh()

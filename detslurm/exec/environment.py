@@ -39,7 +39,7 @@ def run_environment(
         _env.TASK_TYPE: "TRIAL",
         _env.RESOURCES_TYPE: "slurm-job",
         _env.PREEMPT_FLAG: flag,
-        # What a rank prints must reach the log at once, not at the end.
+        # A rank's output must reach the log at once, not at the end.
         "PYTHONUNBUFFERED": "1",
     }
     if job := _env.job_of(base):
@@ -52,7 +52,7 @@ def run_environment(
 def _of_trial(
     start: Mapping[str, Any], experiment_dir: Path, space: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Which run this is, and what it starts from."""
+    """The identity of this run, and its start."""
     resume = start.get("resume") or {}
     task, allocation = _env.task_and_allocation(start["experiment"], start["trial"], start)
     found = {

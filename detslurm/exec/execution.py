@@ -48,7 +48,7 @@ _CONTROLLER_TIMEOUT = 1800.0
 _CLEARING = 20.0
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
 _SHORT_RUN = 60.0
-# What Slurm reports as the job's end. After a requeue or a node failure it restarts the job itself.
+# Slurm's reports of the job's end. After a requeue or a node failure it restarts the job itself.
 _ENDINGS = {
     "cancelled": Cause.KILL,
     "time_limit": Cause.TIME_LIMIT,
@@ -194,7 +194,7 @@ class Execution:
         )
 
     def _environment(self) -> dict[str, Any]:
-        """What the nodes stage, for their agents, who don't read the experiment's facts."""
+        """The environment that the nodes stage; their agents don't read the experiment's facts."""
         found, root = self._intents.facts.created.environment, self._intents.experiment.store.path
         return {} if found is None else {"environment": msgspec.to_builtins(found.in_store(root))}
 
@@ -369,7 +369,7 @@ class Execution:
         elif result.cause is Cause.PREEMPTION and self._job_is_ending():
             self._await_end_reason(result)
         elif result.agent_lost and result.cause is None and self._job_is_ending():
-            # Slurm gave its node up, say: srun ends before this process is signalled.
+            # As when Slurm gave its node up: srun ends before this process is signalled.
             result.exit_code = 128 + signal.SIGKILL
             self._await_end_reason(result)
 

@@ -45,7 +45,7 @@ _CHAINED = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
-# What such a line announces ended a thread or nothing at all.
+# The error that such a line announces ended a thread or nothing at all.
 _HARMLESS = ("Exception ignored", "Exception in thread", "--- Logging error ---")
 _FRAME = re.compile(r'  File "([^"]+)", line (\d+)(?:, in (.+))?')
 _ERROR = re.compile(r"(?:[\w.]+\.)?(\w+)(?:: (.*))?")
@@ -73,7 +73,7 @@ class Failure:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any] | None) -> Failure | None:
-        """What `to_dict` gave; None for anything else."""
+        """The object that `to_dict` wrote; None for anything else."""
         given = plain or {}
         error, digest = given.get("error"), given.get("digest")
         return cls(error, digest) if isinstance(error, str) and isinstance(digest, str) else None

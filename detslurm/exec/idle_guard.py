@@ -131,7 +131,7 @@ class IdleGuard:
     def is_idle(self, now: float) -> bool:
         """Whether it has been idle for too long."""
         idle, often = self._idle_seconds(now), self._limit / 4
-        # What the run has recorded counts from when it is seen.
+        # The run's records count from the moment when they are seen.
         if idle >= self._limit or (idle >= often and now - self._looked >= often):
             self._looked = now
             if self._reported_meanwhile():
@@ -153,7 +153,7 @@ class IdleGuard:
         return idle_seconds(self._activity, nodes, self._reported, now) if nodes else 0.0
 
     def text(self) -> str:
-        """What is wrong, in a sentence."""
+        """The fault, in a sentence."""
         stopped = [name for node, name in enumerate(self._nodes) if self._stopped.get(node)]
         where = f"; processes on {', '.join(stopped[:8])} are stopped (SIGSTOP)" if stopped else ""
         minutes = counted(self._limit / 60, "minute")

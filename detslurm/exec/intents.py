@@ -1,4 +1,4 @@
-"""What the user wants now, and what else a worker learns from the experiment's facts."""
+"""The user's wishes of now, and other facts of the experiment that a worker needs."""
 
 from __future__ import annotations
 

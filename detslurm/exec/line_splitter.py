@@ -20,7 +20,7 @@ _TITLE = rb"\D*"
 class LineSplitter:
     """Feed it chunks, get whole lines.
 
-    What ends in a `\\r` is a state that the next one overwrites, as a progress bar does: of these
+    Text that ends in a `\\r` is a state that the next overwrites, as a progress bar does: of these
     `feed` and `overdue` give at most one a second, and always the last one. Where each line counts,
     as in what agents send, nothing is taken for a rewrite.
     """
@@ -69,7 +69,7 @@ class LineSplitter:
         yield from self._due(self._state if _is_blank(self._rest) else _without_ups(self._rest)[0])
 
     def close(self) -> Iterator[bytes]:
-        """What is left without a line end."""
+        """The rest without a line end."""
         rest, self._rest, self._above = self._rest, b"", 0
         if self._rewrites:  # a terminal would move up over the lines of others
             rest, _ = _without_ups(rest)
@@ -133,7 +133,7 @@ def _without_ups(text: bytes) -> tuple[bytes, int]:
 
 
 def _title(state: bytes) -> bytes:
-    """What the states of one progress bar have in common: all before the first number."""
+    """The common part of one progress bar's states: all before the first number."""
     found = re.match(_TITLE, state)
     return found.group().strip() if found else b""
 

@@ -105,7 +105,7 @@ class PatternMatcher:
         return self._stdout.fileno()
 
     def put(self, data: bytes) -> None:
-        """Search these lines, too; after `close` they are nobody's any more."""
+        """Search these lines, too; after `close` they are ignored."""
         if self._closing:
             return
         # A broken pipe means that it has found its pattern or used up its time, and has exited: the

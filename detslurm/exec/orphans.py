@@ -54,9 +54,9 @@ def is_orphan(mark: RunMark, own: RunMark, is_over: Callable[[int, int], bool]) 
 
 
 def end_orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> tuple[int, int]:
-    """End what is left over on this node: how many processes were found, how many would not go."""
+    """End leftovers on this node: how many processes were found, how many would not go."""
     # A pid does not identify a process: it may be reused as soon as the orphan has been reaped. So
-    # each is remembered with its start time: with another one it is somebody else's.
+    # each is remembered with its start time: with another one it is another process.
     found: dict[int, str | None] = {}
     deadline = time.monotonic() + _TIMEOUT
     # Again until none is found: an orphan may fork between the scan and its kill.

@@ -1,4 +1,4 @@
-"""What an ended attempt means, and what to do next: a pure function of facts.
+"""Judges an ended attempt and decides the next step: a pure function of facts.
 
 The precedence is Determined's: killed by the user; preempted and acknowledged (no restart used,
 whatever the exit code); exit 0 (done, also if early); error (a restart is used).
@@ -31,7 +31,7 @@ class Cause(enum.StrEnum):
 
 
 class Action(enum.Enum):
-    """What the runner does after the run's end is recorded."""
+    """The runner's next step after the run's end is recorded."""
 
     STOP = "stop"
     RETRY = "retry"
@@ -146,7 +146,7 @@ def _stopped(facts: AttemptFacts) -> Decision:
     if cause is Cause.TIME_LIMIT:
         return Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
     if cause is Cause.ENDING:
-        # Somebody may have cancelled the job; what Slurm preempts to the end, it requeues itself.
+        # A user may have cancelled the job; Slurm itself requeues jobs that it preempts to the end.
         return Decision(ENDED, "Slurm ended the job without a known reason", Action.STOP)
     why = _RESTARTED.get(facts.ended_by or "", "preempted by Slurm")
     return Decision("preempted", why, Action.REQUEUE)

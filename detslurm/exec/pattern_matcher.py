@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 
-# Seconds of processor time: at once, and for each byte read (so that slow patterns hold nobody up).
+# Seconds of processor time: at once, and for each byte read (so that slow patterns delay no log).
 _ALLOWANCE = 1.0
 _PER_BYTE = 20e-6
 

@@ -37,7 +37,7 @@ class PipeWriter:
         return self._size > _ENOUGH
 
     def put(self, data: bytes) -> None:
-        """Write what the pipe takes now and keep the rest. Raises `OSError` when nobody reads."""
+        """Write as much as the pipe takes now, keep the rest. Raises `OSError` without a reader."""
         self._waiting.append(memoryview(data))
         self._size += len(data)
         self.push()

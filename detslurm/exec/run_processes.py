@@ -17,12 +17,12 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _SCANS_TO_FORGET = 20
 # Fields of /proc/PID/stat behind the name.
 _STATE, _PARENT, _TIMES, _RESIDENT = 0, 1, slice(11, 15), 21
-# Who has waited for a CPU for so much of the time wants to compute, however little it got.
+# A process that waited for a CPU for so much of the time wants to compute, however little it got.
 _STARVED = 0.8
 
 
 class Process(NamedTuple):
-    """What the kernel counts of a process: seconds, with those of children that it has waited for,
+    """The kernel's counts of a process: seconds, with those of children that it has waited for,
     and bytes."""
 
     parent: int
@@ -32,7 +32,7 @@ class Process(NamedTuple):
 
 
 class Used(NamedTuple):
-    """What processes have used: CPU seconds since they began, bytes now; how many are stopped, and
+    """The usage of processes: CPU seconds since they began, bytes now; how many are stopped, and
     how many others have kept from the CPUs since the look before."""
 
     seconds: float
@@ -56,7 +56,7 @@ class RunProcesses:
         self._delays: dict[int, float] = {}
 
     def used(self) -> Used:
-        """What they have used up to now; raises `OSError` where /proc is not readable."""
+        """Their usage up to now; raises `OSError` where /proc is not readable."""
         own = self._own(self._candidates())
         # One that is no root any more was an orphan for a moment: its parent had just ended.
         self._ended += sum(s for pid, s in self._roots.items() if pid not in own)
@@ -105,7 +105,7 @@ class RunProcesses:
 
 
 def read_process(pid: int) -> Process | None:
-    """What the kernel counts of a process; None of one that has ended."""
+    """The kernel's counts of a process; None once it has ended."""
     stat = _read(f"/proc/{pid}/stat")
     if stat is None:
         return None
@@ -119,7 +119,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def cpu_delay(pid: int) -> float:
-    """How many seconds its main thread has waited for a CPU; 0 where no kernel says so."""
+    """The seconds that its main thread has waited for a CPU; 0 where the kernel counts none."""
     counts = (_read(f"/proc/{pid}/schedstat") or b"").split()
     return int(counts[1]) / 1e9 if len(counts) == 3 else 0.0
 

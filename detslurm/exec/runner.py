@@ -218,7 +218,7 @@ class Runner:
         is_last = False
         try:
             # Two runners whose trials end at the same moment may both come here: each writes a file
-            # of its own and renames it, and both files say the same.
+            # of its own and renames it, and both files have the same content.
             is_last = self._trial_queue.is_experiment_over()
         except (StoreError, OSError) as err:
             print_message(f"the metrics are not compacted: {err}")
@@ -269,7 +269,7 @@ class Runner:
         cancelled meanwhile stays cancelled.
         """
         # A requeue makes Slurm end this job, and with it this process: SIGTERM arrives while we
-        # wait for scontrol's answer. What is left to do has KillWait seconds, until SIGKILL.
+        # wait for scontrol's answer. The rest of the work has KillWait seconds, until SIGKILL.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._yielded = True
         hold = action is Action.HOLD
@@ -279,7 +279,7 @@ class Runner:
         ref = self._going_on(hold, ending)
         if hold and self._stop_cause() is not Cause.PAUSE:
             # The user has activated it between our reading and our hold: `activate` has released a
-            # job that was not held yet, and nobody else would release it now.
+            # job that was not held yet, and no command would release it now.
             self._cluster().release([ref])
 
     def _going_on(self, hold: bool, ending: bool) -> str:
@@ -317,7 +317,7 @@ class Runner:
         return not set(self._excluded).isdisjoint(self._allocation.nodes)
 
     def _submit_successor(self, hold: bool) -> str:
-        # Only here: every runner pays for what is imported at its start.
+        # Only here: every runner pays for the imports at its start.
         from detslurm.slurm.resubmit import NeverSubmitted, submitted_fact, successor_request
 
         share, cluster = self._trial_queue.remaining_trials(), self._cluster()
@@ -348,7 +348,7 @@ class Runner:
 
 
 def _slurm_output() -> tuple[Path, int]:
-    """Where Slurm writes why it ends the job, and the size of what is there already.
+    """The file where Slurm writes why it ends the job, and its size of now.
 
     It is not this process's output, which is in the store, and has no name any more. A file of
     another user's, who has made its name first, may say anything.

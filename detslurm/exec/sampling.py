@@ -29,11 +29,11 @@ class SamplingError(Exception):
 
 
 class SamplerLost(StoreError):
-    """No sampler came to an answer here, which says nothing about the trial."""
+    """No sampler came to an answer here, which is no fault of the trial."""
 
 
 class Question(msgspec.Struct):
-    """What the process is asked: samples for `wanted`, after what is known."""
+    """The question to the process: samples for `wanted`, after the known results."""
 
     searcher: dict[str, Any]
     space: dict[str, Any]
@@ -43,7 +43,7 @@ class Question(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """The events to commit, or what is wrong; `missing` is a package, which may be back soon."""
+    """The events to commit, or the error; `missing` is a package, which may be back soon."""
 
     events: list[dict[str, Any]] = []
     error: str | None = None
@@ -113,7 +113,7 @@ def answer(question: Question) -> Answer:
         missing = isinstance(error.__cause__ or error, ImportError)
         return Answer(error=str(error), missing=missing)
     except (OSError, MemoryError):
-        raise  # of this node, not of what was asked
+        raise  # of this node, not of the question
     except Exception as error:
         return Answer(error=f"Optuna failed: {type(error).__name__}: {error}")
 

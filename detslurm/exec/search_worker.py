@@ -24,14 +24,14 @@ from detslurm.store.search_records import add_trials, end_search, with_checkpoin
 # How long a worker waits for the answer of a method that runs elsewhere, and how often it polls.
 _TIMEOUT, _POLL_SECONDS = 30.0, 0.5
 # How long a worker without a trial waits for a queue that does not answer, how long a standby with
-# one, and how often they ask: there may be nobody else.
+# one, and how often they ask: this may be the only worker.
 _IDLE_PATIENCE, _PATIENCE, _PAUSE = 600.0, 60.0, 10.0
 
 
 class SearchTrialQueue:
     """Takes the first trial in the queue, whichever worker had it before.
 
-    What fails in the store is tried again by the runner, which calls this.
+    The runner, which calls this, tries failed calls of the store again.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SearchTrialQueue:
         if not self._has_trial() and self._search.name == "custom":
             self._wait_for_answer()
         found = self._has_trial() or (not self._state.done and self._take_over())
-        if self._state.done:  # also by what was said of a dead one: nobody may come after this one
+        if self._state.done:  # also by the report of a dead worker: no worker may come after this
             self._concluded |= self._conclude()
         return found
 
@@ -68,7 +68,7 @@ class SearchTrialQueue:
         )
 
     def _wait_for_answer(self) -> None:
-        """A method of the user's own answers after a while, or nobody is there to answer."""
+        """A method of the user's own answers after a while, or it has no runner."""
         deadline = time.monotonic() + _TIMEOUT
         while not self._has_trial() and not self._state.done and time.monotonic() < deadline:
             self._intents.refresh()
@@ -92,7 +92,7 @@ class SearchTrialQueue:
         return False
 
     def _wait_for_query(self) -> dict[str, JobInfo] | None:
-        """What the queue shows of the workers; while it does not answer, this may be the only one.
+        """The workers in the queue; while the queue does not answer, this may be the only worker.
 
         None after minutes, or when a worker that waits without a trial has something else to do.
         """
@@ -123,7 +123,7 @@ class SearchTrialQueue:
         if index is None:
             return None
         if self._pool.is_standby and not self._took:
-            self._tend(self._wait_for_query())  # nobody else is there
+            self._tend(self._wait_for_query())  # this is the only worker
         elif self._took and self._pool.due(self._state):
             self._tend(self._pool.query(self._state))
         self._took = True
@@ -157,7 +157,7 @@ class SearchTrialQueue:
         return None
 
     def _tend(self, seen: Mapping[str, JobInfo] | None) -> None:
-        """See to the others: free what is lost, and let more come where trials wait."""
+        """See to the others: free trials of lost workers, and let more come where trials wait."""
         if seen is None:
             return
         events = self._pool.gone(self._state, seen)

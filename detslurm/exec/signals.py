@@ -21,7 +21,7 @@ _OTHERWISE: Final = {
     *(signal.SIGSYS, signal.SIGTRAP, signal.SIGXFSZ),
 }
 STRAY: Final = frozenset(signal.valid_signals()) - _OTHERWISE
-"""What anybody may send to a step, and whose default action would end a process."""
+"""Signals that others may send to a step, and whose default action would end a process."""
 
 
 def discard_signals() -> None:
@@ -61,7 +61,7 @@ class SignalInbox:
         # A pipe, so that select() wakes up: a signal that arrives just before the call would
         # otherwise be noticed only after its timeout. Python writes a byte to it in the C handler.
         os.set_blocking(self._reader, False)
-        # A full pipe means thousands of signals that nobody took: one more byte adds nothing.
+        # A full pipe means thousands of unread signals: one more byte adds nothing.
         os.set_blocking(writer, False)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         for sig in signals:
@@ -79,7 +79,7 @@ class SignalInbox:
         return self._reader
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until a signal has come that nobody took yet, or the time is up."""
+        """Wait until an unread signal is there, or the time is up."""
         select.select([self._reader], [], [], timeout)
 
     def take(self) -> set[signal.Signals]:

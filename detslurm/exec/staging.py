@@ -36,7 +36,7 @@ from detslurm.store.records import MANIFEST
 # Kinds of file systems that belong to one node; of others it is not known.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs"})
 _IN_MEMORY = "tmpfs"
-# Which part of the memory that a job may use its environment may take, where disks are memory.
+# The part of a job's memory that its environment may take, where disks are memory.
 _OF_MEMORY = 4
 _SPARE = 64 << 20
 _LOOK = 0.05  # seconds
@@ -65,7 +65,7 @@ class NotStaged(Exception):
 
 @dataclass(frozen=True)
 class StagedEnvironment:
-    """A copy in use: nobody removes it while `lock` is open."""
+    """A copy in use: it is not removed while `lock` is open."""
 
     path: str
     prefixes: tuple[str, ...]
@@ -167,7 +167,7 @@ def _refuse_what_others_change(home: Path) -> None:
         # Where the sticky bit is set, names can only be changed by the owners.
         open_to_all = status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX
         if open_to_all or status.st_uid not in _TRUSTED:
-            raise NotStaged(f"others may exchange what is in {folder}")
+            raise NotStaged(f"other users may exchange the files in {folder}")
 
 
 def _refuse_without_room(home: Path, size: int) -> None:
@@ -192,7 +192,7 @@ def _memory() -> int:
 
 
 def _given_memory(env: Mapping[str, str]) -> Iterator[int]:
-    """What Slurm says of it, in MiB; 0 is all."""
+    """The memory as Slurm shows it, in MiB; 0 is all."""
     for unit in ("NODE", "CPU", "GPU"):
         given, count = env.get(f"SLURM_MEM_PER_{unit}", ""), env.get(f"SLURM_{unit}S_ON_NODE", "")
         if given.isdigit() and int(given):
@@ -207,7 +207,7 @@ def _limits_of_cgroups() -> Iterator[int]:
 
 
 def _cgroup_files(cgroups: str) -> Iterator[Path]:
-    """Which files have the limits of a process, from the innermost to the outermost."""
+    """The files with the limits of a process, from the innermost to the outermost."""
     for line in cgroups.splitlines():
         _, controllers, path = line.split(":", 2)
         root, name = Path("/sys/fs/cgroup"), "memory.max"
@@ -258,7 +258,7 @@ def _is_whole(copy: Path, lock: int) -> bool:
 
 
 def _is_same(copy: Path, lock: int) -> bool:
-    """Whether what was locked still has that name: somebody may have removed it meanwhile."""
+    """Whether the locked file still has that name: another process may have removed it."""
     try:
         return os.path.samestat(copy.stat(), os.fstat(lock))
     except FileNotFoundError:
@@ -289,7 +289,7 @@ def _state(copy: Path) -> str:
 
 
 def _remove_unused(home: Path, since: float = math.inf) -> None:
-    """Remove what nobody has used since then, and what killed agents left. The home is locked."""
+    """Remove copies unused since then, and leftovers of killed agents. The home is locked."""
     for path in list(home.iterdir()):
         try:
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -322,7 +322,7 @@ def _untar(environment: Mapping[str, Any], target: Path, pause: Callable[[], Non
     with open(archive, "rb", buffering=0) as file:  # noqa: PTH123
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-            raise NotStaged(f"{archive} may have been written by somebody else")
+            raise NotStaged(f"{archive} may have been written by another user")
         if status.st_size != environment["size"]:
             raise NotStaged(f"{archive} has changed since the submission")
         # GNU tar takes a quarter of the time of Python's tarfile. 1 MiB at a time.
@@ -395,7 +395,7 @@ def _moved(path: str, staged: StagedEnvironment) -> str:
 
 
 def leave_nodes(allocation: Allocation) -> None:
-    """Remove from the nodes of a job what nobody uses there any more."""
+    """Remove unused copies from the nodes of a job."""
     argv = [sys.executable, "-P", "-m", "detslurm.exec.staging"]
     if allocation.node_count > 1:
         argv = allocation.step_command(argv)
@@ -405,7 +405,7 @@ def leave_nodes(allocation: Allocation) -> None:
 
 
 def remove_unused(place: Path, since: float = math.inf) -> None:
-    """Remove the copies in `place` that nobody has used since then, and nobody uses."""
+    """Remove the copies in `place` that were not used since then, and are not in use."""
     home = place / ENVIRONMENTS
     with suppress(OSError, NotStaged):  # there is none, or some are in use
         _refuse_what_others_change(home)
@@ -424,7 +424,7 @@ def remove_forgotten(place: Path) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Remove the copies of this user's environments on this node that nobody uses."""
+    """Remove the unused copies of this user's environments on this node."""
     remove_unused(_place())
     return 0
 

@@ -68,7 +68,7 @@ class TextLog:
         except OSError as err:
             if err.errno != errno.ESTALE:
                 raise
-            # The file server has forgotten what is open, but not the name.
+            # The file server has forgotten the open file, but not the name.
             fresh = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             stale, self._fd = self._fd, fresh
             fs.close_quietly(stale)

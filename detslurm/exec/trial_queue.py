@@ -1,4 +1,4 @@
-"""Which trial a worker runs next, and what it reports about the one before."""
+"""Chooses the next trial of a worker, and reports about the one before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class SearchVerdict(msgspec.Struct, frozen=True):
-    """What the search has decided about a trial: to stop it, to let it rest, or neither."""
+    """The search's decision about a trial: to stop it, to let it rest, or neither."""
 
     stop: bool = False
     rest: bool = False
@@ -58,7 +58,7 @@ class TrialQueue(Protocol):
         """The same trial for another run of it; None when it is not this worker's any more."""
 
     def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
-        """What the search has decided about the trial, now that a run of it has ended."""
+        """The search's decision about the trial, now that a run of it has ended."""
 
     def on_run_ending(self, task: Task, decision: Decision) -> None:
         """The run is about to get its end record."""
@@ -170,7 +170,7 @@ class StaticTrialQueue:
             self._intents.refresh()
             if self._intents.cause is not None:
                 return True  # nothing is to be begun then
-        # Nobody may come to answer: the trial must not wait for that.
+        # An answer may never come: the trial must not wait for it.
         return _written(trial, run) != written
 
     def retake(self, task: Task) -> Task | None:
@@ -267,7 +267,7 @@ class StaticTrialQueue:
 
     @property
     def concluded(self) -> bool:
-        return False  # whoever ends a trial looks for others that are open
+        return False  # a worker that ends a trial looks for others that are open
 
     def _open(self, but: int | None = None) -> Iterator[int]:
         """Trials that are not over, but for one."""

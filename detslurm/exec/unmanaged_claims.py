@@ -1,4 +1,4 @@
-"""Which trial a job that detslurm did not submit works for: claimed once, found again by requeues.
+"""The trial of a job that detslurm did not submit: claimed once, found again by requeues.
 
 The first start of a job makes an experiment, with one trial for each element of its array; a file
 named after the job, the step and its command leads every later start to the same one. Which number
@@ -55,7 +55,7 @@ _RANK_OPTION = re.compile(r"\0--(?:local|node)[_-]rank(?:[=\0]\d+)?(?=\0|$)")
 
 @dataclass(frozen=True)
 class JobStep:
-    """What this process works for: a job's step, or one element of it."""
+    """The work of this process: a job's step, or one element of it."""
 
     allocation: Allocation
     name: str
@@ -74,7 +74,7 @@ class JobStep:
 
     @property
     def command(self) -> str | None:
-        """What it runs, in a word; None in arrays, whose elements may have other arguments each."""
+        """Its command, in a word; None in arrays, whose elements may have other arguments each."""
         if self.allocation.array_job_id is not None:
             return None
         common = _RANK_OPTION.sub("", "\0".join(self.argv))  # what all ranks are started with
@@ -82,7 +82,7 @@ class JobStep:
 
     @property
     def program(self) -> str:
-        """What it runs, without arguments: in arrays that tells the programs of a step apart."""
+        """Its command without arguments: in arrays that distinguishes the programs of a step."""
         return Path(self.argv[0] if self.argv else "").name
 
     def key(self, cluster: str, job: str) -> str:
@@ -110,7 +110,7 @@ class JobClaim:
 
 @dataclass(frozen=True)
 class EarlierWork:
-    """What a command of the job has worked for: its claim, and the runs of its trial."""
+    """The work of a command of the job: its claim, and the runs of its trial."""
 
     claimed: JobClaim
     trial: int
@@ -165,7 +165,7 @@ def elements_of(step: JobStep) -> list[int]:
 def claim(store: Store, step: JobStep, cluster: str) -> TrialDir:
     """The trial to go on with; a new one where there is none or the job has finished it.
 
-    Raises `SpuriousRequeue` where nobody has asked for either.
+    Raises `SpuriousRequeue` where no user has asked for either.
     """
     folder = claims_folder(store)
     ensure_directory(folder)
@@ -218,7 +218,7 @@ def refuse_done(store: Store, step: JobStep, cluster: str) -> None:
 
 def _refuse_done(work: Sequence[EarlierWork], allocation: Allocation) -> None:
     same = [one for one in work if one.is_same]
-    # In the same start a script may well train twice, and what has failed is tried again.
+    # In the same start a script may well train twice, and failed work is tried again.
     if not same or any(one.is_at_work(allocation) for one in same):
         return
     outcomes = {one.outcome for one in same}
@@ -231,7 +231,7 @@ def _refuse_done(work: Sequence[EarlierWork], allocation: Allocation) -> None:
 def _of_another_step(
     store: Store, path: Path, step: JobStep, cluster: str, job: str
 ) -> JobClaim | None:
-    """What this command has claimed in an earlier start of the job, as another step of it.
+    """The claim of this command in an earlier start of the job, as another step of it.
 
     From now on it has the name of this step, too, by which its other ranks look for it.
     """
@@ -250,12 +250,12 @@ def _of_another_step(
 
 
 def _earlier_work(store: Store, step: JobStep, cluster: str, job: str) -> Iterator[EarlierWork]:
-    """What the job has begun, in the order of its claims."""
+    """The trials that the job has begun, in the order of its claims."""
     tail = r"-(batch|\d+)(?:-([0-9a-f]{8}))?-\d+\.json"
     folder, claim = claims_folder(store), re.compile(re.escape(f"{cluster}-{job}") + tail)
     seen: set[int] = set()
     for match in filter(None, map(claim.fullmatch, sorted(names_in(folder)))):
-        with suppress(NotFound, CorruptRecord):  # its user has deleted it; or it is nobody's
+        with suppress(NotFound, CorruptRecord):  # its user has deleted it; or it never existed
             claimed = _claimed(store, folder / match[0])
             if claimed is None or claimed.experiment.id in seen or not claimed.has(step):
                 continue
@@ -342,7 +342,7 @@ def _make(store: Store, path: Path, step: JobStep, cluster: str) -> JobClaim:
     If that one has died meanwhile, one of the waiting elements takes over, and the others wait.
     """
     # A mark of its own, before the record: to make an experiment takes many steps, and all elements
-    # of an array start at once. Nobody removes a mark, so each names one attempt to make it.
+    # of an array start at once. Marks are never removed, so each names one attempt to make it.
     turn = 0
     while not claim_directory(path.with_suffix(f".making{turn or ''}")):
         found = _awaited(store, path)
@@ -401,7 +401,7 @@ def _kept_script(experiment: ExperimentDir, step: JobStep) -> dict[str, Any]:
 
 
 def configuration(store: Store, argv: Sequence[str]) -> dict[str, Any]:
-    """What stands for the configuration that nobody wrote."""
+    """The configuration in place of one that no user wrote."""
     name = os.environ.get("SLURM_JOB_NAME") or Path(argv[0] if argv else "script").name
     storage = {"type": "shared_fs", "host_path": str(store.path / "checkpoints")}
     return unmanaged_config(name, argv or sys.argv, storage)

@@ -114,14 +114,14 @@ class UnmanagedJob:
         """Write the run's end record and, if there is more to do, ask Slurm for the next start."""
         if not self.is_chief or self.has_ended or os.getpid() != self._process:
             # Called when the context closes and again at exit; and a forked child (of a data
-            # loader, say) inherits this object and atexit's list.
+            # loader) inherits this object and atexit's list.
             return
-        # First of all: the record below may fail, and at exit nobody must try to write another one.
+        # First of all: the record below may fail, and at exit no second one may be written.
         self.has_ended = True
         try:
             self._record_end(exit_code, reason)
         except (StoreError, OSError) as err:
-            # What has trained has trained: a full disk must not turn that into a failure.
+            # The training is done: a full disk must not turn that into a failure.
             print(
                 f"detslurm: how this run ended is not recorded: {err}", file=sys.stderr, flush=True
             )
@@ -224,11 +224,11 @@ def _open(
 ) -> UnmanagedJob:
     allocation, nodes = step.allocation, _nodes(step.allocation, env)
     latest = _with_retries(lambda: latest_of(trial))
-    flag = PreemptFlag.create()  # before the run is open: without room for it nobody would end it
+    flag = PreemptFlag.create()  # before the run is open: without room nothing would end it
     held = None
     if launcher and len(nodes) > 1:
         # Before the run is open, whose record names it, and kept until this process ends: the other
-        # nodes may come a minute later, and nobody must have taken the port meanwhile.
+        # nodes may come a minute later, and no process must have taken the port meanwhile.
         held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
     intents = Intents(ExperimentDir.at(trial.experiment_path))
     _with_retries(intents.refresh)

@@ -88,9 +88,9 @@ class UsageSampler:
     def _spent(self, seconds: float) -> Sample:
         now = time.monotonic()
         sample = {"seconds": round(now - self._then, 3)}
-        # A child that nobody waited for takes its seconds with it: the sum must not run backwards.
+        # An unawaited child takes its seconds with it: the sum must not run backwards.
         sample["cpu"] = round(max(seconds - self._seconds, 0.0), 2)
-        # What the others use until the sum is reached again is work all the same.
+        # The others' usage until the sum is reached again is work all the same.
         if (hidden := round(seconds - self._seen - sample["cpu"], 2)) > 0:
             sample["hidden"] = hidden
         self._then, self._seconds, self._seen = now, max(seconds, self._seconds), seconds

@@ -2,7 +2,7 @@
 
 Code may write next to itself, as it could in Determined's containers; trials never see each other's
 files, and the shared file system is spared the import storm. TMPDIR may lie on a shared file
-system all the same: names show whose they are, and nobody removes what may be another node's.
+system all the same: names show their node, and a node removes only its own.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class WorkerPool:
         self._promise = 0  # of more workers, which was open then
         self._full_until = 0.0  # when it is worth asking for more again
         self.may_answer = True  # if the queue is asked again
-        self._doubted = 0  # a promise of more workers that nobody has kept for a while
+        self._doubted = 0  # a promise of more workers that was not kept for a while
 
     def due(self, state: State) -> bool:
         """Whether it is time to query the queue again, though there is work."""
@@ -109,7 +109,7 @@ class WorkerPool:
         return self._ref in self._standbys
 
     def missing(self, state: State, seen: Mapping[str, JobInfo]) -> int:
-        """How many workers trials wait for that nobody has asked for."""
+        """The number of workers that trials wait for and that were not asked for."""
         return Workers.of(seen).missing(state, self._limit)
 
     def avoid_bad_nodes(self, state: State, seen: Mapping[str, JobInfo]) -> None:
@@ -166,7 +166,7 @@ class WorkerPool:
     def keep_standby(self, seen: Mapping[str, JobInfo]) -> None:
         """Queue a standby worker, which Slurm starts once all others are gone.
 
-        It waits for no worker that is held, since nobody knows for how long, and replaces those
+        It waits for no held worker, whose hold has no known end, and replaces those
         that do.
         """
         held = {name for ref, job in seen.items() if job.held for name in (ref, _job_id(ref))}

@@ -51,7 +51,7 @@ def is_directory(path: Path) -> bool:
 
 
 def raise_unless_gone(error: OSError) -> None:
-    """For `os.walk`: what is gone has no files, what can't be listed now may have some."""
+    """For `os.walk`: a missing directory has no files, an unreadable one may have some."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -156,7 +156,7 @@ def _copy_link(source: Path, target: Path) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Bring a tree to the disk, file by file, for nobody else to write and to get another name.
+    """Bring a tree to the disk, file by file, closed to other writers, ready for another name.
 
     Absolute links into it become relative. Pipes, sockets and devices are removed.
     """
@@ -194,7 +194,7 @@ def _make_relative(link: Path, root: Path) -> None:
 
 
 def sync_names(root: Path, names: Iterable[str]) -> None:
-    """Bring some resources of a tree to the disk, for nobody else to write."""
+    """Bring some resources of a tree to the disk, closed to other writers."""
     for path in (root / name for name in names):
         if not path.is_symlink():
             sync(path, guard=True)
@@ -202,7 +202,7 @@ def sync_names(root: Path, names: Iterable[str]) -> None:
 
 
 def sync(path: Path, *, guard: bool = False) -> None:
-    """Bring one file or directory to the disk; with `guard`, for nobody else to write."""
+    """Bring one file or directory to the disk; with `guard`, closed to other writers."""
     fd = os.open(path, os.O_RDONLY)
     try:
         if guard:
@@ -243,7 +243,7 @@ def rename(source: Path, target: Path) -> None:
     try:
         source.rename(target)
     except OSError:
-        list(target.parent.iterdir())  # clients of file servers forget what was when they list
+        list(target.parent.iterdir())  # clients of file servers forget old answers when they list
         if _has_name(source) or not _has_name(target):
             raise
 
@@ -263,7 +263,7 @@ def remove_tree(path: Path, attempts: int = 5) -> None:
         try:
             shutil.rmtree(path, onerror=_raise_unless_gone)
         except OSError as err:
-            # On NFS a file that somebody still has open lives on as .nfsXXXX for a moment.
+            # On NFS a file that a process still has open lives on as .nfsXXXX for a moment.
             if err.errno not in (errno.ENOTEMPTY, errno.EBUSY) or attempt == attempts - 1:
                 raise
             time.sleep(0.2 * 2**attempt)
@@ -272,5 +272,5 @@ def remove_tree(path: Path, attempts: int = 5) -> None:
 
 
 def _raise_unless_gone(function: object, path: str, found: Any) -> None:
-    """Somebody else removes the same, or a file server answers a repeated request."""
+    """Another process removes the same, or a file server answers a repeated request."""
     raise_unless_gone(found[1])

@@ -1,4 +1,4 @@
-"""What a checkpoint storage can do; everything above it is the same for disks and clouds."""
+"""The interface of a checkpoint storage; everything above it is the same for disks and clouds."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Storage(Protocol):
         ...
 
     def put_file(self, source: Path, key: str) -> None:
-        """Store one file beside the checkpoints, replacing what has this key."""
+        """Store one file beside the checkpoints, replacing the file with this key."""
         ...
 
     def remove_files(self, folder: str) -> None:

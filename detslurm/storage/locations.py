@@ -1,4 +1,4 @@
-"""Which storage a configuration, an address or a record names."""
+"""The storage that a configuration, an address or a record names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detslurm.storage.objects import ObjectStore
 from detslurm.storage.shared_fs import SharedFS
 
 Section = Mapping[str, Any]
-"""A `checkpoint_storage` section, or the part of one that says where the storage is."""
+"""A `checkpoint_storage` section, or its part that names the storage's place."""
 
 _NEEDED: Final = {
     "shared_fs": "host_path",
@@ -68,7 +68,7 @@ def section_of(text: str) -> dict[str, Any]:
 
 
 def location(section: Section) -> dict[str, Any]:
-    """The part of a section that says where the storage is, for records: it holds no secrets."""
+    """The part of a section that names the storage's place, for records: it holds no secrets."""
     found = from_config(section)
     if isinstance(found, SharedFS):
         return _directory(found.base.absolute())
@@ -87,7 +87,7 @@ def _without_secrets(text: str) -> str:
 
 
 class Stored(Protocol):
-    """A checkpoint, and where its record says that it is; None for the configured storage."""
+    """A checkpoint, and its place by its record; None for the configured storage."""
 
     @property
     def uuid(self) -> str: ...
@@ -117,7 +117,7 @@ class Storages:
         self.of(checkpoint.storage).discard(checkpoint.uuid)
 
     def reachable(self, section: Section | None) -> bool:
-        """Whether what is missing in a storage is missing, and not the storage."""
+        """Whether a missing file is really missing, and not the whole storage."""
         return self.of(section).is_visible(self._home)
 
     def unreachable(self, checkpoints: Iterable[Stored]) -> dict[str, str]:

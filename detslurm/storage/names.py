@@ -36,7 +36,7 @@ def recorded(resources: Mapping[str, int], digests: Digests | None) -> Resources
 
 
 def selected(resources: Mapping[str, int], selector: Selector | None) -> Resources:
-    """What a selector takes; a selected file brings its directories."""
+    """The selection of a selector; a selected file brings its directories."""
     if selector is None:
         return dict(resources)
     return with_parents({name: size for name, size in resources.items() if selector(name)})

@@ -34,7 +34,7 @@ logger = logging.getLogger("detslurm.storage")
 _EMPTY = ".detslurm-empty-directory"
 _MAGIC = frozenset("*?[")
 _NOWHERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
-# What is transferred at once is in memory at once.
+# Parallel transfers are all in memory at once.
 _FILES_AT_ONCE, _BYTES_AT_ONCE = 64, 256 << 20
 _ATTEMPTS = 3
 
@@ -57,7 +57,7 @@ class ObjectStore:
         try:
             import fsspec
 
-            # Other processes write here too: what was listed a moment ago may be wrong now.
+            # Other processes write here too: an old listing may be wrong now.
             return fsspec.filesystem(
                 self._protocol,
                 use_listings_cache=False,
@@ -78,7 +78,7 @@ class ObjectStore:
 
     def is_visible(self, home: Path) -> bool:
         try:
-            self._fs.find(f"{self._root}/.detslurm-nothing")  # asks for what nobody has stored
+            self._fs.find(f"{self._root}/.detslurm-nothing")  # asks for a file that does not exist
         except Exception:  # cloud libraries raise errors of all kinds
             return False
         return True
@@ -110,7 +110,7 @@ class ObjectStore:
             sent = {name: _digest(source / name) for name in files}
             self._fs.put([str(source / name) for name in files], keys)
             for name, key in zip(files, keys, strict=True):
-                if _version(source / name) != before[name]:  # somebody writes to it
+                if _version(source / name) != before[name]:  # a process writes to it
                     stored[name] = int(self._fs.info(key)["size"])
                     with self._fs.open(key) as stream:
                         sent[name] = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -144,7 +144,7 @@ class ObjectStore:
 
     def discard(self, storage_id: str) -> None:
         self._sent.pop(storage_id, None)
-        # With the marker up, nobody takes what is half removed for a checkpoint.
+        # With the marker up, half removed files are not taken for a checkpoint.
         self.begin(storage_id)
         self._remove_all_but(storage_id, ())
         self._remove_marker(storage_id)
@@ -211,7 +211,7 @@ class ObjectStore:
         root = self._key(storage_id)
         found = self._fs.find(root, detail=True)
         sizes = {name[len(root) + 1 :]: int(info["size"]) for name, info in found.items()}
-        # Who can write to the bucket must not choose where a download writes to.
+        # Others who can write to the bucket must not choose where a download writes to.
         return {n: size for n, size in sizes.items() if n and _stays_inside(PurePosixPath(n))}
 
     def _remove_all_but(self, storage_id: str, kept: Container[str]) -> None:

@@ -68,8 +68,8 @@ class SharedFS:
             return False
 
     def begin(self, storage_id: str) -> None:
-        # For nobody else to write, whatever the umask: checkpoints may be unpickled.
-        # The name is nobody else's: if it is there, the reply to its making got lost.
+        # Closed to other writers, whatever the umask: checkpoints may be unpickled.
+        # The name is unique: if it is there, the reply to its making got lost.
         self.staging(storage_id).mkdir(0o755, parents=True, exist_ok=True)
 
     def staging(self, storage_id: str) -> Path:
@@ -113,7 +113,7 @@ class SharedFS:
         path, staging = self.path(storage_id), self.staging(storage_id)
         remove_tree(staging)
         if is_directory(path):
-            # Nobody takes what is half removed for a checkpoint.
+            # Half removed files are not taken for a checkpoint.
             with contextlib.suppress(FileNotFoundError):  # another process removes it, too
                 rename(path, staging)
         remove_tree(staging)
@@ -167,7 +167,7 @@ class SharedFS:
             raise
 
     def _ensure(self, folder: Path) -> None:
-        """Let a directory exist that nobody else can write to."""
+        """Let a directory exist that is closed to other writers."""
         if folder == self.base:
             folder.mkdir(parents=True, exist_ok=True)  # as `begin` makes it
         elif not is_directory(folder):
@@ -179,7 +179,7 @@ class SharedFS:
 
 
 def check_access(storage: Storage) -> None:
-    """Raise `OSError` where this user can't save: said now, not at the first checkpoint.
+    """Raise `OSError` where this user can't save: now, not at the first checkpoint.
 
     A disk that is full or does not answer may do both by then.
     """

@@ -400,7 +400,7 @@ class TestANode:
         ("harm", "why"),
         [
             (lambda archive: archive.unlink(), "No such file"),
-            (lambda archive: archive.chmod(0o666), "may have been written by somebody else"),
+            (lambda archive: archive.chmod(0o666), "may have been written by another user"),
             (lambda archive: os.truncate(archive, 100), "has changed since the submission"),
         ],
     )
@@ -436,10 +436,10 @@ class TestANode:
         below.mkdir()
         disk.chmod(mode)
         one = packed(environment, tmp_path)
-        assert "others may exchange what is in" in reason(one)
+        assert "other users may exchange the files in" in reason(one)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(staging, "_place", lambda: below)
-            assert "others may exchange what is in" in reason(one)
+            assert "other users may exchange the files in" in reason(one)
         disk.chmod(0o1777)
         staged(one)
 

@@ -79,7 +79,7 @@ class RegistryAuth(Section, frozen=True, kw_only=True):
 
 
 class Environment(Section, frozen=True, kw_only=True):
-    """What the training code finds around it."""
+    """The surroundings of the training code."""
 
     environment_variables: Annotated[
         Variables,

@@ -47,7 +47,7 @@ Period = Annotated[Length, deprecated(FIT)]
 
 
 class ExperimentConfig(Section, frozen=True, kw_only=True):
-    """An experiment: what runs, on what, with which hyperparameters, and what is kept of it."""
+    """An experiment: its code, resources and hyperparameters, and the results to keep."""
 
     name: Annotated[Text, must(title)]
     entrypoint: Annotated[Text | Argv, must(_command, "text, or a list of words")]

@@ -1,4 +1,4 @@
-"""What configurations still hold although nothing on Slurm answers to it."""
+"""Keys that configurations still hold although they have no effect on Slurm."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Pachyderm(Section, frozen=True, kw_only=True):
 
 
 class Webhooks(Section, frozen=True, kw_only=True):
-    """Which webhooks are called."""
+    """The webhooks to call."""
 
     webhook_id: tuple[int, ...] = ()
     webhook_name: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a trial asks of the cluster, and what it would mount in a container."""
+"""A trial's request to the cluster, and its mounts in a container."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ StopOnce = Annotated[
 
 
 class Searcher(Section, frozen=True, kw_only=True):
-    """What every searcher has: the metric that it minimises or maximises, and a warm start."""
+    """Fields of every searcher: the metric that it minimises or maximises, and a warm start."""
 
     metric: Text
     smaller_is_better: bool = True
@@ -70,7 +70,7 @@ class Grid(Searcher, frozen=True, kw_only=True, tag_field="name", tag="grid"):
 
 
 class Halving(Searcher, frozen=True, kw_only=True):
-    """What the searchers that stop trials early share.
+    """The common fields of searchers that stop trials early.
 
     A configuration of the newer generation has `max_time` in units of `time_metric`; one of the
     older has `max_length`, and when that names a unit the other two are filled from it. Where the
@@ -107,7 +107,7 @@ class Custom(Searcher, frozen=True, kw_only=True, tag_field="name", tag="custom"
 
 
 class ReplaceFunction(Section, frozen=True, kw_only=True):
-    """Which part of a population is replaced after each round, by copies of the best part."""
+    """The part of a population that copies of the best part replace after each round."""
 
     truncate_fraction: Annotated[float, Meta(ge=0, le=0.5)] = 0.2
 

@@ -19,7 +19,7 @@ def _root(value: Any) -> str | None:
 
 
 class Partition(Section, frozen=True, kw_only=True):
-    """What is known of one partition; it goes below the configuration of experiments in it."""
+    """The profile of one partition; it goes below the configuration of experiments in it."""
 
     slots_per_node: Positive | None = None
     gpu_type: Word | None = None

@@ -66,20 +66,20 @@ TimeLimit = Annotated[
 
 
 class Budget(Section, frozen=True, kw_only=True):
-    """What an experiment may use before it is paused."""
+    """The budget of an experiment, which is paused when it is used up."""
 
     slot_hours: Annotated[float, Meta(gt=0)]
 
 
 class IdleGuard(Section, frozen=True, kw_only=True):
-    """What is done with a run that has used and reported nothing for `minutes`."""
+    """The action on a run that has used and reported nothing for `minutes`."""
 
     minutes: Annotated[float, Meta(ge=0.5)] = 30.0
     action: Literal["warn", "restart", "pause"] = "warn"
 
 
 class Slurm(Section, frozen=True, kw_only=True):
-    """Options of the jobs; `sbatch_args` is for what has no field of its own."""
+    """Options of the jobs; `sbatch_args` is for options without a field of their own."""
 
     slots_per_node: Positive | None = None
     gpu_type: Word | None = None

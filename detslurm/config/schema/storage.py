@@ -30,7 +30,7 @@ OldPath = Annotated[str | None, deprecated("now called storage_path")]
 
 
 class Storage(Section, frozen=True, kw_only=True):
-    """What is kept when an experiment ends: common to all types."""
+    """The checkpoints to keep when an experiment ends: common to all types."""
 
     save_experiment_best: NonNegative = 0
     save_trial_best: NonNegative = 1
