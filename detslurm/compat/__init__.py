@@ -35,11 +35,11 @@ from detslurm import _env
 __all__ = ["DIRECTORY", "install", "standing_in", "with_determined"]
 
 DIRECTORY = Path(__file__).with_name("onpath")
-"""What has to be on PYTHONPATH for `import determined`."""
+"""The directory that PYTHONPATH needs for `import determined`."""
 
 
 def with_determined(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which Python resolves `determined`, as `DETSLURM_COMPAT` in it says.
+    """The environment in which Python resolves `determined`, by its `DETSLURM_COMPAT`.
 
     Raises `ValueError` for a mode that doesn't exist.
     """

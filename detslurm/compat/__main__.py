@@ -21,7 +21,7 @@ usage: python -m detslurm.compat [--force] (SCRIPT | -m MODULE) [ARGS...]
 
 
 def interpreter_options(orig_argv: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """What stood between the interpreter and `-m detslurm.compat` on the command line."""
+    """The words between the interpreter and `-m detslurm.compat` on the command line."""
     return list(orig_argv[1 : len(orig_argv) - len(argv) + 1 - 2])
 
 

@@ -32,7 +32,7 @@ class AliasFinder(MetaPathFinder):
 
 
 class ForeignFinder(MetaPathFinder):
-    """Finds what `from determined import x` asks for: the package's own name says `detslurm.x`.
+    """Finds modules for `from determined import x`: the package's own name is `detslurm.x`.
 
     Goes last, so that it sees only what detslurm doesn't have by that name.
     """
@@ -77,7 +77,7 @@ class AliasLoader(InspectLoader):
         # Importing has just replaced the spec by the alias's.
         module.__spec__ = self._spec
 
-    # What `python -m determined.x` asks for: there the code runs as __main__.
+    # For `python -m determined.x`: there the code runs as __main__.
 
     def get_code(self, fullname: str) -> CodeType | None:
         return self._real_loader().get_code(self._real)

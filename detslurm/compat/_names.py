@@ -1,4 +1,4 @@
-"""Which of detslurm's modules stands for which of Determined's."""
+"""Maps Determined's modules to detslurm's."""
 
 from __future__ import annotations
 

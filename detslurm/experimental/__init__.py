@@ -1,4 +1,4 @@
-"""What Determined keeps in `determined.experimental`: the client's classes, and `core_v2`."""
+"""The names of `determined.experimental`: the client's classes, and `core_v2`."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ core_v2.init(config=core_v2.Config(name="mine", hparams={"lr": 0.1}))
 core_v2.train.report_training_metrics(steps_completed=1, metrics={"loss": 0.5})
 core_v2.close()
 
-Inside a job the same script is the job's trial, and what it says of an experiment has no effect.
-What was not closed is closed when Python ends.
+Inside a job the same script is the job's trial, and its own experiment has no effect.
+Open contexts are closed when Python ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _context: Context | None = None
 
 @dataclass
 class Config:
-    """What a script says of itself outside of jobs.
+    """A script's description of itself outside of jobs.
 
     A later script with the same external ids records another run of the same trial, and finds its
     latest checkpoint in `core_v2.info`.
@@ -37,7 +37,7 @@ class Config:
     Args:
         name: The experiment's name; by default the script's.
         hparams: The hyperparameters; none by default.
-        data: What `info.user_data` gives; nothing by default.
+        data: The value of `info.user_data`; nothing by default.
         description: A longer text; none by default.
         labels: The experiment's labels; none by default.
         workspace: The workspace of a new experiment; by default it is in none.
@@ -81,7 +81,7 @@ def init_context(
     """Make a context to use in a `with` block.
 
     Args:
-        config: What counts outside of jobs; by default that of `Config()`.
+        config: The configuration outside of jobs; by default `Config()`.
         defaults: The same, but for the external ids; None by default.
         unmanaged: The external ids, and the workspace and project; None by default.
         client: Has no effect; None by default.
@@ -180,7 +180,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _info(run: Any, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
-    """What a job would tell of the trial."""
+    """The facts of the trial that a job would have."""
     resume = run["resume"] or {}
     trial = TrialInfo(
         trial_id=run["trial"],

@@ -45,7 +45,7 @@ class Goal:
         return self._operation is None
 
     def check(self, end: float, trainer: str, settings: str) -> None:
-        """Raise `ValueError` where `trainer`, as these settings say, ends before the operation."""
+        """Raise `ValueError` where `trainer`, by these settings, ends before the operation."""
         if self._operation is None or self._operation.length <= end:
             return
         raise ValueError(

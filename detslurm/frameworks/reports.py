@@ -1,4 +1,4 @@
-"""What a framework logs, as reports of the trial."""
+"""A framework's logs as reports of the trial."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
     Put it behind all callbacks that stop training or change what is trained. It is for one `fit()`.
 
     Args:
-        core_context: What `detslurm.core.init()` gave.
+        core_context: The result of `detslurm.core.init()`.
         checkpoint: The checkpoint to begin with, such as `info.latest_checkpoint`; None for none.
         continue_id: What tells this training from others, such as `info.trial.trial_id`. From a
             checkpoint that was saved under the same one training goes on; of others' checkpoints
@@ -59,7 +59,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             none but when leaving and at the end of training.
 
     Raises:
-        RuntimeError: From a second `fit()` with it, which no checkpoint could be told from.
+        RuntimeError: From a second `fit()` with it, which no checkpoint could distinguish.
         ValueError: If a period is neither "epoch" nor a number of at least 1, or
             `checkpoint_epochs` is negative.
 
@@ -205,7 +205,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         period = self._checkpoint_epochs
         if completes or is_last or (period and self._epochs % period == 0):
             self._save()
-        # What is over is not left: the next run would train on from the end.
+        # Finished training is not left: the next run would train on from the end.
         if not is_last and self._core.preempt.should_preempt():
             self._leave()
 

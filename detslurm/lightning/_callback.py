@@ -61,7 +61,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
     next: each is completed, with a checkpoint, by the first validation at or after its length.
 
     Args:
-        core_context: What `detslurm.core.init()` gave.
+        core_context: The result of `detslurm.core.init()`.
         filter_metrics: The names of the metrics to report; by default all.
         user_data: Kept in the metadata of each checkpoint, under "user_data"; nothing by default.
 
@@ -92,10 +92,10 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._limit: float | None = 1.0  # of validations, as it was given
         self._before_averages = _BeforeAverages(self)
         self._on_sigterm: SurvivingSignal | None = None
-        self._group: str | None = None  # of what is logged now; None: it is left out
+        self._group: str | None = None  # of the values logged now; None: they are left out
         self._step = 0  # the last one whose end was seen, and the epochs until then
         self._epochs = 0.0
-        # What else comes at that step: of its batch, a validation or the end of its epoch.
+        # Other values of that step: of its batch, a validation or the end of its epoch.
         self._accumulates = self._validates = self._epoch_ended = self._ended = False
         self._validated_at: int | None = None
         self._stored_at: int | None = None  # these two the chief knows
@@ -212,7 +212,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
             trainer.limit_val_batches = 0  # Lightning would validate before it stops
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave out what is logged of single batches."""
+        """Leave out logged values of single batches."""
         self._take_sigterm_back()
         self._group = None
 
@@ -221,7 +221,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._group = "validation"
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Tell the search what it waits for, and leave where the trial is to."""
+        """Report to the search, and leave if the trial has to."""
         self._group = "training"
         self._reports.flush()
         if trainer.sanity_checking or trainer.state.fn != "fit":
@@ -238,11 +238,11 @@ class TrialCallback(Callback):  # type: ignore[misc]
             self._leave(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note that what is logged from here on is of the epoch."""
+        """Note that values logged from here on are of the epoch."""
         self._epoch_ended = True
 
     def on_test_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Leave out what is logged of single batches."""
+        """Leave out logged values of single batches."""
         self._take_sigterm_back()
         self._group = None
 

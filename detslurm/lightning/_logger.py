@@ -1,4 +1,4 @@
-"""What Lightning tells its loggers: the metrics that a model logs, and new checkpoints."""
+"""Receives Lightning's logs: the metrics that a model logs, and new checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ListeningLogger(DummyLogger):  # type: ignore[misc]
         self._on_checkpoint = on_checkpoint
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Pass on what was logged; the callback knows the step."""
+        """Pass on logged values; the callback knows the step."""
         self._on_metrics(metrics)
 
     def after_save_checkpoint(self, checkpoint_callback: ModelCheckpoint) -> None:

@@ -82,14 +82,14 @@ class MixedPrecision:
             )
 
     def forward(self) -> AbstractContextManager[Any]:
-        """What to run the code of a trial in."""
+        """The context in which the code of a trial runs."""
         if not self.automatic:
             return _NOTHING
         cast: AbstractContextManager[Any] = torch.autocast(self._device.type)
         return cast
 
     def backward(self) -> AbstractContextManager[Any]:
-        """What to run a backward pass in: it takes the types of the forward pass anyway."""
+        """The context of a backward pass, which takes the types of the forward pass anyway."""
         if not self.automatic:
             return _NOTHING
         off: AbstractContextManager[Any] = torch.autocast(self._device.type, enabled=False)

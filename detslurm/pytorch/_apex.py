@@ -54,7 +54,7 @@ def configure(
 
 
 def scale_of(loss_scale: Any, least: float | None, most: float | None) -> LossScale:
-    """What apex's arguments say of the loss scale. Raises `InvalidExperimentException`."""
+    """The loss scale by apex's arguments. Raises `InvalidExperimentException`."""
     if loss_scale is None or loss_scale == "dynamic":
         return LossScale(least=least, most=most)
     try:

@@ -80,7 +80,7 @@ def kept(value: Any) -> Any:
 
 
 def kept_output(output: Any) -> Any:
-    """What `evaluate_batch()` returned, `kept` where it is a dict of metrics."""
+    """The result of `evaluate_batch()`, `kept` where it is a dict of metrics."""
     if not isinstance(output, dict):
         return output
     return {name: kept(value) for name, value in output.items()}

@@ -47,7 +47,7 @@ class Bucket:
         return not self._missing
 
     def send(self, sums: SumsByName, size: int, *, compressed: bool) -> None:
-        """Begin the sum of what is there, unless that was done."""
+        """Begin the sum of the present gradients, unless that was done."""
         if self._flat is None:
             self._seen = [_contents(parameter) for parameter in self.parameters]
             self._flat = FlatGradients(self.parameters, size, compressed=compressed)
@@ -107,7 +107,7 @@ class BackwardExchange:
 
     def begin_batch(self, *, steps: bool) -> None:
         """Send gradients of this batch's backward pass if the optimizer `steps` after it."""
-        if self._armed:  # the batch before ended without a step: what was sent must be joined
+        if self._armed:  # the batch before ended without a step: its sums must be joined
             self._sum()
             self._in_backward = False
             self._reset()

@@ -1,4 +1,4 @@
-"""What a trial can ask of its surroundings, whatever trains it."""
+"""A trial's view of its surroundings, for every kind of training."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class TrialContext:
 
         Args:
             reducer: A `MetricReducer`, or a function of the list of all values. A function's values
-                come from calling `update(value)` on what is returned.
+                come from calling `update(value)` on the result.
             name: The name of the metric. By default the reducer gives a dict of metrics.
             for_training: Whether it gives training metrics; on by default.
             for_validation: Whether it gives validation metrics; on by default.

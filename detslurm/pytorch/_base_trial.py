@@ -1,4 +1,4 @@
-"""What model code of every kind has to say: data, callbacks, and how validation is measured."""
+"""The common part of model code: data, callbacks, and how validation is measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BaseTrial(abc.ABC):
 
     @classmethod
     def _of_init(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What a configuration says to `init()`."""
+        """The settings of a configuration for `init()`."""
         return {}
 
     @abc.abstractmethod

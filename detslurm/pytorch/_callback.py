@@ -60,7 +60,7 @@ class PyTorchCallback:
         """Called after the last batch of a validation.
 
         Args:
-            outputs: What `evaluate_batch()` returned for each batch on this rank.
+            outputs: The results of `evaluate_batch()` for each batch on this rank.
         """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class PyTorchCallback:
         """Called before states are restored.
 
         Args:
-            checkpoint: What was loaded.
+            checkpoint: The loaded state.
         """
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ class PyTorchCallback:
         calls it, with its own part.
 
         Args:
-            checkpoint: What will be written; what is added here is written, too.
+            checkpoint: The state to write; additions are written, too.
         """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
@@ -95,7 +95,7 @@ class PyTorchCallback:
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
         """Called on the chief only, after a checkpoint was written to a directory.
 
-        It is not complete yet: what is added to the directory now becomes part of it.
+        It is not complete yet: files added to the directory now become part of it.
 
         Args:
             checkpoint_dir: The directory with the checkpoint's files. It has another name

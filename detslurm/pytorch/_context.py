@@ -1,4 +1,4 @@
-"""What a PyTorchTrial uses of its surroundings: models, optimizers, gradients, devices."""
+"""A PyTorchTrial's view of its surroundings: models, optimizers, gradients, devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ClipGrads = Callable[[Any], Any]
 class PyTorchTrialContext(TrialContext):
     """Wraps models, optimizers and schedulers, and runs backward passes and steps.
 
-    What is wrapped is trained on all slots and saved in checkpoints. `pytorch.init()` gives it.
+    Wrapped objects are trained on all slots and saved in checkpoints. `pytorch.init()` gives it.
 
     Attributes:
         distributed: The ranks of the trial.
@@ -436,7 +436,7 @@ class PyTorchTrialContext(TrialContext):
             exchange.begin_batch(steps=self._steps_now)
 
     def _around_batch(self) -> AbstractContextManager[Any] | None:
-        """What to run the code of a batch in, if in anything.
+        """The context in which the code of a batch runs, if any.
 
         On several slots gradients may be left to a later batch, or to the step.
         """

@@ -31,7 +31,7 @@ from detslurm.pytorch.samplers import (
 logger = logging.getLogger("detslurm.pytorch")
 
 TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
-"""What a batch usually is."""
+"""The usual types of a batch."""
 
 _ARRAYS = (torch.Tensor, np.ndarray)
 _COLLECTIONS = (list, tuple, dict, Mapping)  # the abstract one last: it takes long to ask
@@ -55,8 +55,8 @@ class DataLoader:
         dataset: A map-style data set.
         batch_size: Records in a batch; 1 by default. None needs a `batch_sampler`.
         shuffle: Whether to shuffle the records, another way in every epoch; off by default.
-        sampler: Which records to draw; by default all in order.
-        batch_sampler: Which batches to draw, in place of the arguments before; by default they
+        sampler: The records to draw; by default all in order.
+        batch_sampler: The batches to draw, in place of the arguments before; by default they
             decide.
         num_workers: Processes that load batches; 0, the default, loads in this process.
         collate_fn: Makes a batch of a list of records; torch's own by default.
@@ -156,7 +156,7 @@ class DataLoader:
                 They are never loaded.
             num_replicas: The number of shards; 1 by default.
             rank: The shard, from 0, which is the default.
-            seed: What the order follows from; all ranks and all runs of a trial need the same. By
+            seed: The seed of the order; all ranks and all runs of a trial need the same. By
                 default that of `generator`, or torch's own. With a seed and without `repeat` every
                 iteration has the same order.
         """
@@ -196,7 +196,7 @@ class DataLoader:
 
 
 class _Anew:
-    """The same batches in every iteration: what was drawn in one doesn't change the next."""
+    """The same batches in every iteration: draws in one don't change the next."""
 
     def __init__(self, make: Callable[[], Source]) -> None:
         self._make = make

@@ -1,4 +1,4 @@
-"""What connects the ranks that train one model: torch.distributed or Horovod."""
+"""Connects the ranks that train one model: torch.distributed or Horovod."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def start_process_group(
     if timeout is not None:
         backend["timeout"] = timeout
     if device.type == "cuda":
-        # With the device NCCL connects now, so that what is wrong with its network ends the run
+        # With the device NCCL connects now, so that a fault of its network ends the run
         # here, and a barrier needs no guess about which GPU is whose.
         backend |= {"backend": "nccl", "device_id": device}
     if dist.size == 1:
@@ -159,7 +159,7 @@ def _take_from_chief(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The model as the trial made it, without what was wrapped around it."""
+    """The model as the trial made it, without its wrappers."""
     while True:
         if isinstance(model, DistributedDataParallel):
             model = model.module

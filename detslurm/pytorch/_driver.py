@@ -1,4 +1,4 @@
-"""What the training loop asks of a kind of trial: to train a batch, to evaluate, to save."""
+"""The training loop's interface to a kind of trial: to train a batch, to evaluate, to save."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Evaluator(Protocol):
         """How many passes all ranks make, where they make them together; 0 otherwise."""
 
     def outputs(self) -> list[Any]:
-        """What `evaluate_batch()` returned for every batch of this rank."""
+        """The results of `evaluate_batch()` for every batch of this rank."""
 
     def keep_up(self, passes: int) -> None:
         """Take part in others' passes; what comes of it doesn't count."""
 
     def full(self) -> Any:
-        """What `evaluate_full_dataset()` returned."""
+        """The result of `evaluate_full_dataset()`."""
 
 
 class Driver(Protocol):
@@ -78,7 +78,7 @@ class Driver(Protocol):
         """Check for mistakes before a report, after `done` of `length` batches."""
 
     def evaluator(self, batches: Any, at_most: int | None) -> Evaluator:
-        """What evaluates the trial; of `at_most` batches, or all."""
+        """Evaluates the trial; of `at_most` batches, or all."""
 
     def checkpoints(self, core: Context, hooks: Hooks, *, is_trainer: bool) -> Checkpoints:
-        """What saves and loads the trial."""
+        """Saves and loads the trial."""

@@ -28,7 +28,7 @@ _OF_BATCHES = _OF_A_BATCH | {Reducer.AVG: np.sum}
 
 @dataclass(frozen=True)
 class Share:
-    """What one rank's batches add to the metrics; small, whatever their number."""
+    """One rank's contribution to the metrics; small, whatever the number of batches."""
 
     batches: int
     partial: dict[str, Any]
@@ -100,7 +100,7 @@ def _reducer_of_each(names: Sequence[str], reducers: Reducers) -> dict[str, Redu
 
 
 def _column(name: str, values: list[Any], reducer: Reducer) -> np.ndarray[Any, Any]:
-    """A number for each batch; what is an array there is reduced, too."""
+    """A number for each batch; arrays are reduced, too."""
     return np.stack([_OF_A_BATCH[reducer](_array(name, value)) for value in values])
 
 

@@ -91,7 +91,7 @@ def end_process_group_at_exit() -> None:
 
 @dataclass(frozen=True)
 class JoinedRun:
-    """What a trial's context is made from: in a job, or by hand."""
+    """The parts of a trial's context: in a job, or by hand."""
 
     core: core.Context
     info: ClusterInfo | None
@@ -132,7 +132,7 @@ def joined(
 
 
 def _own_config(recorded: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """That of a script which nobody has submitted: only it can say which metric it goes by."""
+    """That of an unmanaged script: only the script can name its metric."""
     searcher = {k: v for k, v in recorded["searcher"].items() if k != "metric"}
     return {**recorded, **given, "searcher": searcher | (given.get("searcher") or {})}
 
@@ -167,7 +167,7 @@ def _trial_info() -> ClusterInfo | None:
 
 
 def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> DistributedContext | None:
-    # What joined the job by itself is a process of the user's own step, or of a launcher there: the
+    # A process that joined the job by itself is of the user's own step, or of a launcher there: the
     # run knows the nodes, but not how many processes those were asked for.
     if info is None or on_close() is not None:
         return given or _of_environment(os.environ, None)

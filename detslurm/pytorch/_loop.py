@@ -1,4 +1,4 @@
-"""The training loop: batches, and what is due between them."""
+"""The training loop: batches, and the work between them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class TrainingLoop:
         epochs = self._state.batches_trained // self._epoch_len
         if self._is_chief and 0 < self._state.epochs_trained != epochs:
             logger.warning(
-                "epochs have another length now: what was trained counts as %d epochs, not %d",
+                "epochs have another length now: the training so far counts as %d epochs, not %d",
                 epochs,
                 self._state.epochs_trained,
             )
@@ -260,7 +260,7 @@ class TrainingLoop:
         return stop
 
     def _before_training(self) -> Stop:
-        """What is due before the next batch: a first validation, or one that was interrupted."""
+        """The work before the next batch: a first or an interrupted validation."""
         state, plan = self._state, self._plan
         if state.batches_trained == 0:
             if plan.step_zero_validation:

@@ -105,6 +105,6 @@ class LRScheduler:
         """Restore the state of the scheduler.
 
         Args:
-            state_dict: What `state_dict()` returned.
+            state_dict: The result of `state_dict()`.
         """
         self._scheduler.load_state_dict(state_dict)

@@ -86,11 +86,11 @@ class ModelDriver:
             context._sanity_checks.ending(done, context._aggregation)
 
     def evaluator(self, batches: Any, at_most: int | None) -> ModelEvaluator:
-        """What evaluates the trial."""
+        """Evaluates the trial."""
         return ModelEvaluator(self._trial, self._context, batches, at_most)
 
     def checkpoints(self, core: Context, hooks: Hooks, *, is_trainer: bool) -> ModelCheckpoints:
-        """What saves and loads the trial."""
+        """Saves and loads the trial."""
         return ModelCheckpoints(self._trial, self._context, core, hooks, is_trainer=is_trainer)
 
 
@@ -140,7 +140,7 @@ class ModelEvaluator:
         return run_collectively(self._context.distributed, count, most)
 
     def outputs(self) -> list[Any]:
-        """What `evaluate_batch()` returned for every batch of this rank."""
+        """The results of `evaluate_batch()` for every batch of this rank."""
         outputs = []
         for index, batch in enumerate(self._batches):
             if self._at_most is not None and index >= self._at_most:
@@ -163,6 +163,6 @@ class ModelEvaluator:
                 raise
 
     def full(self) -> Any:
-        """What `evaluate_full_dataset()` returned."""
+        """The result of `evaluate_full_dataset()`."""
         with self._context._amp.forward():
             return self._trial.evaluate_full_dataset(self._batches)

@@ -1,4 +1,4 @@
-"""What `fit()` was asked to do, checked; and how far to train, whatever decides it."""
+"""The checked request of `fit()`; and how far to train, whatever decides it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrainingTarget:
 
 @dataclass(frozen=True)
 class Measures:
-    """What lengths in epochs and records mean here."""
+    """The meaning of lengths in epochs and records here."""
 
     epoch_len: int
     global_batch_size: int | None

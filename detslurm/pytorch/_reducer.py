@@ -72,7 +72,7 @@ class MetricReducer(abc.ABC):
         value.
 
         Args:
-            per_slot_metrics: What `per_slot_reduce()` returned, by rank.
+            per_slot_metrics: The results of `per_slot_reduce()`, by rank.
         """
 
 
@@ -114,7 +114,7 @@ _NOTHING = object()
 
 
 class Phase(enum.Enum):
-    """What a set of metrics is about."""
+    """The kind of a set of metrics."""
 
     TRAINING = "training"
     VALIDATION = "validation"
@@ -142,7 +142,7 @@ class WrappedReducer:
             raise RuntimeError(f"the reducer {self} failed in {call}(): {err}") from err
 
     def metrics(self, contributions: list[Any]) -> dict[str, Any]:
-        """What all ranks' contributions make, by metric."""
+        """The result of all ranks' contributions, by metric."""
         with self.blamed("cross_slot_reduce"):
             found = self.reducer.cross_slot_reduce(contributions)
         if self.name is None:
@@ -166,7 +166,7 @@ def _on_host(tree_path: TreePath, tensor: torch.Tensor) -> torch.Tensor:
 class Reducers:
     """All the reducers of a trial; one collective serves them all.
 
-    What `sends` to other ranks goes without devices, of which each rank has its own.
+    Data that `sends` passes to other ranks has no device, since each rank has its own.
     """
 
     sends: bool = False
@@ -203,7 +203,7 @@ class Reducers:
                 wrapped.reducer.reset()
 
     def contribution(self, phase: Phase) -> list[Any]:
-        """What this rank adds to the metrics, for `metrics()` of all ranks."""
+        """This rank's contribution to the metrics, for `metrics()` of all ranks."""
         found = []
         for wrapped in self.of(phase):
             with wrapped.blamed("per_slot_reduce"):

@@ -67,7 +67,7 @@ class SanityChecks:
     def reporting(
         self, models: Collection[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
     ) -> None:
-        """Check what was done before the first report."""
+        """Check the work before the first report."""
         if self._over:
             return
         self._over = True

@@ -1,4 +1,4 @@
-"""What is due after which batch: a function of numbers alone."""
+"""The work due after each batch: a function of numbers alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from detslurm.pytorch._units import NEVER, Epoch, TrainUnit
 
 
 class Due(enum.Flag):
-    """What may be due after a batch; done in this order."""
+    """Kinds of work after a batch; done in this order."""
 
     NOTHING = 0
     TRAIN = enum.auto()  # the length is reached
@@ -28,7 +28,7 @@ class Schedule:
     each_epoch: bool = False
 
     def due(self, batches: int, epoch_len: int, target: int) -> Due:
-        """What is due after this number of batches in training to `target` batches."""
+        """The work due after this number of batches in training to `target` batches."""
         due = Due.TRAIN if batches >= target else Due.NOTHING
         epochs, rest = divmod(batches, epoch_len)
         if _reached(self.validation, batches, epochs, rest):

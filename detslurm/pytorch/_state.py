@@ -19,7 +19,7 @@ class TrialState:
     last_val: int = 0
     batches_trained: int = 0
     epochs_trained: int = 0
-    # What Determined does not keep.
+    # Keys that Determined does not keep.
     data_seed: int | None = None
     ranks: int = 1
     best: float | None = None
@@ -38,7 +38,7 @@ class TrialState:
         return self.validated and self.last_val == self.batches_trained
 
     def to_dicts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What Determined keeps, which reads nothing else, and the rest."""
+        """The keys that Determined keeps, which reads nothing else, and the rest."""
         whole = asdict(self)
         return {name: whole.pop(name) for name in _THEIRS}, whole
 

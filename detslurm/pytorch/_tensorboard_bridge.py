@@ -1,4 +1,4 @@
-"""What code gives to TensorBoard's writer as artifacts of the trial."""
+"""Turns calls of TensorBoard's writer into artifacts of the trial."""
 
 from __future__ import annotations
 

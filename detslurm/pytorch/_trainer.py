@@ -33,7 +33,7 @@ class Trainer:
 
     Args:
         trial: The trial.
-        context: What `pytorch.init()` gave, with which the trial was made.
+        context: The result of `pytorch.init()`, with which the trial was made.
 
     Raises:
         TypeError: If `trial` is not a `PyTorchTrial`.
@@ -101,7 +101,7 @@ class Trainer:
             max_length: How far to train. It has no default outside of jobs; in a job a `max_length`
                 of the search counts instead.
             reporting_period: How often to report training metrics; `Batch(100)` by default.
-            checkpoint_policy: Which validations are followed by a checkpoint: "best" (the default:
+            checkpoint_policy: The validations that a checkpoint follows: "best" (the default:
                 better than all before in the experiment), "all" or "none".
             latest_checkpoint: The checkpoint to go on from, as a rule
                 `detslurm.get_cluster_info().latest_checkpoint`; by default training starts from the

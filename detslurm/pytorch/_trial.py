@@ -19,10 +19,10 @@ class PyTorchTrial(BaseTrial):
     rest.
 
     In `__init__` make models, optimizers and schedulers and wrap them with `context.wrap_model()`,
-    `wrap_optimizer()` and `wrap_lr_scheduler()`: what is not wrapped is not saved in checkpoints.
+    `wrap_optimizer()` and `wrap_lr_scheduler()`: checkpoints hold wrapped objects alone.
 
     Args:
-        context: What `pytorch.init()` gave.
+        context: The result of `pytorch.init()`.
     """
 
     trial_context_class = PyTorchTrialContext

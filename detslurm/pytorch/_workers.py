@@ -1,4 +1,4 @@
-"""What worker processes of a data loader do besides loading."""
+"""The work of a data loader's processes besides loading."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def _kept_class(spec: str) -> Any:
     usual = gc.get_threshold()
     gc.set_threshold(50_000, *usual[1:])  # not off: a user's module may compute
     found = trial_class(spec)
-    gc.collect()  # what is frozen is never freed
+    gc.collect()  # frozen objects are never freed
     gc.freeze()
     gc.set_threshold(*usual)
     return found

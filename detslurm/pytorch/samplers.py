@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Source(Protocol):
-    """What a sampler is built on: items to iterate over, a known number of them."""
+    """The base of a sampler: items to iterate over, a known number of them."""
 
     def __iter__(self) -> Iterator[Any]: ...
 
@@ -256,7 +256,7 @@ class ReproducibleShuffleSampler(_Shuffle, Sampler):  # type: ignore[misc]
 
     Args:
         sampler: The records.
-        seed: What the orders follow from.
+        seed: The seed of the orders.
     """
 
     def __init__(self, sampler: Source, seed: int) -> None:
@@ -270,7 +270,7 @@ class ReproducibleShuffleBatchSampler(_Shuffle, BatchSampler):  # type: ignore[m
 
     Args:
         batch_sampler: The batches.
-        seed: What the orders follow from.
+        seed: The seed of the orders.
     """
 
     def __init__(self, batch_sampler: Source, seed: int) -> None:

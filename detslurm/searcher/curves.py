@@ -12,7 +12,7 @@ from detslurm.searcher.trials import TrialPlan
 
 
 class Curves(Protocol):
-    """What a simulation asks of the trials it does not run."""
+    """The metrics of trials that a simulation does not run."""
 
     def metric(self, plan: TrialPlan, index: int, units: int) -> float:
         """The metric of a trial that has trained for `units`."""

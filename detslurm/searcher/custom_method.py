@@ -85,7 +85,7 @@ class SearchMethod(abc.ABC):
         """Return the operations that the search begins with.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
         """
 
     @abc.abstractmethod
@@ -93,7 +93,7 @@ class SearchMethod(abc.ABC):
         """Return the operations to ask for after a trial was created.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
             request_id: The trial's name.
         """
 
@@ -104,9 +104,9 @@ class SearchMethod(abc.ABC):
         """Return the operations to ask for after a trial has trained to a requested length.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
             request_id: The trial's name.
-            metric: What the trial gave to `report_completed()`: a number, or anything that JSON can
+            metric: The trial's value for `report_completed()`: a number, or anything that JSON can
                 express.
             train_length: The length, in the search's unit.
         """
@@ -116,7 +116,7 @@ class SearchMethod(abc.ABC):
         """Return the operations to ask for after a trial has closed, whatever the reason.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
             request_id: The trial's name.
         """
 
@@ -125,7 +125,7 @@ class SearchMethod(abc.ABC):
         """Return which part of the search is done, from 0 to 1.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
         """
 
     @abc.abstractmethod
@@ -135,7 +135,7 @@ class SearchMethod(abc.ABC):
         """Return the operations to ask for after a trial ended before its requested length.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
             request_id: The trial's name.
             exited_reason: Why it ended.
         """
@@ -144,7 +144,7 @@ class SearchMethod(abc.ABC):
         """Save the search's state and the method's own to a directory; the runner calls it.
 
         Args:
-            searcher_state: What is known of the search.
+            searcher_state: The known state of the search.
             path: The directory.
             experiment_id: The search's experiment.
         """
@@ -185,7 +185,7 @@ class SearchMethod(abc.ABC):
 
 
 def answer(method: SearchMethod, state: SearcherState, event: Mapping[str, Any]) -> list[Operation]:
-    """What a method answers to one event of its search's log; `state` is kept in step with it."""
+    """A method's answer to one event of its search's log; `state` is kept in step with it."""
     kind = event["event"]
     state.last_event_id = event["id"]
     if kind == "initial_operations":

@@ -1,4 +1,4 @@
-"""What can happen to a search: the events of its log, read into typed values.
+"""The events of a search's log, read into typed values.
 
 An event is a small mapping with its kind under `e`. Anything else, or a value of a wrong type,
 reads as None: a fold passes over it, so that an older version can read a newer
@@ -17,11 +17,11 @@ from detslurm._states import RunOutcome
 from detslurm.searcher.optuna.history import Position
 
 WORST = math.inf
-"""The score of what has no finite metric: failed trials, NaN, an overflow. Smaller is better."""
+"""The score without a finite metric: failed trials, NaN, an overflow. Smaller is better."""
 
 
 class WorkRequested(msgspec.Struct, frozen=True, tag_field="e", tag="work_requested"):
-    """A worker wants work; `incarnation` tells apart processes of one name.
+    """A worker wants work; `incarnation` distinguishes processes of one name.
 
     With `after` it counts only as the request after that number of others of its worker: a late
     one changes nothing once the process that was started in its place has asked.
@@ -73,7 +73,7 @@ class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
 
 
 class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
-    """What a custom method answers to the searcher's events up to number `after`."""
+    """A custom method's answer to the searcher's events up to number `after`."""
 
     after: int
     ops: list[dict[str, Any]]

@@ -53,7 +53,7 @@ def _draw_one(spec: Any, stream: RandomStream) -> Any:
 
 
 def choices(space: Space) -> Iterator[int | None]:
-    """What `draw` draws, in its order: a number below n (n), or one of an interval (None)."""
+    """The draws of `draw`, in order: a number below n (n), or a number of an interval (None)."""
     for key in sorted(space):
         spec = space[key]
         if not isinstance(spec, Mapping):
@@ -137,7 +137,7 @@ def _spaced(low: float, high: float, count: int) -> list[float]:
 
 
 def _round_half_away(dividend: int, divisor: int) -> int:
-    """The quotient; whole numbers may be beyond what a float can tell apart."""
+    """The quotient; whole numbers may be beyond the precision of a float."""
     size = (2 * abs(dividend) + divisor) // (2 * divisor)
     return size if dividend >= 0 else -size
 

@@ -1,4 +1,4 @@
-"""What a search method is: a few reactions to what its trials do, over the moves of the state."""
+"""The interface of a search method: reactions to its trials' events, over the state's moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which method a configuration asks for."""
+"""The method that a configuration asks for."""
 
 from __future__ import annotations
 

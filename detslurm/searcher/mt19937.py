@@ -68,7 +68,7 @@ class RandomStream:
 
         Args:
             low: The smallest number.
-            high: What all numbers are below.
+            high: The bound that all numbers are below.
         """
         a, b = self.word() >> 5, self.word() >> 6
         return low + (high - low) * ((a * 67108864.0 + b) / 9007199254740992.0)

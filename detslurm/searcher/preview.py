@@ -1,4 +1,4 @@
-"""What a search will do, before it begins: how many trials train how far."""
+"""Previews a search before it begins: how many trials train how far."""
 
 from __future__ import annotations
 

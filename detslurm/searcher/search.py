@@ -299,7 +299,7 @@ class Search:
 
 
 def _is_normal(outcome: RunOutcome) -> bool:
-    """Whether it says nothing against the trial itself."""
+    """Whether the end is no fault of the trial itself."""
     return outcome == "lost" or _CLOSED_BY.get(outcome, "completed") == "completed"
 
 

@@ -24,7 +24,7 @@ Event = dict[str, Any]
 
 
 class SimulatedTrial(msgspec.Struct):
-    """What became of one trial, numbered from 1; times are seconds of virtual time."""
+    """The fate of one trial, numbered from 1; times are seconds of virtual time."""
 
     trial: int
     units: int = 0  # how far it came
@@ -38,7 +38,7 @@ class SimulatedTrial(msgspec.Struct):
 
 
 class Simulation(msgspec.Struct):
-    """What a simulated search did."""
+    """The result of a simulated search."""
 
     searcher: str
     unit: str | None

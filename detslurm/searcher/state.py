@@ -28,7 +28,7 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     worker: str | None = None
     target_length: int | None = None  # absolute length to train to; None: as long as it likes
     reached: int = 0
-    resumed_at: int = 0  # what was reached when its present run began
+    resumed_at: int = 0  # the steps when its present run began
     fencing_token: int = 0  # counts its runs: what comes from an earlier one is too late
     lost: int = 0  # runs whose job vanished
     stop: bool = False  # it is to stop
@@ -139,7 +139,7 @@ class State(msgspec.Struct, gc=False):
 
         Args:
             worker: The worker.
-            incarnation: Which of its processes asks.
+            incarnation: The process that asks.
         """
         after = self.requests.get(worker, 0)
         return {"e": "work_requested", "worker": worker, "incarnation": incarnation, "after": after}
@@ -210,7 +210,7 @@ class State(msgspec.Struct, gc=False):
 
         Args:
             worker: The worker.
-            incarnation: Which of its processes asks; None by default.
+            incarnation: The process that asks; None by default.
             after: How often it had asked; with another number than that nothing changes. None, the
                 default, always counts.
 

@@ -17,7 +17,7 @@ RUNNABLE = ("single", "random", "grid")
 
 
 class TrialPlan(msgspec.Struct, frozen=True):
-    """What one trial is to train.
+    """The work of one trial.
 
     Attributes:
         hparams: Its hyperparameters.

@@ -1,4 +1,4 @@
-"""Which workers a search lacks, and which runs ended with their workers: one policy for all.
+"""Counts missing workers, and finds runs that ended with their workers: one policy for all.
 
 A search's own workers follow it, the runner of a custom method, and `experiment activate`. It is
 applied in two steps: first the events are committed, then the missing workers are counted.
@@ -13,7 +13,7 @@ from detslurm.searcher.state import State
 
 
 class WorkerJob(Protocol):
-    """What the queue knows of a worker's job: a `JobInfo`."""
+    """The queue's row of a worker's job: a `JobInfo`."""
 
     @property
     def waiting(self) -> bool: ...

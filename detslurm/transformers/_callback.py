@@ -38,7 +38,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     the next, and an evaluation and a checkpoint are made at the end of each.
 
     Args:
-        core_context: What `detslurm.core.init()` gave.
+        core_context: The result of `detslurm.core.init()`.
         args: The Trainer's arguments. Where the trial goes on from a checkpoint, their
             `resume_from_checkpoint` becomes its directory: pass it to `trainer.train()`.
         filter_metrics: The names of the metrics to report; by default all.
@@ -200,7 +200,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
-        """Tell the search what it waits for, and store the checkpoint with the trial.
+        """Report to the search, and store the checkpoint with the trial.
 
         Raises:
             RuntimeError: If the search waits for a metric that the evaluation did not give.
@@ -223,7 +223,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: Any
     ) -> None:
-        """Report what is left."""
+        """Report the rest."""
         self._reports.flush()
         self._is_training = False
         self._checkpoints.close()

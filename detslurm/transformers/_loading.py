@@ -1,4 +1,4 @@
-"""What an optimizer was built with, kept while a saved state is loaded into it."""
+"""An optimizer's first settings, kept while a saved state is loaded into it."""
 
 from __future__ import annotations
 

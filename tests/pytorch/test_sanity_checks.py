@@ -88,7 +88,7 @@ def test_epochs_of_another_length_are_said(root: Path, caplog: pytest.LogCapture
     for kind, told in ((Regression, False), (Larger, True)):
         caplog.clear()
         fit(kind, max_length=Batch(14), latest_checkpoint=saved.uuid)
-        assert ("what was trained counts as 2 epochs, not 1" in caplog.text) is told
+        assert ("the training so far counts as 2 epochs, not 1" in caplog.text) is told
 
 
 def test_callbacks(root: Path, caplog: pytest.LogCaptureFixture) -> None:

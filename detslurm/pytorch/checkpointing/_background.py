@@ -2,7 +2,7 @@
 
 A thread must not take part in collective calls: those of the training loop would come in between,
 in another order on each rank. So each rank's thread does what is its own, which is to write files
-and store them. What ranks do together happens before and after that, between two batches.
+and store them. Work of all ranks together happens before and after that, between two batches.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BackgroundSaves:
         raise RuntimeError("a checkpoint is saved in one go")
 
     def close(self) -> None:
-        """Let what was begun come to its end, when nothing can be asked of other ranks."""
+        """Let begun saves come to their end, when other ranks can't be asked."""
         saving, self._saving = self._saving, None
         try:
             if saving is not None and self._dist.size == 1:
@@ -83,7 +83,7 @@ class BackgroundSaves:
                 saving.close()
                 self._written.result()
         except Exception as err:
-            # Something else went wrong first: that is what is raised.
+            # Another error came first: that one is raised.
             logger.error("a checkpoint could not be saved: %s", err)
         finally:
             # Waits for the thread: a process that ended now would leave a checkpoint that is never

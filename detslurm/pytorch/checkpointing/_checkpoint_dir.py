@@ -37,7 +37,7 @@ _OURS = "detslurm.json"
 def save(state: Mapping[str, Any], file: Path) -> None:
     """Write tensors and plain data for `read_file()`."""
     write_torch(dict(state), file)
-    # What a group can write would not be unpickled.
+    # Files that a group can write would not be unpickled.
     keep_trying(lambda: file.chmod(file.stat().st_mode & ~0o022))
 
 
@@ -108,7 +108,7 @@ def _loaded(file: Path, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _numpy_globals() -> list[Any]:
-    """What arrays of numpy are pickled as; Determined keeps numpy's random state as one."""
+    """Pickled arrays of numpy; Determined keeps numpy's random state as an array."""
     import numpy as np
 
     reconstruct = np.empty(0).__reduce__()[0]

@@ -54,7 +54,7 @@ class CheckpointPolicy:
         raise MetricError(f"searcher.metric '{self._name}' must be a number, not {value!r}")
 
     def is_to_be_saved(self, metric: float | None, state: TrialState) -> bool:
-        """Whether the policy wants a checkpoint of what was just validated. Call it before the
+        """Whether the policy wants a checkpoint of the state just validated. Call it before the
         metrics are reported: they must be better than all before them."""
         if self._policy != "best":
             return self._policy == "all"

@@ -49,7 +49,7 @@ def code_of(folder: Path, load_data: Mapping[str, Any]) -> Path:
 
 
 def _from(target: Path, frozen: Path) -> Path:
-    """What leads from a checkpoint to the code: as long as both are in one store, it may move."""
+    """The path from a checkpoint to the code: as long as both are in one store, it may move."""
     store = frozen.parents[2]
     if not target.is_relative_to(store):
         return frozen

@@ -67,7 +67,7 @@ def load_trial_from_checkpoint_path(
     Raises:
         FileNotFoundError: If `path` is not a directory.
         ValueError: If the class can't be found, or arguments contradict each other.
-        PermissionError: If others can change the code in the checkpoint, or what is unpickled.
+        PermissionError: If others can change the code in the checkpoint, or its pickled files.
     """
     if kwargs and torch_load_kwargs:
         raise ValueError("give either torch_load_kwargs or the deprecated **kwargs, not both")

@@ -40,7 +40,7 @@ _GRADIENTS = "gradients_rank{}.pth"
 
 @dataclass(frozen=True)
 class Contents:
-    """What goes into a checkpoint."""
+    """The content of a checkpoint."""
 
     whole: dict[str, Any]
     counters: TrialState
@@ -91,7 +91,7 @@ class ModelCheckpoints(Checkpoints):
         if dist.rank == 0:
             self._hooks.on_checkpoint_save_start(whole)
         contents = self._contents(whole, state, alone=alone)
-        # What needs all ranks is saved in the foreground: a thread makes no collective calls.
+        # Parts that need all ranks are saved in the foreground: a thread makes no collective calls.
         together = dist.size > 1 and (contents.gathered is not None or bool(contents.sharded))
         if alone and contents.sharded and dist.size > 1:
             logger.warning("no checkpoint is saved: parts of the state are on other ranks")

@@ -74,7 +74,7 @@ _DEPTH = {_MODELS: 3, _OPTIMIZERS: 4, _GRADIENTS: 3}
 
 
 def _likes(context: PyTorchTrialContext) -> Iterator[tuple[TreePath, torch.Tensor]]:
-    """The trial's own tensors, by the path of what is saved of them or belongs to them."""
+    """The trial's own tensors, by the path of their saved parts and belongings."""
     for index, model in enumerate(context.models):
         for name, value in bare(model).state_dict().items():
             if isinstance(value, torch.Tensor):

@@ -19,7 +19,7 @@ class Snapshots:
         self._free: dict[Any, list[torch.Tensor]] = {}
 
     def begin(self) -> None:
-        """Give up all copies so far: nobody may read them any more."""
+        """Give up all copies so far: they must not be read any more."""
         self._free = {kind: list(buffers) for kind, buffers in self._buffers.items()}
 
     def take(self, state: Any) -> Any:
@@ -38,8 +38,8 @@ class Snapshots:
             return seen[view]
 
         whole = replaced(state, copied, copy.deepcopy)
-        # Copies from a GPU are queued, not done: the thread must not write what has not arrived,
-        # and training must not change what was not copied yet.
+        # Copies from a GPU are queued, not done: the thread must not write data before they arrive,
+        # and training must not change tensors before they are copied.
         for device in {view[0] for view in seen if view[0].type == "cuda"}:
             torch.cuda.synchronize(device)
         return whole

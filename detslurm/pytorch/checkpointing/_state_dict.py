@@ -1,4 +1,4 @@
-"""What a checkpoint holds of models, optimizers and the rest: collect it, put it back."""
+"""A checkpoint's state of models, optimizers and the rest: collect it, put it back."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def restore(context: PyTorchTrialContext, callbacks: Callbacks, state: Mapping[s
     _same_number("learning rate schedulers", schedulers, context.lr_schedulers)
     for scheduler, saved in zip(context.lr_schedulers, schedulers, strict=True):
         scheduler.load_state_dict(saved)
-    # Empty where it was disabled: without a GPU, say.
+    # Empty where it was disabled, such as without a GPU.
     if context._amp.scaler is not None and state.get("scaler_state_dict"):
         context._amp.scaler.load_state_dict(state["scaler_state_dict"])
     restore_callbacks(callbacks, state.get("callbacks") or {})
@@ -129,7 +129,7 @@ def restore_rng(dist: DistributedContext, own: Mapping[str, Any] | None, *, save
 
 
 def gradients(context: PyTorchTrialContext, *, sharded: bool = False) -> list[dict[str, Any]]:
-    """What the batches since the last step have gathered on this rank, by model and parameter.
+    """The gradients of the batches since the last step on this rank, by model and parameter.
 
     That is of parameters which every rank has whole, or of those which are spread over the ranks.
     """

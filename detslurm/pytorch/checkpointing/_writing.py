@@ -45,7 +45,7 @@ _NEEDED = (
     "records_per_epoch",
     "optimizations",
 )
-"""What a trial may ask of its configuration when it is made again to be used."""
+"""The configuration of a trial that is made again to be used."""
 
 
 class UnwrittenFile(NamedTuple):
@@ -59,7 +59,7 @@ class Checkpoints(abc.ABC):
     """The checkpoints of one trial; all ranks make the same calls, but for `close()`."""
 
     _background: BackgroundSaves | None = None
-    """What saves them while training goes on; by default `save()` returns when all is done."""
+    """Saves them while training goes on; by default `save()` returns when all is done."""
 
     @abc.abstractmethod
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
@@ -79,7 +79,7 @@ class Checkpoints(abc.ABC):
             self._background.wait(leaving=leaving)
 
     def close(self) -> None:
-        """Let what was begun come to its end, when nothing can be asked of other ranks."""
+        """Let begun saves come to their end, when other ranks can't be asked."""
         if self._background is not None:
             self._background.close()
 

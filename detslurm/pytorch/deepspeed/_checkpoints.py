@@ -96,7 +96,7 @@ class EngineCheckpoints(Checkpoints):
         return uuid
 
     def _own_state(self) -> dict[str, Any]:
-        """What this rank saves besides its part of the engines."""
+        """The data that this rank saves besides its part of the engines."""
         own = {
             "callbacks": {name: one.state_dict() for name, one in self._hooks.callbacks.items()},
             "rng_state": rng_state(),
@@ -125,7 +125,7 @@ class EngineCheckpoints(Checkpoints):
                 act()
 
     def _copy(self, own: dict[str, Any], path: Path) -> list[UnwrittenFile]:
-        """Copy what is to be written to this rank's files."""
+        """Copy the data of this rank's files."""
         file = path / _OF_RANK.format(self._context.distributed.rank)
         self._snapshots.begin()
         with _for_nobody_else_to_write(), self._ending_alone():

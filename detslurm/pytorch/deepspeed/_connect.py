@@ -26,7 +26,7 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE")
 """Where engines read their rank."""
 _SHARED_MEMORY = "deepspeed_shm_comm"
 _OLDEST = 0, 19, 8
-"""What was tried. Older engines lack what is asked of them, and change their configuration."""
+"""The attempt. Older engines lack the wanted attributes, and change their configuration."""
 
 
 def connect(context: TrialContext, own_addr: str = LOOPBACK) -> bool:

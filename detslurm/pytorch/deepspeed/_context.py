@@ -1,4 +1,4 @@
-"""What a DeepSpeedTrial uses of its surroundings: engines, model parallelism, devices."""
+"""A DeepSpeedTrial's view of its surroundings: engines, model parallelism, devices."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class DeepSpeedTrialContext(TrialContext):
         data.
 
         Args:
-            model: What `deepspeed.initialize()` returned first.
+            model: The first result of `deepspeed.initialize()`.
 
         Returns:
             The engine.
@@ -109,7 +109,7 @@ class DeepSpeedTrialContext(TrialContext):
         return model
 
     def set_mpu(self, mpu: ModelParallelUnit) -> None:
-        """Say which rank reads which data and reports metrics.
+        """Set the ranks that read data and report metrics.
 
         Needed only for model parallelism that the first engine doesn't know of: data parallelism,
         ZeRO, DeepSpeed's pipelines, and the `mpu` and `mesh_param` of `deepspeed.initialize()` are
@@ -146,7 +146,7 @@ class DeepSpeedTrialContext(TrialContext):
         if known is not None:
             if not hasattr(known, "get_data_parallel_rank"):
                 raise InvalidExperimentException(
-                    "the engine's mpu doesn't say which part of the data is this rank's: call"
+                    "the engine's mpu doesn't show which part of the data is this rank's: call"
                     " context.set_mpu() in __init__"
                 )
             return make_deepspeed_mpu(known)

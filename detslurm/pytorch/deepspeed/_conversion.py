@@ -123,7 +123,7 @@ def _convert(source: Path, target: Path) -> None:
 def load_converted(engine: Any, path: Path, folder: Path, tag: str) -> None:
     zero3 = int(engine.zero_optimization_stage()) == 3
     if not zero3:
-        # What has no optimizer (buffers, frozen parameters) isn't taken from converted files.
+        # Tensors without an optimizer (buffers, frozen parameters) don't come from converted files.
         loaded(engine, path, tag, load_module_only=True)
     config = engine._config
     before = config.load_universal_checkpoint
@@ -153,7 +153,7 @@ def _mend_optimizer(engine: Any, converted: Path) -> None:
 
 
 def _load_untrained(engine: Any, folder: Path) -> None:
-    """Load what has no optimizer with ZeRO-3: buffers, and frozen parameters."""
+    """Load tensors without an optimizer with ZeRO-3: buffers, and frozen parameters."""
     from deepspeed.runtime.zero import GatheredParameters
 
     files = sorted(folder.glob("zero_pp_rank_*_model_states.pt"), key=_rank_of)

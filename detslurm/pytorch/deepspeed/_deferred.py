@@ -1,4 +1,4 @@
-"""What engines save while training goes on: copies now, files later.
+"""Saves engines while training goes on: copies now, files later.
 
 `engine.save_checkpoint()` asks the other ranks in the calling thread, and has its checkpoint engine
 write the files. Another one in its place can leave that for later.
@@ -67,7 +67,7 @@ class _RetryingEngine(TorchCheckpointEngine):  # type: ignore[misc]
         def make() -> None:
             try:
                 self._own.makedirs(path, exist_ok)
-            except FileExistsError:  # also where Python could not look at what is there
+            except FileExistsError:  # also where Python could not look at the existing file
                 if not (exist_ok and is_directory(Path(path))):
                     raise
 

@@ -100,11 +100,11 @@ class EngineDriver:
             )
 
     def evaluator(self, batches: Any, at_most: int | None) -> EngineEvaluator:
-        """What evaluates the trial."""
+        """Evaluates the trial."""
         return EngineEvaluator(self._trial, self._context, batches, at_most)
 
     def checkpoints(self, core: Context, hooks: Hooks, *, is_trainer: bool) -> EngineCheckpoints:
-        """What saves and loads the trial."""
+        """Saves and loads the trial."""
         return EngineCheckpoints(self._trial, self._context, core, hooks, is_trainer=is_trainer)
 
 
@@ -126,7 +126,7 @@ class EngineEvaluator:
         self.together = context.distributed.size > 1
         self._passes = 0
         if evaluates_batches(trial):
-            self.passes()  # what is wrong with the data is known before training
+            self.passes()  # a fault of the data is known before training
 
     def begin(self) -> None:
         """Put engines into evaluation mode."""
@@ -158,7 +158,7 @@ class EngineEvaluator:
         return length_of(self._loader) // self._takes
 
     def outputs(self) -> list[Any]:
-        """What `evaluate_batch()` returned, for what this rank has of the data."""
+        """The results of `evaluate_batch()`, for this rank's part of the data."""
         own = self._own()
         self._batches = None if self._loader is None else _Lasting(self._loader)
         self._done = min(self._passes, self._passes if own is None else own)
@@ -174,7 +174,7 @@ class EngineEvaluator:
             self._evaluate_batch(self._batches, index)
 
     def full(self) -> Any:
-        """What `evaluate_full_dataset()` returned."""
+        """The result of `evaluate_full_dataset()`."""
         return self._trial.evaluate_full_dataset(self._loader)
 
 

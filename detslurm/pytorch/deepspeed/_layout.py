@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 _CONVERTIBLE = frozenset({"exp_avg", "exp_avg_sq"})
-"""What DeepSpeed's conversion knows of an optimizer's state; it drops everything else."""
+"""The part of an optimizer's state that DeepSpeed's conversion keeps; it drops the rest."""
 
 
 @dataclass(frozen=True)
 class EngineLayout:
-    """Who has which part of an engine's state.
+    """The owners of the parts of an engine's state.
 
     Attributes:
         stage: The ZeRO stage.
@@ -48,10 +48,10 @@ class EngineLayout:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a checkpoint of an engine is.
+    """The shape of an engine's checkpoint.
 
     Attributes:
-        layout: Who had which part.
+        layout: The owners of the parts.
         optimizer_state: The names of what the optimizer keeps for each parameter, but for the count
             of its steps; None where DeepSpeed's conversion can't read it.
         by_groups: Whether there is state that only a group of ranks has divided among it.
@@ -72,10 +72,10 @@ class Saved:
 
 @dataclass(frozen=True)
 class Present:
-    """What engines are that a checkpoint is to be loaded into.
+    """The shape of engines that load a checkpoint.
 
     Attributes:
-        layout: Who is to have which part.
+        layout: The future owners of the parts.
         groups: How many groups of parameters the ranks' optimizers have.
         tied: The parameters of a pipeline that are the same on all stages that have them.
         has_parts: Whether each rank has a part of each group, as DeepSpeed's loading expects.
@@ -88,12 +88,12 @@ class Present:
 
 
 def needs_conversion(saved: EngineLayout, present: EngineLayout) -> bool:
-    """Whether DeepSpeed can't load what is saved just as it is."""
+    """Whether DeepSpeed can't load the saved files just as they are."""
     return _parts(saved) != _parts(present)
 
 
 def _parts(layout: EngineLayout) -> tuple[int, ...]:
-    """What files there are for; without ZeRO each data-parallel rank has all there is."""
+    """The parts that have files; without ZeRO each data-parallel rank has everything."""
     return layout.data_parallel if layout.stage else 1, layout.pipeline, layout.model_parallel
 
 
@@ -119,7 +119,7 @@ def _not_convertible(saved: Saved, present: Present) -> str | None:
     if max(saved.layout.model_parallel, present.layout.model_parallel) > 1:
         return "Tensors that a model-parallel unit has cut can't be put together again."
     if saved.by_groups:
-        return "What groups of ranks divide among them (experts, MiCS) can't be divided anew."
+        return "Parts that groups of ranks divide among them (experts, MiCS) can't be divided anew."
     if saved.is_offloaded:
         return "The optimizer's state is offloaded to NVMe, for each rank in files of its own."
     if apart := sorted(saved.repeated - present.tied):
@@ -140,7 +140,7 @@ def _not_convertible(saved: Saved, present: Present) -> str | None:
 
 
 def saved_in(folder: Path) -> Saved:
-    """What the files of a checkpoint's tag say. Raises `FileNotFoundError` where there are none."""
+    """The content of a checkpoint tag's files. Raises `FileNotFoundError` where there are none."""
     names: list[str] = []
     # Listed here, because `glob()` takes a directory that is closed now for an empty directory.
     with suppress(FileNotFoundError, NotADirectoryError):
@@ -170,7 +170,7 @@ def saved_in(folder: Path) -> Saved:
 
 
 def _opened(path: Path) -> dict[str, Any]:
-    """What DeepSpeed has written, without reading its tensors."""
+    """DeepSpeed's files, without reading their tensors."""
     opened: dict[str, Any]
     try:
         opened = torch.load(path, map_location="cpu", weights_only=False, mmap=True)

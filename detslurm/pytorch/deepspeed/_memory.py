@@ -11,7 +11,7 @@ from detslurm._errors import InvalidHP
 from detslurm._info import get_cluster_info
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 
-# What torch says where the host has no more; only that of devices has a type of its own.
+# torch's words where the host has no more memory; only the error of devices has its own type.
 _ON_HOST = ("can't allocate memory", "Cannot allocate memory", "not enough memory")
 
 
@@ -41,7 +41,7 @@ def _has_trained(context: DeepSpeedTrialContext) -> bool:
 
 
 def is_lack_of_memory(err: BaseException) -> bool:
-    """Whether an error says that there is no more memory, on the device or the host."""
+    """Whether an error means that memory ran out, on the device or the host."""
     if isinstance(err, torch.OutOfMemoryError | MemoryError):
         return True
     return any(words in str(err) for words in _ON_HOST)

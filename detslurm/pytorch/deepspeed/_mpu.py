@@ -1,4 +1,4 @@
-"""Which rank reads which data and reports metrics, where a model is spread over ranks."""
+"""The ranks that read data and report metrics, where a model is spread over ranks."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Trainer(_trainer.Trainer):
 
     Args:
         trial: The trial.
-        context: What `deepspeed.init()` gave, with which the trial was made.
+        context: The result of `deepspeed.init()`, with which the trial was made.
 
     Raises:
         TypeError: If `trial` is not a `DeepSpeedTrial`.

@@ -23,7 +23,7 @@ class DeepSpeedTrial(BaseTrial):
     to `context.wrap_model_engine()`.
 
     Args:
-        context: What `deepspeed.init()` gave.
+        context: The result of `deepspeed.init()`.
 
     Example:
         import deepspeed
@@ -108,14 +108,14 @@ class DeepSpeedTrial(BaseTrial):
     def build_training_data_loader(self) -> DataLoader | None:
         """Return the data to train on, in micro-batches of one slot.
 
-        None will do where `context.set_mpu()` says that this slot reads no data.
+        None will do where `context.set_mpu()` gives this slot no data.
         """
 
     @abc.abstractmethod
     def build_validation_data_loader(self) -> DataLoader | None:
         """Return the data to validate on, in micro-batches of one slot.
 
-        None will do where `context.set_mpu()` says that this slot reads no data.
+        None will do where `context.set_mpu()` gives this slot no data.
         """
 
     def evaluate_batch(

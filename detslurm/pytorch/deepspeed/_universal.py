@@ -44,7 +44,7 @@ class _Groups(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What the chief decided for all ranks."""
+    """The chief's decision for all ranks."""
 
     converts: bool = False
     error: Exception | None = None
@@ -98,7 +98,7 @@ def _present(engine: Any, groups: Sequence[_Groups]) -> Present:
 
 
 def _layout(engine: Any) -> EngineLayout:
-    """Who has which part of an engine's state now."""
+    """The present owners of the parts of an engine's state."""
     from deepspeed.pipe import PipelineModule
 
     module = engine.module

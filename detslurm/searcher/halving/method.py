@@ -54,7 +54,7 @@ class Halving(Method):
         return bracket.created - replaced < bracket.max_trials
 
     def target_length(self, bracket: Bracket, rung: int) -> int | None:
-        """What a trial is asked for on its way to a rung."""
+        """The request to a trial on its way to a rung."""
         return bracket.rungs[rung].units
 
     def enter(self, state: State, index: int, score: float) -> int:

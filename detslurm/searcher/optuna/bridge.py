@@ -39,7 +39,7 @@ PRUNERS = {
     "threshold": "ThresholdPruner",
     "wilcoxon": "WilcoxonPruner",
 }
-# What Optuna imports for them only after some trials, when it is too late to choose another one.
+# Modules that Optuna imports for them after some trials, too late to choose another sampler.
 _PACKAGES = {
     "cmaes": ("cmaes",),
     "gp": ("scipy", "torch"),
@@ -150,7 +150,7 @@ class Bridge:
         )
 
     def _value(self, known: KnownTrial) -> float:
-        """What a trial came to: its last report; no number counts as the worst."""
+        """The result of a trial: its last report; no number counts as the worst."""
         value = _number(known.reports[-1][1])
         if not math.isnan(value):
             return value

@@ -1,4 +1,4 @@
-"""The history of a search by Optuna: what was asked and reported, in order."""
+"""The history of a search by Optuna: requests and reports, in order."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class TorchWriter:
         self.writer.close()
 
     def flush(self) -> None:
-        """Write what is buffered."""
+        """Write the buffer out."""
         self.writer.flush()
 
     def close(self) -> None:
