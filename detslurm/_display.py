@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from detslurm._quantities import number
+
 
 class Displayed:
     """An object that is shown by its facts: in a line, and in a notebook as a list."""
@@ -37,7 +39,7 @@ def html_head(title: str, facts: Mapping[str, Any]) -> str:
     from html import escape
 
     known = ((name, value) for name, value in facts.items() if value not in ("", None))
-    items = "".join(f"<li>{escape(name)}: {escape(str(value))}</li>" for name, value in known)
+    items = "".join(f"<li>{escape(name)}: {escape(number(value))}</li>" for name, value in known)
     return f"<p><b>{escape(title)}</b></p><ul>{items}</ul>"
 
 
@@ -46,11 +48,11 @@ def html_table(heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> str:
 
     Args:
         heads: The titles of the columns.
-        lines: The cells of each line.
+        lines: The cells of each line; a value that is missing is "-".
     """
     from html import escape
 
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    rows = ["".join(f"<td>{escape(str(value))}</td>" for value in line) for line in lines]
+    rows = ["".join(f"<td>{escape(number(value) or '-')}</td>" for value in line) for line in lines]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>" if rows else ""

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from detslurm._display import html_head, html_table
-from detslurm._quantities import counted
-from detslurm.sdk.experiments.ordering import best_trials_first
+from detslurm._quantities import counted, number
+from detslurm.sdk.experiments.ordering import best_trials_first, differing
 from detslurm.store import ExperimentRow, TrialRow
+from detslurm.store.curve import flat
 from detslurm.store.models import ModelRow, VersionRow
 
 _SHOWN = 10
@@ -32,18 +33,18 @@ class Report(Protocol):
 
 
 def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) -> str:
-    """Its state, and its best trials."""
+    """Its state, and its best trials with the hyperparameters that differ."""
     facts = {"State": _state(row), "Why": row.reason, "Owner": row.owner,
              "Labels": ", ".join(row.labels), "Best": _best(row.metric, row.best_value),
              "Path": path}  # fmt: skip
     best = best_trials_first(trials, smaller_is_better=row.smaller_is_better)
     shown = best[:_SHOWN]
-    names = sorted({name for trial in shown for name in trial.hparams or {}})
+    names, _ = differing(trial.hparams for trial in shown)
+    hparams = [dict(flat(trial.hparams or {})) for trial in shown]
     lines = [
-        [trial.id, trial.state, *((trial.hparams or {}).get(name, "") for name in names),
-         trial.steps, _value(trial)]
-        for trial in shown
-    ]  # fmt: skip
+        [trial.id, trial.state, *map(own.get, names), trial.steps, _value(trial)]
+        for trial, own in zip(shown, hparams, strict=True)
+    ]
     table = html_table(["Trial", "State", *names, "Batches", row.metric or "Best"], lines)
     more = f"<p>and {counted(len(best) - _SHOWN, 'more trial')}</p>" if len(best) > _SHOWN else ""
     return html_head(f"Experiment {row.id}: {row.name}", facts) + table + more
@@ -53,7 +54,7 @@ def trial_html(row: TrialRow, metric: str | None) -> str:
     """Its state, hyperparameters and best result."""
     facts = {"State": _state(row), "Why": row.end_reason, "Batches": row.steps,
              "Restarts": row.restarts, "Best": _best(metric, _value(row))}  # fmt: skip
-    table = html_table(["Hyperparameter", "Value"], (row.hparams or {}).items())
+    table = html_table(["Hyperparameter", "Value"], flat(row.hparams or {}))
     return html_head(f"Trial {row.id} of experiment {row.experiment_id}", facts) + table
 
 
@@ -89,10 +90,9 @@ def _state(row: ExperimentRow | TrialRow) -> str:
     return f"{row.state} ({100 * row.progress:.0f}%)"
 
 
-def _value(row: TrialRow) -> Any:
-    best = row.best_validation
-    return "" if best is None or best.value is None else best.value
+def _value(row: TrialRow) -> float | None:
+    return row.best_validation.value if row.best_validation else None
 
 
-def _best(metric: str | None, value: Any) -> str:
-    return "" if value in (None, "") else f"{metric} {value:.6g}"
+def _best(metric: str | None, value: float | None) -> str:
+    return "" if value is None else f"{metric} {number(value)}"

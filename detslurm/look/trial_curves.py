@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from detslurm._quantities import number
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first, differing
@@ -95,7 +96,7 @@ def _legend_line(row: TrialRow, line: Line, names: Sequence[str], searched: bool
 def _text_of(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return json.dumps(value, default=str, separators=(",", ":"))
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
+    return number(value)
 
 
 def curves_of(
@@ -147,13 +148,13 @@ def _best_first(experiment: Experiment, trials: Sequence[Trial]) -> list[Trial]:
 
 def _named(experiment: Experiment, begun: Iterable[Trial], ids: Collection[int]) -> list[Trial]:
     known = {trial.id: trial for trial in begun}
-    for number in ids:
-        if number not in known:
+    for trial in ids:
+        if trial not in known:
             has = ", ".join(map(str, known)) or "none"
             raise LifecycleError(
-                f"trial {number} of experiment {experiment.id} has not begun; these have: {has}"
+                f"trial {trial} of experiment {experiment.id} has not begun; these have: {has}"
             )
-    return [known[number] for number in ids]
+    return [known[trial] for trial in ids]
 
 
 def _groups(trials: Iterable[Trial], group: str | None) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import NamedTuple
 
 from detslurm.sdk.enums import LogLevel
@@ -53,6 +54,24 @@ class LogLine(NamedTuple):
     def source(self) -> str:
         """One of `SOURCES`."""
         return "detslurm" if self.rank is None and self.text.startswith(_OWN) else "code"
+
+
+class LogText(Iterator[str]):
+    """Lines that are read when they are asked for; its repr prints the first ones."""
+
+    _PRINTED = 1000
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self._lines = iter(lines)
+
+    def __next__(self) -> str:
+        return next(self._lines)
+
+    def __repr__(self) -> str:
+        first = list(islice(self._lines, self._PRINTED + 1))
+        self._lines = chain(first, self._lines)
+        more = ["... (iterate to get all lines)"] if len(first) > self._PRINTED else []
+        return "\n".join([*first[: self._PRINTED], *more])
 
 
 @dataclass(frozen=True)

@@ -382,7 +382,8 @@ class Trial(CheckpointChoice):
             level=log_lines.log_level(min_level),
             sources=log_lines.known_sources(sources),
         )
-        return (line.raw for line in self._lines(wanted, follow, head, tail))
+        lines = (line.raw for line in self._lines(wanted, follow, head, tail))
+        return lines if follow else log_lines.LogText(lines)
 
     def iter_logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
         """Return the lines of its log: another name of `logs`.

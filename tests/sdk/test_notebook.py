@@ -60,6 +60,36 @@ def test_html_is_whole_and_escaped(scene: Scene) -> None:
     assert [row.partition("</td>")[0] for row in rows] == ["<td>2", "<td>1"]  # the best first
 
 
+def test_numbers_and_gaps_are_shown_as_by_the_commands(scene: Scene) -> None:
+    """Six digits, and "-" for a value that is missing; constants are no columns."""
+    experiment = scene.experiment(3, job=None)
+    scene.run(experiment, 0, losses=[1 / 29], checkpoint="c" * 36, hparams={"lr": 1 / 3, "n": None})
+    scene.run(experiment, 1, hparams={"lr": {"base": 0.1}, "n": None})
+    found = scene.client.experiment(1)
+    things: tuple[Any, ...] = (
+        found,
+        *found.trials(),
+        found.checkpoints()[0],
+        scene.client.compare([1, 2], trials=True),
+    )
+    texts = [thing._repr_html_() for thing in things]
+    assert all("0.0344828" in text for text in (texts[0], texts[1], texts[4], texts[5]))
+    assert "<td>0.333333</td>" in texts[1] and "<td>lr.base</td><td>0.1</td>" in texts[2]
+    assert "<th>State</th><th>lr</th><th>lr.base</th><th>Batches</th>" in texts[0]
+    assert not [text for text in texts if "None" in text or "0.03448275" in text]
+
+
+def test_a_log_is_printed_and_still_iterated(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell that ends with `trial.logs()` shows the lines, as many as a page can take."""
+    scene.run(scene.experiment(), log=["0: one", "0: two", "0: three"], end="completed")
+    logs = scene.client.trial(1).logs(tail=2)
+    lines = repr(logs).splitlines()
+    assert [line.split("|| ")[1] for line in lines] == ["two", "three"]
+    assert repr(logs).splitlines() == list(logs) == lines and list(logs) == []
+    monkeypatch.setattr("detslurm.sdk.trials.log_lines.LogText._PRINTED", 1)
+    assert repr(scene.client.trial(1).logs()).splitlines()[1:] == ["... (iterate to get all lines)"]
+
+
 def test_reprs_say_which_and_how(scene: Scene) -> None:
     """In a line."""
     _scene(scene)

@@ -6,7 +6,8 @@ import math
 import os
 import sys
 import time
-from typing import Any
+
+from detslurm._quantities import number as number
 
 
 def on_terminal() -> bool:
@@ -65,8 +66,3 @@ def local_time(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return time.strftime("%Y-%m-%d %H:%M:%S%z", time.localtime(seconds))
-
-
-def number(value: Any) -> str:
-    """A number as tables show it: enough digits to compare, no more."""
-    return f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)

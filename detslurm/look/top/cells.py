@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from detslurm._quantities import human_size
+from detslurm._quantities import human_size, number
 from detslurm._states import FINISHED
 from detslurm.look.plot import progress_bar
 from detslurm.sdk.experiments.ordering import differing
@@ -26,8 +26,7 @@ QUEUE = ("#", "Job", "State", "Slots", "User", "Reason", "Experiment", "Name")
 
 def one_line(value: Any) -> str:
     """A value as one line; what others have named can't move the cursor."""
-    text = f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return "".join(c if c.isprintable() else "?" for c in number(value))
 
 
 def experiment_rows(rows: Iterable[ExperimentRow]) -> Rows:
