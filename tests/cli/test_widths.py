@@ -93,8 +93,13 @@ def test_what_is_described_fits_too(
         assert "failed" in runs and "Outcome" in runs
         lines = runs.splitlines()
         assert len(lines) == 3 and max(map(cells_of, lines)) <= columns
-    line = next(x for x in detslurm("e", "describe", 1).out.splitlines() if "kept" in x)
-    assert line.endswith("best 0 of all; best 1, latest 1 of each trial") and len(line) <= 80
+    policies = {(0, 1, 1): "the best and the latest of each trial", (0, 0, 0): "none"}
+    policies[2, 1, 3] = "the best and the 3 latest of each trial; the 2 best of all trials"
+    names = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+    for numbers, text in policies.items():
+        full.set_policy(full.store.experiment(1), dict(zip(names, numbers, strict=True)))
+        out = detslurm("e", "describe", 1).out
+        assert f"Checkpoints kept : {text}\n" in out
 
 
 def test_hyperparameters_that_differ_are_whole(

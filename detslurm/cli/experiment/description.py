@@ -190,8 +190,17 @@ def _looked_into(experiment: Experiment) -> list[TrialDir]:
 
 
 def _kept(policy: GCPolicy) -> str:
-    of_trial = f"best {policy.save_trial_best}, latest {policy.save_trial_latest} of each trial"
-    return f"best {policy.save_experiment_best} of all; {of_trial}"
+    """Such as "the best and the 2 latest of each trial"."""
+    counts = {"best": policy.save_trial_best, "latest": policy.save_trial_latest}
+    of_each = " and ".join(_the(count, rank) for rank, count in counts.items() if count)
+    best = policy.save_experiment_best
+    parts = [f"{of_each} of each trial"] if of_each else []
+    parts += [f"{_the(best, 'best')} of all trials"] if best else []
+    return "; ".join(parts) or "none"
+
+
+def _the(count: int, rank: str) -> str:
+    return f"the {rank}" if count == 1 else f"the {count} {rank}"
 
 
 def _limits(experiment: Experiment, resources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
