@@ -129,11 +129,11 @@ def lazy_group(name: str, help: str, entries: Mapping[str, Entry], **settings: A
 
 
 def completed_by(kind: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
-    """The completion of a parameter by a function of `detslurm.cli.arguments.completing`."""
+    """The completion of a parameter by a kind of `detslurm.cli.arguments.completing`."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-        offer = getattr(import_module("detslurm.cli.arguments.completing"), kind)
-        found: list[Any] = offer(incomplete)
-        return found
+        completing = import_module("detslurm.cli.arguments.completing")
+        items: list[Any] = completing.complete(kind, incomplete)
+        return items
 
     return complete

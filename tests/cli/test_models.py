@@ -138,8 +138,10 @@ def test_tab_knows_models(scene: Scene, detslurm: Detslurm) -> None:
     from detslurm.cli.arguments import completing
 
     detslurm("model", "create", "resnet", "--description", "18 layers")
-    assert [(one.value, one.help) for one in completing.models("re")] == [("resnet", "18 layers")]
-    assert completing.models("x") == []
+    assert [(one.value, one.help) for one in completing.complete("models", "re")] == [
+        ("resnet", "18 layers")
+    ]
+    assert completing.complete("models", "x") == []
 
 
 @pytest.mark.parametrize(

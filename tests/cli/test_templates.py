@@ -132,10 +132,10 @@ def test_tab_knows_templates_and_examples(scene: Scene, detslurm: Detslurm, part
     from detslurm.cli.arguments import completing
 
     detslurm("template", "create", "patient", part)
-    assert [item.value for item in completing.templates("pa")] == ["patient"]
-    assert [item.type for item in completing.templates_and_files("./x")] == ["file"]
-    assert "cpu-24h" in [item.value for item in completing.site_examples("cpu")]
-    assert "torch" in [item.value for item in completing.batch_scripts("")]
+    assert [item.value for item in completing.complete("templates", "pa")] == ["patient"]
+    assert [item.type for item in completing.complete("templates_and_files", "./x")] == ["file"]
+    assert "cpu-24h" in [item.value for item in completing.complete("site_examples", "cpu")]
+    assert "torch" in [item.value for item in completing.complete("batch_scripts", "")]
 
 
 def test_examples_of_site_profiles_are_listed_and_written(

@@ -8,72 +8,71 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
 
 _MOST = 50  # the newest; more would scroll away
 _PATIENCE = 2.0  # seconds for the queue
 
 Items = list[CompletionItem]
+Offers = Iterator[tuple[str, str]]  # values, and what people see beside them
 
 
-def _offer(found: Iterator[tuple[str, str]], incomplete: str) -> Items:
-    """Those that begin with what was typed; none if the store can't be read."""
+def complete(kind: str, incomplete: str) -> Items:
+    """The offers of a kind that begin with the text after the last comma.
+
+    None are shown if the store can't be read; names of files where `kind` ends in "files".
+    """
+    before, comma, last = incomplete.rpartition(",")
     items: Items = []
     with contextlib.suppress(Exception):
-        for value, text in found:
-            if value.startswith(incomplete):
-                items.append(CompletionItem(value, help=text or None))
-    return items
+        offers = _experiments(last) if kind == "experiments" else _OFFERS[kind]()
+        for value, text in offers:
+            if value.startswith(last):
+                items.append(CompletionItem(f"{before}{comma}{value}", help=text or None))
+    return items or ([CompletionItem(incomplete, type="file")] if kind.endswith("files") else [])
 
 
-def experiments(incomplete: str) -> Items:
-    """Ids with names, and names, the newest first."""
-    before, comma, last = incomplete.rpartition(",")
-    items = _offer(_experiments(by_name=bool(last) and not last[0].isdigit()), last)
-    return [CompletionItem(f"{before}{comma}{item.value}", help=item.help) for item in items]
-
-
-def _experiments(*, by_name: bool) -> Iterator[tuple[str, str]]:
+def _client() -> Client:
     from detslurm.sdk.client import Client
+
+    return Client(warn=lambda text: None)
+
+
+def _experiments(typed: str) -> Offers:
+    """Ids with names, the newest first; names where a name was begun."""
     from detslurm.sdk.experiments.finding import names
 
-    found = list(islice(names(Client(warn=lambda text: None)), None if by_name else _MOST))
+    by_name = bool(typed) and not typed[0].isdigit()
+    newest = list(islice(names(_client()), None if by_name else _MOST))
     yield "last", "the newest"
     if by_name:
-        yield from dict.fromkeys((name, "") for _, name in found)
+        yield from dict.fromkeys((name, "") for _, name in newest)
     else:
-        yield from ((str(number), name) for number, name in found)
+        yield from ((str(number), name) for number, name in newest)
 
 
-def trials(incomplete: str) -> Items:
+def _trials() -> Offers:
     """The ids of the newest experiments' trials."""
-    return _offer(_trials(), incomplete)
-
-
-def _trials() -> Iterator[tuple[str, str]]:
-    from detslurm.sdk.client import Client
     from detslurm.sdk.experiments.finding import newest_trials
 
     yield "last", "the newest"
-    for number, trial in newest_trials(Client(warn=lambda text: None), _MOST):
+    for number, trial in newest_trials(_client(), _MOST):
         yield str(trial), f"experiment {number}"
 
 
-def jobs(incomplete: str) -> Items:
-    """The ids of one's own jobs in the queue, those that were submitted last first."""
-    return _offer(_jobs(), incomplete)
-
-
-def _jobs() -> Iterator[tuple[str, str]]:
+def _jobs() -> Offers:
+    """The ids of the user's own jobs in the queue, those that were submitted last first."""
     from detslurm._access import user_name
-    from detslurm.sdk.client import Client
 
     with _soon(_PATIENCE):
-        rows = Client(warn=lambda text: None).queues.cluster("auto").queue()
+        rows = _client().queues.cluster("auto").queue()
     mine = [row for row in rows if row.user == user_name()]
     mine.sort(key=lambda row: int(row.job_id), reverse=True)
     yield from {row.job_id: row.comment or row.name for row in mine[:_MOST]}.items()
@@ -81,7 +80,7 @@ def _jobs() -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def _soon(seconds: float) -> Iterator[None]:
-    """Break off what takes longer: who pressed Tab can't type meanwhile."""
+    """Interrupt a longer query: a person who pressed Tab can't type meanwhile."""
 
     def stop(number: int, frame: object) -> None:
         raise TimeoutError
@@ -95,11 +94,11 @@ def _soon(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def config_keys(incomplete: str) -> Items:
+def _config_keys() -> Offers:
     """Keys of the configuration with an equals sign."""
     from detslurm.config import ExperimentConfig
 
-    return _offer(((f"{key}=", "") for key in _keys(ExperimentConfig, "")), incomplete)
+    yield from ((f"{key}=", "") for key in _keys(ExperimentConfig, ""))
 
 
 def _keys(kind: Any, path: str) -> Iterator[str]:
@@ -120,77 +119,51 @@ def _structs(kind: Any) -> Iterator[Any]:
             yield from _structs(one)
 
 
-def columns(incomplete: str) -> Items:
+def _columns() -> Offers:
     """Names of columns with commas."""
     from detslurm.cli.experiment.list import COLUMNS
 
-    before, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(f"{before}{comma}{name}") for name in COLUMNS if name.startswith(last)]
+    yield from ((name, "") for name in COLUMNS)
 
 
-def checkpoints(incomplete: str) -> Items:
+def _checkpoints() -> Offers:
     """The ids of the newest experiments' checkpoints, those that were saved last first."""
-    before, comma, last = incomplete.rpartition(",")
-    items = _offer(_checkpoints(), last)
-    return [CompletionItem(f"{before}{comma}{item.value}", help=item.help) for item in items]
-
-
-def _checkpoints() -> Iterator[tuple[str, str]]:
-    from detslurm.sdk.client import Client
-
-    client = Client(warn=lambda text: None)
+    client = _client()
     with _soon(_PATIENCE):
-        found = client.checkpoints(list(islice(client.store.newest_first(), _MOST)))
-    for one in reversed(found):
-        yield one.uuid, f"trial {one.trial_id}, {one.steps_completed} batches"
+        newest = client.checkpoints(list(islice(client.store.newest_first(), _MOST)))
+    for checkpoint in reversed(newest):
+        text = f"trial {checkpoint.trial_id}, {checkpoint.steps_completed} batches"
+        yield checkpoint.uuid, text
 
 
-def models(incomplete: str) -> Items:
-    """Names of models, with what they are."""
-    return _offer(_models(), incomplete)
-
-
-def _models() -> Iterator[tuple[str, str]]:
-    from detslurm.sdk.client import Client
-
-    for model in Client(warn=lambda text: None).list_models(archived=True):
+def _models() -> Offers:
+    """Names of models with their descriptions."""
+    for model in _client().list_models(archived=True):
         yield model.name, model.description.partition("\n")[0]
 
 
-def templates(incomplete: str) -> Items:
+def _templates() -> Offers:
     """Names of templates."""
-    return _offer(_templates(), incomplete)
+    for template in _client().list_templates():
+        yield template.name, "the group's" if template.shared else ""
 
 
-def _templates() -> Iterator[tuple[str, str]]:
-    from detslurm.sdk.client import Client
-
-    for one in Client(warn=lambda text: None).list_templates():
-        yield one.name, "the group's" if one.shared else ""
-
-
-def templates_and_files(incomplete: str) -> Items:
-    """Names of templates, and whatever the shell finds where none begins so."""
-    return templates(incomplete) or files(incomplete)
-
-
-def site_examples(incomplete: str) -> Items:
-    """Names of the site profiles that come with detslurm."""
-    return _packaged("sites", ".yaml", incomplete)
-
-
-def batch_scripts(incomplete: str) -> Items:
-    """Names of the batch scripts that come with detslurm."""
-    return _packaged("batch", ".sbatch", incomplete)
-
-
-def _packaged(folder: str, suffix: str, incomplete: str) -> Items:
+def _packaged(folder: str, suffix: str) -> Offers:
     from detslurm.config.templates import packaged, purpose
 
-    texts = packaged(folder, suffix)
-    return _offer(((name, purpose(text)) for name, text in texts.items()), incomplete)
+    yield from ((name, purpose(text)) for name, text in packaged(folder, suffix).items())
 
 
-def files(incomplete: str) -> Items:
-    """Whatever the shell finds."""
-    return [CompletionItem(incomplete, type="file")]
+_OFFERS: dict[str, Callable[[], Offers]] = {
+    "trials": _trials,
+    "jobs": _jobs,
+    "config_keys": _config_keys,
+    "columns": _columns,
+    "checkpoints": _checkpoints,
+    "models": _models,
+    "templates": _templates,
+    "templates_and_files": _templates,
+    "files": lambda: iter(()),
+    "site_examples": lambda: _packaged("sites", ".yaml"),
+    "batch_scripts": lambda: _packaged("batch", ".sbatch"),
+}
