@@ -25,10 +25,8 @@ class Report(Protocol):
         """Write the page to a file, whole or not at all.
 
         Args:
-            path: The file, such as "experiment-7.html"; an older one is replaced.
-
-        Raises:
-            LifecycleError: If something other than a file has that name.
+            path: The file, such as "experiment-7.html"; an older one is replaced. If something
+                other than a file has that name it is a `LifecycleError`.
         """
 
 

@@ -16,11 +16,11 @@ _SHORTEST: Final = 6  # a shorter one would be found in words that are none
 
 
 def secrets_in(directory: ExperimentDir) -> list[bytes] | None:
-    """What the masked configuration leaves out, in each form that a program may print it in; None
-    for those who see the masked one alone.
+    """The secrets that the masked configuration leaves out, in each form that a program may print;
+    None for users who see only the masked configuration.
 
-    The value of an environment variable is looked for only if the variable has a secret's name:
-    `offline` or a path stand in every log.
+    The value of an environment variable counts only if the variable has a secret's name: `offline`
+    or a path stand in every log.
     """
     plain = directory.config()
     if "environment" not in plain:  # of a script that was not submitted, which has few keys

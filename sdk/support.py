@@ -52,12 +52,12 @@ prints is there: look before you send it.
 
 @dataclass(frozen=True)
 class SupportBundle:
-    """A file that was made for somebody who helps.
+    """A file for a helper.
 
     Attributes:
         path: The file.
         size: Its size in bytes.
-        missing: What could not be read, each with the reason.
+        missing: The parts that could not be read, each with the reason.
     """
 
     path: Path

@@ -30,9 +30,9 @@ class EventFiles(NamedTuple):
     """The event files of an experiment or of one of its trials.
 
     Attributes:
-        label: What TensorBoard calls it, such as "experiment-7" or "trial-12".
-        path: The directory of the files that its code has written; None where there are none on a
-            disk that this machine sees.
+        label: Its name in TensorBoard, such as "experiment-7" or "trial-12".
+        path: The directory of the files that its code has written; None without any on a disk that
+            this machine sees.
         experiment: The experiment.
     """
 
@@ -82,27 +82,14 @@ def _is_open(path: Path) -> bool:
 
 
 def specification(found: Iterable[EventFiles]) -> str:
-    """Return what `tensorboard --logdir_spec` takes.
-
-    Args:
-        found: Event files, of which those without a path are left out.
-    """
+    """Return the argument of `tensorboard --logdir_spec`, without entries that have no path."""
     return ",".join(f"{one.label}:{one.path}" for one in found if one.path is not None)
 
 
 @contextmanager
 def with_snapshots(found: Sequence[EventFiles]) -> Iterator[list[EventFiles]]:
-    """Event files for all of them: where code has written none, a copy of the metrics as of now.
-
-    Args:
-        found: Event files, some without a path.
-
-    Yields:
-        The same with paths; those of copies are removed at the end.
-
-    Raises:
-        LifecycleError: If one of them has reported nothing yet.
-    """
+    """Yield event files for all of them: where code has written none, a copy of the metrics as of
+    now, which is removed at the end. Raises `LifecycleError` if one has reported nothing yet."""
     with TemporaryDirectory(prefix=own_name("tensorboard-")) as folder:
         missing = {one.experiment.id: one.experiment for one in found if one.path is None}
         if missing:
@@ -130,23 +117,17 @@ class TensorboardServer(NamedTuple):
     path: str
 
     def url(self, port: int | None = None) -> str:
-        """Return its address as a browser needs it.
-
-        Args:
-            port: The port at the browser's end of a tunnel; by default its own.
-        """
+        """Return its address for a browser; `port` is the browser's end of a tunnel, by default its
+        own port."""
         return f"http://localhost:{port or self.port}{self.path}/"
 
 
 def serve(spec: str, port: int | None = None) -> TensorboardServer:
-    """Start TensorBoard in a thread of this process; it ends with the process.
+    """Start TensorBoard with a `specification` in a thread of this process; it ends with the
+    process.
 
-    Args:
-        spec: What `specification` gave.
-        port: The port; by default one that is free.
-
-    Raises:
-        LifecycleError: If TensorBoard is not installed or the port is taken.
+    By default the port is a free one. Raises `LifecycleError` if TensorBoard is not installed or
+    the port is taken.
     """
     require("tensorboard")
     from tensorboard import program

@@ -8,12 +8,12 @@ from detslurm.store import TrialRow
 
 
 class TrialCheck(NamedTuple):
-    """One thing that a trial must do before its experiment is worth queueing.
+    """A step that a trial must pass before its experiment is worth queueing.
 
     Attributes:
         name: "training", "validation" or "checkpoint".
-        passed: Whether the trial did it.
-        text: What it did, or what is missing.
+        passed: Whether the trial passed.
+        text: Its result, or the missing part.
     """
 
     name: str
@@ -22,15 +22,8 @@ class TrialCheck(NamedTuple):
 
 
 def checks(trial: TrialRow, metric: str | None) -> list[TrialCheck]:
-    """What a trial in test mode did of what every experiment needs.
-
-    Args:
-        trial: The trial, after its end.
-        metric: The searcher's metric.
-
-    Returns:
-        One check each of training, validation and checkpoint.
-    """
+    """One check each of training, validation by the searcher's `metric`, and checkpoint, for a
+    trial that has ended in test mode."""
     return [_training(trial), _validation(trial, metric), _checkpoint(trial)]
 
 

@@ -12,14 +12,12 @@ from detslurm.sdk.errors import LifecycleError
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Give an empty draft beside `target`, which takes that name once the block is done.
+    """Yield an empty draft beside `target`, which takes that name once the block is done.
 
     An older file of that name is replaced, also where a link of the user's leads to it, and its
-    mode stays. The draft goes away if the block raises.
-
-    Raises:
-        LifecycleError: If something other than a file, or a link of another user, has that name.
-        OSError: If it can't be written; it names the target.
+    mode stays. The draft goes away if the block raises. Raises `LifecycleError` if something other
+    than a file, or a link of another user, has that name; `OSError`, with the target, if it can't
+    be written.
     """
     if target.is_symlink() and target.lstat().st_uid != os.geteuid():  # in /tmp, it may lead home
         raise LifecycleError(f"{target} is another user's link: nothing was written")

@@ -1,7 +1,7 @@
-"""All checkpoints of a store, or one of them by its id: from the index, or folded where it must be.
+"""All checkpoints of a store, or one by its id: from the index, or from folded records.
 
-Nothing walks through directories. What an experiment's files cost to read is paid once; it then
-stands in the index until something about the experiment changes.
+No directory is searched. Each experiment's files are read once; the index has the result until the
+experiment changes.
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
 
 
 def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
-    """Let the links in the experiment's directory lead to its best and its newest checkpoint.
+    """Correct the links in the experiment's directory to its best and its newest checkpoint.
 
-    `saved` is how its checkpoints are known to the caller; they are read again only where a link
-    is wrong. Nothing happens in another user's experiment.
+    `saved` are the checkpoints as the caller knows them; they are read again only where a link is
+    wrong. Nothing happens in another user's experiment.
     """
     if saved.base is None or directory.foreign_owner():
         return
@@ -119,11 +119,7 @@ def storage_of(directory: ExperimentDir) -> Storage | None:
 
 
 def storages_of(directory: ExperimentDir) -> Storages:
-    """Where an experiment's checkpoints are, wherever that is.
-
-    Raises:
-        StoreError: If its configuration does not tell.
-    """
+    """The storages of an experiment's checkpoints. Raises `StoreError` without a configuration."""
     try:
         storages = Storages(directory.config()["checkpoint_storage"], directory.store.path)
         storages.of(None)

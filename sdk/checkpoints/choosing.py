@@ -99,10 +99,8 @@ def _is_number(value: Any) -> bool:
 
 
 def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
-    """The one checkpoint whose id begins so.
-
-    Raises NotFound for none, LifecycleError for several.
-    """
+    """The one checkpoint whose id begins so. Raises NotFound for none, LifecycleError for
+    several."""
     found = [one for one in checkpoints if one.uuid.startswith(prefix)]
     found = [one for one in found if one.uuid == prefix] or found
     if not found:

@@ -60,10 +60,8 @@ def download(
 
 
 def digests_of(experiment: ExperimentDir, checkpoint: CheckpointView) -> Digests | None:
-    """Return the digests that files from a bucket must have; None without a record of this user's.
-
-    Another user who wrote the record may have written the files.
-    """
+    """Return the digests that files from a bucket must have; None without a record of this user's,
+    because another user who wrote the record may have written the files."""
     return None if experiment.foreign_owner() else checkpoint.digests or None
 
 
@@ -304,10 +302,8 @@ def add_code(target: Path, frozen: Path) -> None:
 
 
 def how_to_load(target: Path, foreign: str | None) -> str:
-    """How the files of a downloaded checkpoint become a model again, for people.
-
-    `foreign` is the name of the user whose it is, where that is somebody else.
-    """
+    """How the files of a downloaded checkpoint become a model again, for people; `foreign` is the
+    name of its owner if that is another user."""
     if not (target / "load_data.json").exists():
         return "Its files are as the code saved them: load them as that code does."
     lacks = foreign is not None and not (target / "code").is_dir()

@@ -41,10 +41,8 @@ def verify(
     deep: bool = False,
     warn: Callable[[str], None] = warnings.warn,
 ) -> dict[str, str | None]:
-    """What is wrong with each of an experiment's checkpoints; its owner's findings are recorded.
-
-    Nothing is found, and recorded, of what was deleted and what can't be seen from here.
-    """
+    """The fault in each of an experiment's checkpoints; its owner's results are recorded, but for
+    deleted checkpoints and storages that can't be seen from here."""
     facts = fold_facts(directory)
     numbers = {one.trial_id for one in checkpoints}
     trials = {n: fold_trial(directory.trial(n), facts.context(n)) for n in numbers}

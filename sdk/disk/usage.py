@@ -1,7 +1,6 @@
-"""The disk usage of experiments: from records and by the sizes of files with known names.
+"""The disk usage of experiments: from records and the sizes of files with known names.
 
-No directory is searched, but for TensorBoard's, and finished experiments come from one rebuildable
-file.
+Only TensorBoard's directories are walked. Finished experiments come from one rebuildable file.
 """
 
 from __future__ import annotations

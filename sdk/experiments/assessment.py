@@ -27,10 +27,8 @@ _NEVER_QUEUED = (
 
 
 def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> None:
-    """Add what the queue knows of their unfinished trials to experiments.
-
-    One query a cluster for all of them, none when all is over.
-    """
+    """Add the queue's state of unfinished trials to experiments, with one query a cluster for all
+    of them; none when all are over."""
     for one in found:
         one.message = None
         if one.facts.is_unmanaged_script and not one.facts.desired.deleted:
@@ -71,10 +69,8 @@ def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
 
 
 def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
-    """Say that trials are not submitted yet, and end those that nobody wants any more.
-
-    After the user's intent nobody takes or submits them: who would has to see that fact first.
-    """
+    """Mark trials that are not submitted yet, and end those that the user has stopped: no process
+    takes or submits a trial before it has seen the user's intent."""
     ids, desired = one.facts.trial_ids, one.facts.desired
     unwanted = {ids[i] for i in one.facts.deferred if desired.stops(ids[i])} & {*one.unfinished}
     status = JobStatus(None, alive=False, message="no job was submitted for it")
@@ -276,10 +272,10 @@ def _hint(one: ExperimentSnapshot) -> str:
 def _failed_setups(
     one: ExperimentSnapshot, statuses: Iterable[JobStatus]
 ) -> dict[JobRef | None, tuple[str, str]]:
-    """The jobs among these that failed before a run, each with what failed in it and the remedy.
+    """The jobs among these that failed before a run, each with the failure and the remedy.
 
-    That is a line of their setup, or a module, else the last line of their output. The elements of
-    an array share a file: its last line counts only where no trial has begun.
+    The failure is a line of their setup, or a module, else the last line of their output. The
+    elements of an array share a file: its last line counts only where no trial has begun.
     """
     failed = [s.job_ref for s in statuses if s.job_ref and s.job and s.job.state == "FAILED"]
     if not failed:

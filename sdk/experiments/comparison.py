@@ -27,11 +27,11 @@ _LARGEST_DIFF = 1 << 20  # bytes of a file of which lines are compared
 
 @dataclass(frozen=True)
 class Difference:
-    """Something that is not the same in all.
+    """A value that differs.
 
     Attributes:
         name: The key of the configuration, the path of the file, or the name of the result.
-        values: What each has there, in the order of the ids; None where it has nothing.
+        values: Each one's value, in the order of the ids; None without a value.
     """
 
     name: str
@@ -40,16 +40,16 @@ class Difference:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Displayed):
-    """Experiments or trials side by side; what is the same in all is left out.
+    """Experiments or trials side by side, without equal values.
 
     Attributes:
-        ids: The ids of what is compared.
-        config: Keys of the configuration, dotted; of trials with the hyperparameters they have. A
-            secret that differs shows as asterisks.
+        ids: The ids of the experiments or trials.
+        config: Keys of the configuration, dotted; of trials with their hyperparameters. A secret
+            that differs shows as asterisks.
         code: Files of the code, each with the beginning of its SHA-256 checksum.
         results: States, steps, times and metrics of the best validation.
-        diffs: For each file of text that differs, by its path: its lines in the second and in each
-            further one against the first, as a unified diff. Empty unless it was asked for.
+        diffs: For each text file that differs, by its path: its lines in each further one against
+            the first, as a unified diff. Empty unless requested.
     """
 
     ids: tuple[int, ...]

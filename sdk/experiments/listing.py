@@ -51,12 +51,8 @@ def is_worth_threads(last: Sequence[ReadTime]) -> bool:
 class Listing:
     """One walk through a store's experiments.
 
-    Args:
-        store: The store.
-        queues: The clusters whose queues know its jobs.
-        warn: Gets a sentence for what can't be read, and for what the user should know.
-        progress: Shows how far a long reading is; by default nothing does.
-        logs: What earlier walks have read of trials' logs, by trial; by default nothing.
+    `warn` gets messages for the user, `progress` shows how far a long reading is, and `logs` has
+    the parts of trials' logs that earlier walks have read, by trial.
     """
 
     def __init__(

@@ -115,11 +115,9 @@ def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> l
 
 
 def differing(hparams: Iterable[Mapping[str, Any] | None]) -> tuple[list[str], list[str]]:
-    """Split the names of hyperparameters, nested ones dotted: those that differ, and constants.
+    """Split the names of hyperparameters, nested ones dotted, into differing ones and constants.
 
-    Args:
-        hparams: The hyperparameters of each trial; trials without any are left out. Those of a
-            single trial all count as differing.
+    Trials without any are left out; those of a single trial all count as differing.
     """
     known = [dict(flat(one)) for one in hparams if one]
     names = list(dict.fromkeys(name for one in known for name in one))
@@ -138,10 +136,8 @@ def selected(
     states: Iterable[str] | None = None,
     name: str | None = None,
 ) -> list[ExperimentRow]:
-    """As Determined's client chooses: the name holds this text, in any case.
-
-    Raises ValueError for a state that there is not, TypeError for a text instead of a list.
-    """
+    """The rows that Determined's client would return: the name holds this text, in any case. Raises
+    ValueError for an unknown state, TypeError for a text instead of a list."""
     wanted = frozenset(settings.as_list("states", states or ()))
     if unknown := sorted(wanted - set(ExperimentState)):
         raise ValueError(f"{unknown[0]!r} is not a state, but one of {', '.join(ExperimentState)}")

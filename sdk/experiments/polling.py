@@ -71,10 +71,8 @@ def wait(
     clock: Clock = time.monotonic,
     sleep: Sleep = time.sleep,
 ) -> str:
-    """Wait until the experiment is over, or paused with nothing running; returns its state.
-
-    The store is read every `interval` seconds, and more often at first, for short experiments.
-    """
+    """Wait until the experiment is over, or paused with nothing running; returns its state. The
+    store is read every `interval` seconds, and more often at first, for short experiments."""
     poller = ExperimentPoller(experiment, clock=clock)
     reported, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
     if experiment.view.finished or _is_at_rest(experiment):

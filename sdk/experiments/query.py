@@ -10,7 +10,7 @@ from detslurm.store import ExperimentRow
 
 
 class ExperimentQuery(NamedTuple):
-    """Which experiments are wanted; what is empty matches all.
+    """The conditions of a list of experiments; an empty condition matches all.
 
     Attributes:
         states: Any of these states.
@@ -18,7 +18,7 @@ class ExperimentQuery(NamedTuple):
         names: Any of these names or globs.
         users: Any of these owners.
         workspaces: Any of these workspaces or globs.
-        projects: Any of these projects or globs; `WORKSPACE/PROJECT` means that of one workspace.
+        projects: Any of these projects or globs; `WORKSPACE/PROJECT` is one of that workspace.
     """
 
     states: frozenset[str] = frozenset()
@@ -40,11 +40,7 @@ class ExperimentQuery(NamedTuple):
         )
 
     def chosen(self, rows: Iterable[ExperimentRow]) -> list[ExperimentRow]:
-        """Return those that are wanted, in the same order.
-
-        Args:
-            rows: Experiments in short.
-        """
+        """Return the matching rows, in the same order."""
         return [row for row in rows if self.matches(row)]
 
 

@@ -44,10 +44,10 @@ _one_at_a_time = threading.Lock()
 def resubmit(
     experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster, read: int
 ) -> list[str]:
-    """Queue new jobs for those of these trials that were not submitted again after fact `read`.
+    """Queue new jobs for those of these trials that were not submitted again after fact `read`;
+    returns the job ids. Together they run no more at once than is allowed.
 
-    Together they run no more at once than is allowed. Returns the job ids. Raises SlurmError,
-    NeverSubmitted, and LifecycleError where another command is busy with that for long.
+    Raises SlurmError, NeverSubmitted, and LifecycleError where another command is busy for long.
     """
     with _one_at_a_time:
         return _submit(experiment, _announce(experiment, indices, cluster, read), cluster)
@@ -178,10 +178,8 @@ def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[_Part]:
 
 
 def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> None:
-    """Queue `count` more workers for a search, or as many as there is room for.
-
-    Raises SlurmError, `SubmitLimitReached` only where there is no room at all.
-    """
+    """Queue `count` more workers for a search, or as many as there is room for. Raises SlurmError,
+    `SubmitLimitReached` only where there is no room at all."""
     left = count
     while left:
         request = workers_request(experiment.facts(), experiment, within_array(left, cluster))
@@ -202,10 +200,8 @@ def throttle(experiment: ExperimentDir, facts: ExperimentFacts) -> int | None:
 
 
 def submit_deferred(experiment: ExperimentDir, cluster: Cluster, alive: int) -> None:
-    """Submit what was deferred, as far as there is room; `alive` jobs go on with the rest.
-
-    Raises `LifecycleError` where nothing can be submitted and no job is left.
-    """
+    """Submit deferred jobs, as far as there is room; `alive` jobs continue with the rest. Raises
+    `LifecycleError` where nothing can be submitted and no job is left."""
     facts = fold_facts(experiment)
     while settle(experiment, facts, cluster, lambda job: not _is_running(job, cluster)):
         facts = fold_facts(experiment)

@@ -153,10 +153,8 @@ class ExperimentSnapshot:
                 self.read_trial(trial)
 
     def follow_search(self) -> None:
-        """Read on in the search's log, and of the trials those that it has moved.
-
-        What waits in it, for a worker or at a rung, does not change until it moves.
-        """
+        """Read the new part of the search's log, and the trials that it has moved: a waiting trial
+        does not change until it moves."""
         self._search.refresh(self.facts)
         self.changed()
         for trial in self._search.moved():
@@ -190,10 +188,8 @@ class ExperimentSnapshot:
 
     @property
     def never_queued(self) -> bool:
-        """Whether its submission broke off before its first job, or is about to queue that.
-
-        The two look alike in the store: what is said of one must do no harm to the other.
-        """
+        """Whether its submission broke off before its first job, or is about to queue that. The two
+        look alike in the store, so a message about the first must do no harm in the second."""
         facts = self.facts
         recorded = facts.jobs or facts.folder or facts.unsubmitted
         if recorded or not facts.created.managed or facts.desired.stopping or facts.desired.deleted:
@@ -225,10 +221,8 @@ class ExperimentSnapshot:
         return view
 
     def waiting_views(self) -> dict[int, TrialView]:
-        """What `read_trial` returns of trials that have not begun, by id, of listings alone.
-
-        None where these are few: whether one has begun is asked by its name then.
-        """
+        """The views of trials that have not begun, by id, from listings alone; None where these are
+        few, because then each is looked up by its name."""
         new = [row.id for row in self.trials.values() if has_not_begun(row)]
         started = started_trials(self.directory, self.facts, len(new))
         if started is None:
@@ -265,10 +259,8 @@ def has_not_begun(row: TrialRow) -> bool:
 
 
 def read(directory: ExperimentDir, logs: dict[int, ReadCache] | None = None) -> ExperimentSnapshot:
-    """An experiment by the store alone.
-
-    `logs` has what earlier readings know of trials' logs, by trial: only what is new is read.
-    """
+    """An experiment by the store alone; only the parts of trials' logs are read that `logs`, by
+    trial, does not have yet."""
 
     def fold(trial: TrialDir, context: FoldContext) -> TrialView:
         return view_trial(trial, context, None if logs is None else logs.setdefault(trial.id, {}))

@@ -87,11 +87,8 @@ def calls_config(count: int, name: str, python: str | None = None) -> dict[str, 
 
 
 def training_config(function: Callable[..., Any], config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose trials call the function.
-
-    Raises TypeError for one that would not train: it takes no context, or a call only makes a
-    coroutine or a generator.
-    """
+    """A configuration whose trials call the function. Raises TypeError for a function that would
+    not train: it takes no context, or a call only makes a coroutine or a generator."""
     if any(kind(_plain(function)) for kind in _DEFERRED):
         raise TypeError(
             f"{name_of(function)} does nothing when it is called: it is a coroutine or a generator"

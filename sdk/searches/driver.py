@@ -196,8 +196,8 @@ class SearchDriver:
     def _with_retries(self, act: Callable[[], T]) -> T:
         """The result of `act`, tried for minutes while the store can't be used.
 
-        With `waits_for_store` it is tried until the store comes back: a job can be started again by
-        Slurm, a process of the user's by nobody, and the trials would wait for it.
+        With `waits_for_store` it is tried until the store comes back: Slurm starts a job again, but
+        not a process of the user's, and the trials would wait for it.
         """
         while True:
             try:

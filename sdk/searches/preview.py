@@ -29,10 +29,8 @@ class PreviewError(ValueError):
 
 
 def preview_search(config: Mapping[str, Any]) -> Preview:
-    """How many trials of a resolved configuration train how far, if none of them fails.
-
-    Raises `PreviewError` where none could start.
-    """
+    """How many trials of a resolved configuration train how far, if none of them fails. Raises
+    `PreviewError` where none could start."""
     return structs.replace(preview(config), concurrency=worker_count(config, None))
 
 
@@ -77,10 +75,8 @@ def worker_count(config: Mapping[str, Any], slots: int | None) -> int:
 
 
 def read_curves(path: Path) -> RecordedCurves:
-    """Learning curves from a file: CSV with columns trial, units and metric, or JSON.
-
-    The JSON is a list of curves, or one by trial, and a curve a list of [units, metric].
-    """
+    """Learning curves from a file: CSV with columns trial, units and metric, or JSON, which is a
+    list of curves, or curves by trial. A curve is a list of [units, metric]."""
     try:
         if path.suffix.lower() == ".json":
             return _from_json(json.loads(path.read_text()))
@@ -108,11 +104,8 @@ def _from_table(rows: csv.DictReader[str]) -> RecordedCurves:
 
 
 def recorded_curves(experiment: Experiment, config: Mapping[str, Any]) -> RecordedCurves:
-    """The validation curves of an experiment's trials, as the search of `config` sees them: by its
-    metric, at its units.
-
-    Raises `PreviewError` where the validations lack one of them.
-    """
+    """The validation curves of an experiment's trials by the metric and the units of the search of
+    `config`. Raises `PreviewError` where the validations lack one of them."""
     search = Search(config)
     metric, unit = search.metric, search.time_metric or search.unit
     curves: list[list[tuple[int, float]]] = []

@@ -83,10 +83,8 @@ class SearchView:
             self.problems = (Problem(error.path, 0, error.problem),)
 
     def moved(self) -> list[int]:
-        """Trials that were created, assigned, given back or closed since the last question.
-
-        What a run has written before its trial moved can be read by now.
-        """
+        """The trials that were created, assigned, given back or closed since the last call; the log
+        of their runs before that can be read by now."""
         before = self._assignments
         self._assignments = [_assignment(trial) for trial in self.state.trials]
         pairs = zip_longest(before, self._assignments)

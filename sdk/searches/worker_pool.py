@@ -92,10 +92,8 @@ class WorkerPool:
 
 
 def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
-    """Release the workers that are held, and queue as many more as trials wait for.
-
-    False if a queue does not answer, so that the search may not continue.
-    """
+    """Release the workers that are held, and queue as many more as trials wait for; False if a
+    queue does not answer, so that the search may not continue."""
     log: EventLog[State] = EventLog(one.directory.search, Search(one.directory.config()))
     state = log.catch_up()  # before the query: see `replenish`
     name = one.facts.cluster

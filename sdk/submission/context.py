@@ -83,12 +83,12 @@ def collect(
     """List the files of a context directory and of `--include` paths, less the ignored ones.
 
     An included directory's contents land beside the context's under the directory's own name; an
-    included file under its name. `outputs` says of real paths what experiments write there: it is
-    left out, else each submission would copy those before it. So are directories and files that
-    programs have generated, but not out of code that was `frozen` before: all of it was meant. What
-    is left out so and included all the same stays where it is in the context directory.
-    Raises `SubmitError` for missing directories, for names that collide, for what can't be read,
-    and when it all is too large.
+    included file under its name. Left out are the paths to which experiments write (`outputs`
+    decides for real paths), else each submission would copy the outputs before it. Left out are
+    also directories and files that programs have generated, but not of code that was `frozen`
+    before. A path that is left out and included all the same stays where it is in the context
+    directory. Raises `SubmitError` for missing directories, for names that collide, for unreadable
+    files, and when all together is too large.
     """
     try:
         found = _listed(context_dir, includes, _Omitted(outputs, generated=not frozen))

@@ -26,10 +26,9 @@ class Deferral:
 def within_quotas(
     jobs: JobPlan, allowed: Allowance, limits: ClusterLimits, *, is_search: bool
 ) -> tuple[JobPlan, Deferral | None, tuple[str, ...]]:
-    """The jobs that may be submitted now, what is left, and what the user should know.
+    """The jobs that may be submitted now, the rest, and a message for the user.
 
-    Of a search's workers fewer are enough: nothing is left. Raises `SubmitError` where there is no
-    room at all.
+    A search with fewer workers has no rest. Raises `SubmitError` where there is no room at all.
     """
     elements = sum(array.count for array in jobs.arrays)
     notes = []

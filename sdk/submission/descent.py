@@ -232,11 +232,8 @@ def _planned(
 
 
 def left_out(config: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the bundle that an experiment came in left out values that are not given.
-
-    Args:
-        config: The whole configuration of the experiment that is to begin.
-    """
+    """Return a warning if the whole configuration `config` lacks values that the experiment's
+    bundle has left out."""
     lacking = []
     for name, value in flat(config):
         if name.startswith("environment.environment_variables."):

@@ -36,8 +36,8 @@ class MissingImport(NamedTuple):
 
     Attributes:
         line: The line of the statement.
-        name: What it asks for.
-        instead: What to use.
+        name: The imported name.
+        instead: The replacement.
         certain: Whether the import is carried out at the start, and its failure handled nowhere.
     """
 

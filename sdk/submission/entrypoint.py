@@ -49,7 +49,7 @@ class Findings:
 def check_entrypoint(
     entrypoint: str | Sequence[str] | None, files: Mapping[str, Path], *, prepared: bool
 ) -> Findings:
-    """What is wrong with an entrypoint whose code is `files`, as far as this machine shows.
+    """The faults of an entrypoint whose code is `files`, as far as this machine shows.
 
     `prepared` means that the environment of the job differs from this one (setup lines, modules, a
     container, a startup hook), so that a command that is missing here may exist there.

@@ -45,10 +45,8 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
 
 
 def storage_notes(config: ExperimentConfig) -> list[str]:
-    """Why no checkpoint could be saved from this machine; each run looks as it begins.
-
-    What is not mounted here, or only to read, may be another thing on the nodes.
-    """
+    """Why no checkpoint could be saved from this machine. Each run looks again, because a file
+    system may be mounted on the nodes that is missing or read-only here."""
     section = config.checkpoint_storage
     if not isinstance(section, SharedFS):
         return []

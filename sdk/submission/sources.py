@@ -19,9 +19,9 @@ Sources = Mapping[int, tuple[str, ...]]
 
 
 def checkpoint_id(store: Store, given: str) -> str:
-    """The storage id of a checkpoint, of which the beginning is enough. Raises `SubmitError`.
+    """The storage id of a checkpoint, by its beginning or as a whole. Raises `SubmitError`.
 
-    A whole one that no experiment of the store has saved may be in the storage nevertheless.
+    A whole id that no experiment of the store has saved may be in the storage nevertheless.
     """
     try:
         found = find_checkpoint(store, given) if len(given) >= SHORTEST else None

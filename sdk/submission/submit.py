@@ -80,10 +80,8 @@ def _request(
 
 
 def check(plan: Plan, store: Store) -> tuple[str, ...]:
-    """Ask the cluster whether it would accept the job, and what it may wait for.
-
-    Raises `SubmitError`.
-    """
+    """Ask the cluster whether it would accept the job; returns warnings of what it may wait for.
+    Raises `SubmitError`."""
     request = _first_request(plan, store.path / "experiments" / "0", store.path)
     try:
         awaited = plan.cluster.check(request)

@@ -97,10 +97,8 @@ def job_output(trial: Trial, most: int = 10) -> list[str]:
 
 
 def before_any_run(trial: Trial, wanted: Filter = EVERYTHING) -> list[LogLine]:
-    """The log of a trial that failed without a run: the end of what its job printed.
-
-    The jobs of an array print into one file: it says nothing of a trial that its user ended.
-    """
+    """The log of a trial that failed without a run: the end of its job's output. The jobs of an
+    array print into one file, which proves nothing for a trial that its user ended."""
     if trial.state != "ERROR" or trial.directory.runs():
         return []
     return list(filter(wanted.reader(), (parse(raw, 0) for raw in job_output(trial, 1000))))
@@ -226,7 +224,7 @@ def follow(
     *,
     tail_count: int | None = None,
 ) -> Iterator[LogLine]:
-    """Lines as they come, across restarts and requeues, until all is read that will ever come.
+    """Yield lines as they come, across restarts and requeues, until the last one has come.
 
     `is_over(run)` is whether the trial is over while `run` is its newest; `idle` is called
     whenever nothing is new, and waits.
