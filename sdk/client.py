@@ -32,11 +32,7 @@ if TYPE_CHECKING:
 
 
 def warn_user(text: str) -> None:
-    """Issue a Python warning; a `Client` reports so by default.
-
-    Args:
-        text: The message for the user.
-    """
+    """Issue a Python warning with a `text` for the user; a `Client` reports so by default."""
     warnings.warn(text, stacklevel=2)
 
 
@@ -89,15 +85,9 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return f"there is no store at {path} ({origin}); the first submission makes one"
 
     def directory(self, experiment_id: int | str) -> ExperimentDir:
-        """Return the directory of an experiment in the store; a deleted one still has it.
-
-        Args:
-            experiment_id: Its id or name.
-
-        Raises:
-            NotFound: If there is no such experiment, or no store.
-            ValueError: If it can't be an id.
-        """
+        """Return the directory of an experiment, by its `experiment_id` or name; a deleted
+        experiment still has it. An impossible id is a `ValueError`, an unknown experiment a
+        `NotFound`."""
         if text := self.missing():
             raise NotFound(text)
         return self.store.experiment(self._experiment_id(experiment_id))
@@ -157,14 +147,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def stored(self, experiment_id: int | str, *, deleted: bool = False) -> Experiment:
         """Return an experiment as the store alone knows it, without a query of the queue.
 
-        That is enough to change it, and much faster.
-
-        Args:
-            experiment_id: Its id or name.
-            deleted: Whether to return a deleted experiment, too; off by default.
-
-        Raises:
-            NotFound: If there is no such experiment, or it was deleted.
+        That is enough to change it, and much faster. `experiment_id` is its id or name; `deleted`
+        allows a deleted experiment, too (off by default), instead of the error `NotFound`.
         """
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.snapshot import read
@@ -175,13 +159,9 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return Experiment(self.queues, one)
 
     def rows(self, *, archived: bool = False) -> list[ExperimentRow]:
-        """Return a row for each experiment, by id, without deleted ones.
-
-        Unreadable experiments are left out, with a warning.
-
-        Args:
-            archived: Whether to include archived experiments; off by default.
-        """
+        """Return a row for each experiment, by id, without deleted ones; `archived` ones are
+        included on request (not by default). Unreadable experiments are left out, with a
+        warning."""
         return list(self.newest_rows(archived=archived))[::-1]
 
     def newest_rows(
@@ -344,22 +324,14 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return collection.run(self._ids(experiment_ids), with_unrecorded=unrecorded)
 
     def trial(self, trial_id: int | str) -> Trial:
-        """Return a trial as it is now, by the store and the queue.
-
-        Args:
-            trial_id: Its id.
-        """
+        """Return a trial as it is now, by the store and the queue; `trial_id` is its id."""
         from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)
         return Trial(self.experiment(directory.experiment_id), directory.id)
 
     def stored_trial(self, trial_id: int | str) -> Trial:
-        """Return a trial as the store alone knows it, without a query of the queue.
-
-        Args:
-            trial_id: Its id.
-        """
+        """Return the trial `trial_id` as the store alone knows it, without a query of the queue."""
         from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)

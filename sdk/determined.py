@@ -107,42 +107,32 @@ class Determined(Client):
         return self.trial(trial_id)
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
-        """Return a checkpoint.
-
-        Args:
-            uuid: Its storage id, or at least 4 characters of its beginning.
-        """
+        """Return the checkpoint `uuid`, of which 4 characters of the beginning are enough."""
         return self.checkpoint(uuid)
 
     def iter_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """Return the reports of several trials, one trial after the other.
+        """Return the reports of the trials `trial_ids`, one trial after the other.
 
-        Args:
-            trial_ids: The ids of the trials.
-            group: The group of metrics, such as "training" or "validation".
-
-        Raises:
-            ValueError: If these trials have metrics, but none of this group.
+        `group` is the group of metrics, such as "training" or "validation". If these trials have
+        metrics, but none of this group, it is a `ValueError`.
         """
         from detslurm.sdk.trials.metrics import metrics_of
 
         return metrics_of((self.stored_trial(number).directory for number in trial_ids), group)
 
     def stream_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """Return the same as `iter_trials_metrics`: its older name, with arguments as in
-        `iter_trials_metrics`."""
+        """Return the same as `iter_trials_metrics(trial_ids, group)`: its older name, with
+        arguments as in `iter_trials_metrics`."""
         deprecated("stream_trials_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, group)
 
     def stream_trials_training_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Return `iter_trials_metrics(trial_ids, "training")`: its older name, with arguments as in
-        `iter_trials_metrics`."""
+        """Return `iter_trials_metrics` of `trial_ids` and "training"; this is its older name."""
         deprecated("stream_trials_training_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, "training")
 
     def stream_trials_validation_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Return `iter_trials_metrics(trial_ids, "validation")`: its older name, with arguments as
-        in `iter_trials_metrics`."""
+        """Return `iter_trials_metrics` of `trial_ids` and "validation"; this is its older name."""
         deprecated("stream_trials_validation_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, "validation")
 
@@ -151,22 +141,13 @@ class Determined(Client):
         return users.current()
 
     def list_users(self, active: bool | None = None) -> list[User]:
-        """Return the users who have experiments in this store, and the user who runs this.
-
-        Args:
-            active: No effect, because accounts are the cluster's; None by default.
-        """
+        """Return the users who have experiments in this store, and the user who runs this; `active`
+        has no effect (None by default), because accounts are the cluster's."""
         return sorted({users.current(), *(User(row.owner) for row in self.rows(archived=True))})
 
     def get_user_by_name(self, user_name: str) -> User:
-        """Return a user of the cluster.
-
-        Args:
-            user_name: The user's name.
-
-        Raises:
-            NotFound: If neither this machine nor the store knows it.
-        """
+        """Return the user `user_name` of the cluster. Raises `NotFound` if neither this machine nor
+        the store knows it."""
         user = User(user_name)
         if user.user_id is None and user not in self.list_users():
             raise NotFound(f"there is no user {user_name!r} on this cluster")
@@ -178,33 +159,19 @@ class Determined(Client):
         return [Workspace(self, name) for name in sorted(names)]
 
     def get_workspace(self, name: str) -> Workspace:
-        """Return a workspace that has experiments.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            NotFound: If it has none.
-        """
+        """Return the workspace `name`. Raises `NotFound` if it has no experiments."""
         for workspace in self.list_workspaces():
             if workspace.name == name:
                 return workspace
         raise NotFound(f"no experiment is in a workspace {name!r}")
 
     def create_workspace(self, name: str) -> Workspace:
-        """Return a workspace to put projects into; the first experiment makes it.
-
-        Args:
-            name: One line of printable text without a slash; others are a `LifecycleError`.
-        """
+        """Return the workspace `name` (one line of printable text without a slash) to put projects
+        into; the first experiment makes it."""
         return Workspace(self, name)
 
     def delete_workspace(self, name: str) -> None:
-        """Do nothing for an empty workspace; a workspace with experiments is a `LifecycleError`.
-
-        Args:
-            name: Its name.
-        """
+        """Do nothing for the empty workspace `name`; with experiments it is a `LifecycleError`."""
         refuse_used(name, [row for row in self.rows(archived=True) if row.workspace == name])
 
     def login(

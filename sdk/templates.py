@@ -68,15 +68,10 @@ class Templates:
         return sorted(found, key=lambda one: (one.name, one.shared))
 
     def get_template(self, name: str, *, shared: bool | None = None) -> Template:
-        """Return a template.
+        """Return the template `name`; `NotFound` if there is none.
 
-        Args:
-            name: The template's name.
-            shared: Whether to return the group's, or the user's own; by default the same as
-                `--template NAME`: the user's own, else the group's.
-
-        Raises:
-            NotFound: If there is no such template.
+        `shared` is True for the group's and False for the user's own; by default it is the same as
+        `--template NAME`: the user's own, else the group's.
         """
         found = [one for one in self.list_templates() if one.name == name]
         for one in found:
@@ -145,12 +140,8 @@ class Templates:
         return self._at(path)
 
     def remove_template(self, name: str, *, shared: bool = False) -> None:
-        """Remove a template; experiments that were submitted with it stay as they are.
-
-        Args:
-            name: The template's name.
-            shared: Whether it is the group's; off by default.
-        """
+        """Remove the template `name`, the group's if `shared` (not by default). Experiments that
+        were submitted with it stay as they are."""
         path = self.get_template(name, shared=shared).path
         _check_owner(path)
         path.unlink()

@@ -80,34 +80,19 @@ class Workspace:
         return [Project(self._client, self.name, name) for name in sorted(names)]
 
     def get_project(self, project_name: str) -> Project:
-        """Return a project that has experiments.
-
-        Args:
-            project_name: Its name.
-
-        Raises:
-            NotFound: If it has none.
-        """
+        """Return the project `project_name`. Raises `NotFound` if it has no experiments."""
         for project in self.list_projects():
             if project.name == project_name:
                 return project
         raise NotFound(f"no experiment is in a project {self.name}/{project_name}")
 
     def create_project(self, name: str, description: str | None = None) -> Project:
-        """Return a project to put experiments into; the first experiment makes it.
-
-        Args:
-            name: Its name, as for `Project`.
-            description: No effect; None by default.
-        """
+        """Return the project `name` to put experiments into; the first experiment makes it. The
+        `description` has no effect (None by default)."""
         return Project(self._client, self.name, name)
 
     def delete_project(self, name: str) -> None:
-        """Do nothing for an empty project; a project with experiments is a `LifecycleError`.
-
-        Args:
-            name: Its name.
-        """
+        """Do nothing for the empty project `name`; with experiments it is a `LifecycleError`."""
         project = self.create_project(name)
         refuse_used(project.id, project.rows())
 

@@ -36,12 +36,12 @@ class CheckpointGone(StoreError):
 
 
 class Deletion(NamedTuple):
-    """What became of a request to delete checkpoints.
+    """The result of a request to delete checkpoints.
 
     Attributes:
         deleted: The ids of those that are deleted now: their files may be removed.
         kept: What protects each of the others, by id.
-        facts: The facts that say so.
+        facts: The facts that decided this.
     """
 
     deleted: tuple[str, ...]
@@ -59,9 +59,9 @@ def keep(
 ) -> int:
     """Protect checkpoints of an experiment from being deleted; returns the number to `release`.
 
-    `by` says what needs them, as people are told. With a `holder` they are protected while that
-    process lives, and for good once the other `experiment`, if any, was created. Raises
-    `CheckpointGone` where one is deleted: then none is protected by this.
+    `by` names their user, for people. With a `holder` they are protected while that process lives,
+    and for good once the other `experiment`, if any, was created. Raises `CheckpointGone` where one
+    is deleted: then none is protected by this.
     """
     wanted = tuple(dict.fromkeys(uuids))
     named = None if holder is None else str(holder)
@@ -84,29 +84,25 @@ def release(directory: ExperimentDir, number: int) -> None:
 
 @contextmanager
 def held(directory: ExperimentDir, uuids: Iterable[str], *, by: str) -> Iterator[None]:
-    """Nobody deletes these checkpoints inside of the block, as long as this process lives.
-
-    Raises as `keep`.
-    """
+    """Protect these checkpoints inside of the block, as long as this process lives. Raises as
+    `keep`."""
     try:
         number = keep(directory, uuids, by=by, holder=Identity.own())
     except StoreFault as fault:
         if fault.errno != errno.EROFS:
             raise
-        yield  # a retired file system, say: where others delete all the same, reading finds out
+        yield  # a read-only file system: if others delete the checkpoint, the reader finds out
         return
     try:
         yield
     finally:
-        with suppress(StoreFault):  # on a full disk, say: it counts as long as the process lives
+        with suppress(StoreFault):  # on a full disk: the hold ends with the process
             release(directory, number)
 
 
 def mark_deleted(directory: ExperimentDir, uuids: Iterable[str]) -> Deletion:
-    """Delete checkpoints of an experiment, as far as nothing protects them.
-
-    From here on nobody may rely on those that are deleted, and the caller removes their files.
-    """
+    """Record checkpoints of an experiment as deleted, as far as nothing protects them; then the
+    caller removes the files of the deleted ones."""
     wanted = tuple(dict.fromkeys(uuids))
     facts = _release_dead_holders(directory, fold_facts(directory))
     if facts.problems:
@@ -116,7 +112,7 @@ def mark_deleted(directory: ExperimentDir, uuids: Iterable[str]) -> Deletion:
     if chosen := tuple(uuid for uuid in wanted if uuid in free and uuid not in named):
         directory.append(CheckpointDeleted(uuids=chosen), facts.count)
         facts.fold(directory.facts(facts.count))
-        if facts.problems:  # what came in between may protect them
+        if facts.problems:  # an unreadable fact in between may protect them
             return Deletion((), dict.fromkeys(wanted, _unreadable(facts)), facts)
     found = facts.checkpoints
     kept = {uuid: fact.kept_by for uuid in wanted if (fact := found.protection(uuid))} | named
@@ -126,9 +122,9 @@ def mark_deleted(directory: ExperimentDir, uuids: Iterable[str]) -> Deletion:
 def mark_files_removed(
     directory: ExperimentDir, uuid: str, resources: Mapping[str, int]
 ) -> str | None:
-    """Record that of a checkpoint only `resources` are left; the caller removes the other files.
+    """Record that only `resources` are left of a checkpoint; the caller removes the other files.
 
-    Returns what protects it, where something does: then nothing may be removed.
+    Returns its protection, if any: then nothing may be removed.
     """
     facts = _release_dead_holders(directory, fold_facts(directory))
     if facts.problems:
@@ -149,8 +145,7 @@ def mark_files_removed(
 def registered(directory: ExperimentDir, uuids: Iterable[str] | None = None) -> dict[str, str]:
     """Which of these checkpoints (by default all) are versions of models, by the registry.
 
-    A fact of the experiment protects each of them as well. That fact may be lost: where it was the
-    last one, no later fact tells.
+    A fact of the experiment protects each of them as well, but the last fact may be lost unnoticed.
     """
     owner = fs.owner_of(directory.path, follow=False)  # others may register what they like
     found = {
@@ -163,7 +158,7 @@ def registered(directory: ExperimentDir, uuids: Iterable[str] | None = None) -> 
 
 
 def _unreadable(facts: ExperimentFacts) -> str:
-    """What may protect any checkpoint: nobody knows what a fact says that can't be read."""
+    """The protection of any checkpoint by an unreadable fact."""
     return f"a fact that can't be read ({facts.problems[0].path})"
 
 
@@ -178,18 +173,18 @@ def _release_dead_holders(directory: ExperimentDir, facts: ExperimentFacts) -> E
 
 
 def _is_over(directory: ExperimentDir, number: int, holder: Identity) -> bool:
-    """Whether a holder is dead, or is somewhere else and nobody holds anything for that long."""
+    """Whether a holder is dead, or has held for too long on a machine that can't be asked."""
     alive = holder.alive()
     if alive is not None:
         return not alive
-    # Both by the clock of the file server: those of nodes may differ.
+    # Both by the clock of the file server, because the clocks of nodes may differ.
     written, now = fs.modified(directory.log.name(number)), fs.time_there(directory.log.path)
     return written is not None and now is not None and now - written > LONGEST_HOLD
 
 
 def _needed_for_good(directory: ExperimentDir, number: int, fact: CheckpointKept) -> bool:
-    """Whether an experiment or a version of a model needs what a process kept, which lasts beyond
-    the process."""
+    """Whether an experiment or a version of a model still needs a checkpoint that a process
+    kept."""
     if fact.experiment is not None:
         try:
             directory.store.experiment(fact.experiment)

@@ -1,8 +1,5 @@
-"""Which checkpoints an experiment's policy lets go: a pure function of what was saved and measured.
-
-A checkpoint stays that is among the best of its experiment, or the best or the latest of its trial,
-as many of each as `checkpoint_storage` says.
-"""
+"""Which checkpoints an experiment's policy does not keep: a pure function of saved checkpoints and
+their validations."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from detslurm.store.metric_rank import metric_rank
 from detslurm.store.views import CheckpointView, ValidationView
 
 FIELD: Final = "gc_policy"
-"""The setting of an experiment that takes the place of what was submitted."""
+"""The setting of an experiment that replaces the submitted policy."""
 
 
 class GCPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,18 +32,14 @@ class GCPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, config: Mapping[str, Any], fields: Mapping[str, Any]) -> Self:
-        """That of an experiment: as it was set last, else as it was submitted."""
-        section = config.get("checkpoint_storage") or {}
-        found = {**section, **(fields.get(FIELD) or {})}
-        return cls(**{n: found[n] for n in cls.__struct_fields__ if found.get(n) is not None})
+        """The policy of an experiment: as it was set last, else as it was submitted."""
+        numbers = {**(config.get("checkpoint_storage") or {}), **(fields.get(FIELD) or {})}
+        return cls(**{n: numbers[n] for n in cls.__struct_fields__ if numbers.get(n) is not None})
 
 
 class Candidate(NamedTuple):
-    """A complete checkpoint with what its place in the ranks follows from.
-
-    `value` is the searcher's metric of a validation at exactly the checkpoint's steps, None without
-    one, and `reported` the time of that validation.
-    """
+    """A complete checkpoint; `value` and `reported` are the searcher's metric and the time of the
+    validation at exactly its steps, None and infinity without one."""
 
     uuid: str
     trial: int
@@ -60,33 +53,22 @@ def candidates(
     checkpoints: Iterable[CheckpointView], validations: Iterable[ValidationView]
 ) -> list[Candidate]:
     """A trial's complete checkpoints, in the order in which they were saved."""
-    at = {validation.steps: validation for validation in validations}
+    at = {
+        validation.steps: (validation.value, math.inf if (t := validation.time) is None else t)
+        for validation in validations
+    }
     return [
-        Candidate(
-            c.uuid,
-            c.trial,
-            c.run,
-            c.steps,
-            at[c.steps].value if c.steps in at else None,
-            _reported(at.get(c.steps)),
-        )
+        Candidate(c.uuid, c.trial, c.run, c.steps, *at.get(c.steps, ()))
         for c in checkpoints
         if c.state == "COMPLETED"
     ]
 
 
-def _reported(validation: ValidationView | None) -> float:
-    return math.inf if validation is None or validation.time is None else validation.time
-
-
 def beyond(
     policy: GCPolicy, checkpoints: Sequence[Candidate], *, smaller_is_better: bool
 ) -> list[Candidate]:
-    """Those that the policy does not keep, in the order in which they were given.
-
-    They come in the order in which they were saved, trial by trial; all of an experiment's, where
-    the best of it are kept.
-    """
+    """Those that the policy does not keep, in the order in which they were given: as they were
+    saved, trial by trial. To keep the best of an experiment all its checkpoints are needed."""
     best = _best_first(checkpoints, smaller_is_better)
     kept = set(best[: policy.save_experiment_best])
     for own in _by_trial(best):
@@ -97,18 +79,19 @@ def beyond(
 
 
 def _best_first(checkpoints: Iterable[Candidate], smaller: bool) -> list[Candidate]:
-    """Those that have a validation; of equal ones that which was validated earlier is first."""
+    """The validated checkpoints; of equal ones the earlier validation is first."""
 
     def place(rated: tuple[float, Candidate]) -> tuple[tuple[int, float], float, int, int]:
-        value, one = rated
-        return metric_rank(value, smaller), one.reported, one.trial, one.steps
+        value, candidate = rated
+        rank = metric_rank(value, smaller)
+        return rank, candidate.reported, candidate.trial, candidate.steps
 
     rated = [(one.value, one) for one in checkpoints if one.value is not None]
-    return [one for _, one in sorted(rated, key=place)]
+    return [candidate for _, candidate in sorted(rated, key=place)]
 
 
 def _latest_first(own: Sequence[Candidate]) -> list[Candidate]:
-    """One trial's; a run that began again at an earlier step goes before the runs before it."""
+    """One trial's, by run first: a later run may have begun again at an earlier step."""
     places = sorted((one.run, one.steps, place) for place, one in enumerate(own))
     return [own[place] for _, _, place in reversed(places)]
 

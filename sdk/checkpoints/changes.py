@@ -46,8 +46,8 @@ def edit_metadata(
 
 
 def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
-    """Delete checkpoints of one experiment, then their files; one that is needed stops nothing but
-    its own deletion, and is an error at the end."""
+    """Delete checkpoints of one experiment, then their files. A needed checkpoint stays, and is an
+    error at the end."""
     _refuse_others(directory)
     needed = _needed(directory, checkpoints)
     free = [_recorded(one) for one in checkpoints if one.uuid not in needed]
@@ -64,7 +64,7 @@ def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
 
 
 def _recorded(one: Checkpoint) -> CheckpointView:
-    """What a deletion needs to know of it."""
+    """The facts of it that a deletion needs."""
     return CheckpointView(
         uuid=one.uuid,
         trial=one.trial_id,
@@ -77,7 +77,7 @@ def _recorded(one: Checkpoint) -> CheckpointView:
 def remove_files(
     directory: ExperimentDir, checkpoint: Checkpoint, globs: Sequence[str]
 ) -> list[str]:
-    """Delete what matches the patterns; the record of what is left comes first."""
+    """Delete the files that match the patterns; the record of the other files comes first."""
     _refuse_others(directory)
     _refuse_deleted(checkpoint.reload())
     storage = checkpoint._storage
@@ -121,7 +121,8 @@ def remove_files(
 
 
 def _needed(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
-    """Those that their trials have to find, and what a search may start others from."""
+    """The checkpoints that their trials have to find, or from which a search may start others, each
+    with its user."""
     facts = fold_facts(directory)
     by_search = f"the search of experiment {directory.id}, which may start a trial from it"
     found = dict.fromkeys(needed_by_search(directory, facts), by_search)

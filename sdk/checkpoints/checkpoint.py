@@ -153,12 +153,9 @@ class Checkpoint:
         return [fact.kept_by for fact in kept if self.uuid in fact.uuids]
 
     def used_by(self, model: str | None = None, version: int | None = None) -> list[int]:
-        """Return the trials that have reported that they use it (see `core.experimental`).
-
-        Args:
-            model: Only those that use it as a version of this model; by default all.
-            version: The number of that version; None by default.
-        """
+        """Return the trials that have reported that they use it (see `core.experimental`); by
+        default all, else those that use it as a version of this `model`, or as this `version` of
+        it."""
         from detslurm.store import fold_facts
 
         used = fold_facts(self._directory).checkpoints.used
@@ -166,11 +163,8 @@ class Checkpoint:
         return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the metrics that its trial reported at exactly its step.
-
-        Args:
-            group: Only this group, such as "validation"; all groups by default.
-        """
+        """Return the metrics that its trial reported at exactly its step; `group` is one group,
+        such as "validation", by default all of them."""
         rows = trial_metrics(self._directory.trial(self.trial_id), group)
         exactly = (row for row in rows if row.steps == self.steps_completed)
         return (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
@@ -234,11 +228,7 @@ class Checkpoint:
             return (loader or load_trial)(path)
 
     def write_metadata_file(self, path: Path | str) -> None:
-        """Write its metadata to a file as JSON.
-
-        Args:
-            path: The file, which is replaced where it exists.
-        """
+        """Write its metadata as JSON to the file `path`, which is replaced where it exists."""
         from detslurm.sdk.checkpoints.download import write_metadata
 
         write_metadata(Path(path), self.metadata)
@@ -246,21 +236,15 @@ class Checkpoint:
     # -- changes of it -----------------------------------------------------------------------------
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give it more metadata; a value with the same name is replaced.
-
-        Args:
-            metadata: Plain data as JSON has it, by name; other data is a `ValueError`.
-        """
+        """Give it more `metadata`, plain data as JSON has it (else `ValueError`), by name; a value
+        with the same name is replaced."""
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, metadata, ())
 
     def remove_metadata(self, keys: Iterable[str]) -> None:
-        """Remove metadata.
-
-        Args:
-            keys: The names, as a list (`TypeError` for a text); unknown names are ignored.
-        """
+        """Remove the metadata of these `keys`, a list (`TypeError` for a text); unknown ones are
+        ignored."""
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, {}, settings.as_list("keys", keys))

@@ -37,7 +37,7 @@ class FindingCheckpoints:
     ) -> list[Checkpoint]:
         """Return the checkpoints of experiments as they were recorded, by experiment and trial.
 
-        Their files are not looked at.
+        Their files are not looked at. Raises `NotFound` without a store or one of the experiments.
 
         Args:
             experiment_ids: The ids or names of the experiments; by default all that can be read.
@@ -55,10 +55,9 @@ class FindingCheckpoints:
         return [one for one in found if deleted or one.state != "DELETED"]
 
     def checkpoint(self, uuid: str) -> Checkpoint:
-        """Return a checkpoint by its id; `LifecycleError` if there is none, or several begin so.
+        """Return the checkpoint `uuid`, of which 4 characters of the beginning are enough.
 
-        Args:
-            uuid: Its storage id, or at least 4 characters of its beginning.
+        It is a `LifecycleError` if there is none, or several begin so, `NotFound` without a store.
         """
         uuid = str(uuid)  # uuid.UUID is one, too
         if len(uuid) < SHORTEST:

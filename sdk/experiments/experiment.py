@@ -48,20 +48,11 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return self
 
     def wait(self, interval: float = 5.0) -> ExperimentState:
-        """Wait until the experiment is over; returns COMPLETED, CANCELED, ERROR or DELETED.
+        """Return the state at the end of the experiment: COMPLETED, CANCELED, ERROR or DELETED.
 
-        The store is read at least 0.25 seconds apart, and a big experiment more rarely; the queue
-        is queried every 30 seconds at most.
-
-        Args:
-            interval: The most seconds between two readings; 5 by default.
-
-        Returns:
-            Its state.
-
-        Raises:
-            ValueError: If it is paused and nothing of it runs any more, or `interval` is not
-                positive.
+        The store is read at least 0.25 seconds apart and at most `interval` seconds (5 by default),
+        a big experiment more rarely; the queue is queried every 30 seconds at most. Raises
+        `ValueError` if it is paused and nothing of it runs any more, or `interval` is not positive.
         """
         from detslurm.sdk.experiments.polling import wait
 
@@ -94,11 +85,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return list(self._snapshot.trial_rows.values())
 
     def job_status(self, trial_id: int) -> JobStatus | None:
-        """Return the status of a trial's job, or None for a finished trial.
-
-        Args:
-            trial_id: The trial's id.
-        """
+        """Return the status of the job of the trial `trial_id`, or None for a finished trial."""
         return self._snapshot.job_statuses.get(trial_id)
 
     @property
@@ -125,11 +112,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return [Trial(self, number) for number in self._snapshot.trials]
 
     def first_trial(self) -> Trial:
-        """Return the trial with the smallest id.
-
-        Raises:
-            LifecycleError: If there is no trial yet.
-        """
+        """Return the trial with the smallest id. Raises `LifecycleError` if there is no trial
+        yet."""
         from detslurm.sdk.trials.trial import Trial
 
         search = self._snapshot.search
@@ -162,10 +146,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         order_by: OrderBy = OrderBy.ASCENDING,
         limit: int | None = None,
     ) -> Iterator[Trial]:
-        """Yield the trials of `list_trials` one at a time, with arguments as in `list_trials`.
-
-        Args:
-            limit: The size of Determined's pages; no effect here; none by default.
+        """Yield the trials of `list_trials` one at a time, with arguments as in `list_trials`;
+        `limit`, the size of Determined's pages, has no effect (None by default).
 
         Yields:
             The trials.
@@ -180,16 +162,10 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return self.list_trials(sort_by, order_by)
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Wait until there is a trial, and return the trial with the smallest id.
+        """Return the trial with the smallest id as soon as there is one.
 
-        Args:
-            interval: The least number of seconds between two readings; 0.1 by default.
-
-        Returns:
-            The trial.
-
-        Raises:
-            LifecycleError: If the experiment ends before it has a trial.
+        `interval` is the least number of seconds between two readings, 0.1 by default. Raises
+        `LifecycleError` if the experiment ends before it has a trial.
         """
         from detslurm.sdk.experiments.polling import first_trial
 
@@ -223,12 +199,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
         """Return the reports of its trials, trial by trial and step by step.
 
-        Args:
-            group: Only this group, such as "training"; all groups by default.
-
-        Raises:
-            ValueError: If its trials have metrics, but none of this group; the error lists the
-                known groups. "training" and "validation" may yet come.
+        `group` is a group such as "training", by default all of them. If the trials have metrics,
+        but none of this group, it is a `ValueError` with the known groups.
         """
         from detslurm.sdk.trials.metrics import metrics_of
 

@@ -25,82 +25,44 @@ class Settings(ExperimentBase):
     """
 
     def set_name(self, name: str) -> None:
-        """Give the experiment another name.
-
-        Args:
-            name: One line of printable text.
-        """
+        """Give the experiment another `name`, one line of printable text."""
         self._set("name", settings.line("a name", name))
 
     def set_description(self, description: str) -> None:
-        """Replace the experiment's description.
-
-        Args:
-            description: Printable text.
-        """
+        """Replace the experiment's `description`, printable text."""
         self._set("description", settings.text("a description", description))
 
     def set_notes(self, notes: str) -> None:
-        """Replace the experiment's notes.
-
-        Args:
-            notes: Printable text.
-        """
+        """Replace the experiment's `notes`, printable text."""
         self._set("notes", settings.text("notes", notes))
 
     def move(self, workspace: str, project: str) -> None:
-        """Move the experiment to a project, which need not exist before.
-
-        Args:
-            workspace: One line of printable text without a slash, such as "vision".
-            project: The same.
-        """
+        """Move the experiment to a `project` of a `workspace`, which need not exist before: lines
+        of printable text without a slash, such as "vision"."""
         folder = settings.folder("a workspace", workspace), settings.folder("a project", project)
         self._set("folder", folder)
 
     def move_to_project(self, workspace_name: str, project_name: str) -> None:
-        """Move the experiment to a project: Determined's name of `move`.
-
-        Args:
-            workspace_name: As for `move`.
-            project_name: As for `move`.
-        """
+        """Move the experiment to `project_name` of `workspace_name`: Determined's name of
+        `move`."""
         self.move(workspace_name, project_name)
 
     def set_labels(self, labels: Iterable[str]) -> None:
-        """Replace the experiment's labels.
-
-        Args:
-            labels: Lines of printable text.
-        """
+        """Replace the experiment's `labels`, lines of printable text."""
         self._set("labels", settings.labels(labels))
 
     def add_label(self, label: str) -> None:
-        """Add a label.
-
-        Args:
-            label: One line of printable text.
-        """
+        """Add a `label`, one line of printable text."""
         settings.line("a label", label)
         self._change_labels(lambda labels: {*labels, label})
 
     def remove_label(self, label: str) -> None:
-        """Remove a label; nothing happens if the experiment does not have it.
-
-        Args:
-            label: The label.
-        """
+        """Remove a `label`; nothing happens if the experiment does not have it."""
         self._change_labels(lambda labels: {*labels} - {label})
 
     def set_max_slots(self, max_slots: int | None) -> None:
-        """Limit how many slots the experiment's trials may hold at once.
-
-        Args:
-            max_slots: The number of slots, or None for no limit.
-
-        Raises:
-            LifecycleError: If one trial needs more slots.
-        """
+        """Limit how many slots the experiment's trials may hold at once to `max_slots`, None for no
+        limit. Raises `LifecycleError` if one trial needs more."""
         from detslurm.sdk.experiments.resubmission import throttle
 
         slots = self.view.slots or 1
@@ -137,13 +99,9 @@ class Settings(ExperimentBase):
     def set_priority(self, priority: int) -> None:
         """Change the order among the user's own jobs; replaces a weight.
 
-        It becomes the nice value of the experiment's jobs, and of all that it submits later.
-
-        Args:
-            priority: From 1 (first) to 99 (last); an experiment without one has 42.
-
-        Raises:
-            LifecycleError: If it is outside of that range.
+        The `priority` is 1 (first) to 99 (last), 42 without one; anything else is a
+        `LifecycleError`. It becomes the nice value of the experiment's jobs, and of all that it
+        submits later.
         """
         if not FIRST <= settings.whole("priority", priority) <= LAST:
             raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
@@ -153,14 +111,9 @@ class Settings(ExperimentBase):
     def set_weight(self, weight: float) -> None:
         """Change the order among the user's own jobs by a fair share's weight; replaces a priority.
 
-        Slurm has no shares among the jobs of one user: the weight stands for the priority
-        42 / `weight`, so that twice the weight is half the number.
-
-        Args:
-            weight: A positive number; an experiment without one has 1.
-
-        Raises:
-            LifecycleError: If it is not positive and finite.
+        Slurm has no shares among the jobs of one user: the `weight` stands for the priority 42 /
+        `weight`, so that twice the weight is half the number. An experiment without one has 1. A
+        number that is not positive and finite is a `LifecycleError`.
         """
         try:
             priority = priority_of_weight(settings.number("weight", weight))
@@ -170,25 +123,14 @@ class Settings(ExperimentBase):
         self._queues.change(self._queued(), Nice=nice_of(priority))
 
     def set_resource_pool(self, resource_pool: str) -> None:
-        """Move waiting jobs and later submissions to another partition; running jobs stay.
-
-        Args:
-            resource_pool: The name of the partition.
-
-        Raises:
-            SlurmError: If the cluster refuses, or does not answer; nothing is recorded then.
-        """
+        """Move waiting jobs and later submissions to the partition `resource_pool`; running jobs
+        stay. Raises `SlurmError` if the cluster refuses or does not answer; then nothing is
+        recorded."""
         self._change_pending("resource_pool", resource_pool, "Partition")
 
     def set_qos(self, qos: str) -> None:
-        """Give waiting jobs and later submissions another quality of service.
-
-        Args:
-            qos: The name of the QOS.
-
-        Raises:
-            SlurmError: If the cluster refuses, or does not answer; nothing is recorded then.
-        """
+        """Give waiting jobs and later submissions another quality of service, `qos`. Raises
+        `SlurmError` if the cluster refuses or does not answer; then nothing is recorded."""
         self._change_pending("qos", qos, "QOS")
 
     def _change_pending(self, name: str, value: str, slurm_name: str) -> None:

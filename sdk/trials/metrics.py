@@ -65,7 +65,7 @@ class TrialMetrics:
 
     @classmethod
     def of_row(cls, trial_id: int, row: MetricRow) -> TrialMetrics:
-        """Return a row of the store, which the trial of this id reported, as this."""
+        """Return a `row` of the store, which the trial `trial_id` reported, as this."""
         when = moment(row.time)
         return cls(trial_id, row.run, row.steps, when, row.metrics, row.group, row.batch, row.rank)
 

@@ -178,13 +178,10 @@ class Trial(CheckpointChoice):
         return self
 
     def kill(self) -> bool:
-        """End the trial now.
+        """End the trial now, and return whether it was still alive.
 
         Returns:
             False if it had already ended.
-
-        Raises:
-            LifecycleError: If its experiment belongs to another user.
         """
         return self.experiment._kill_trial(self.id)
 
@@ -223,20 +220,13 @@ class Trial(CheckpointChoice):
             The directory.
 
         Raises:
-            LifecycleError: If the trial has no such checkpoint, its files are gone, or `target`
-                holds something.
+            LifecycleError: If its files are gone, or `target` holds something.
         """
         return self.find_checkpoint(uuid).download(target)
 
     def find_checkpoint(self, uuid: str) -> Checkpoint:
-        """Return one of the trial's checkpoints by its id.
-
-        Args:
-            uuid: Its storage id, or at least 4 characters of its beginning.
-
-        Raises:
-            LifecycleError: If the trial has no such checkpoint, or several begin so.
-        """
+        """Return one of the trial's checkpoints by its `uuid`, or 4 or more characters of its
+        beginning. Raises `LifecycleError` if there is none, or several begin so."""
         from detslurm.sdk.checkpoints.choosing import found_by
 
         found = [one for one in self.checkpoints() if one.uuid.startswith(uuid)]
@@ -245,11 +235,8 @@ class Trial(CheckpointChoice):
         return found_by(found, uuid)
 
     def latest_checkpoint(self) -> Checkpoint:
-        """Return the newest checkpoint, from which the trial would go on.
-
-        Raises:
-            LifecycleError: If there is none.
-        """
+        """Return the newest checkpoint, from which the trial would go on. Raises `LifecycleError`
+        if there is none."""
         found = [one for one in self.checkpoints() if one.state == "COMPLETED"]
         if not found:
             raise LifecycleError(f"{self._named} has no checkpoint")
@@ -282,14 +269,11 @@ class Trial(CheckpointChoice):
     def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
         """Yield everything that it reported, numbers or not, by step on one clean curve.
 
-        Args:
-            group: Only this group of metrics, such as "training"; all groups by default.
+        `group` is one group of metrics, such as "training", by default all of them. Raises
+        `ValueError` if there is no such group, as `metrics` does.
 
         Yields:
             A row for each group and step, as the store has it.
-
-        Raises:
-            ValueError: If there is no such group, as for `metrics`.
         """
         empty = True
         for row in trial_metrics(self.directory, group):
@@ -466,12 +450,8 @@ class Trial(CheckpointChoice):
         """Return the figures of the profiler on the trial's nodes, in the order of time.
 
         They have a row for each report, node and group, and are empty if the profiler was never on.
-
-        Args:
-            group: Only "cpu", "memory", "disk", "network" or "gpu"; all by default.
-
-        Raises:
-            ValueError: If it is no such group.
+        `group` is "cpu", "memory", "disk", "network" or "gpu", by default all of them; any other is
+        a `ValueError`.
         """
         if group is not None and group not in PROFILE_GROUPS:
             known = ", ".join(PROFILE_GROUPS)

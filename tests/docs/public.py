@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -38,14 +39,17 @@ class Documented:
     @property
     def referenced(self) -> Docstring:
         """The docstring with the arguments and errors that this one leaves out: "Arguments as in
-        `NAME`", where NAME is beside it or in `detslurm.sdk`."""
+        `NAME`", where NAME is beside it, or in its module or `detslurm.sdk`."""
         from detslurm import sdk
 
         reference = _REFERENCE.search(self.doc.text)
         if reference is None:
             return Docstring("")
         *owner, name = reference[1].split(".")
-        home = getattr(sdk, owner[0]) if owner else self.home if hasattr(self.home, name) else sdk
+        module = sys.modules[self.subject.__module__]
+        home = self.home if hasattr(self.home, name) else sdk
+        if owner:
+            home = getattr(module, owner[0], None) or getattr(sdk, owner[0])
         return Docstring.of(inspect.getdoc(getattr(home, name)) or "")
 
     @property
@@ -104,6 +108,12 @@ class Docstring:
             elif last:
                 found[last] += " " + line.strip()
         return found
+
+    @property
+    def named(self) -> set[str]:
+        """The names in the text above the sections, which describes short functions by itself."""
+        text = re.split(rf"^(?:{'|'.join(SECTIONS)}):$", self.text, flags=re.MULTILINE)[0]
+        return set(re.findall(r"`(\w+)`", text))
 
     @property
     def says_result(self) -> bool:
