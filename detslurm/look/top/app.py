@@ -237,13 +237,12 @@ class TopApp(App[None]):
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """The cursor moved; in a table that was only filled nobody has chosen a line."""
-        if not self.is_running:
-            return  # the application ends: there is no screen before the last messages
-        number = int(event.row_key.value or 0) if _has_ids(event.data_table) else 0
-        if event.data_table.cursor_row != event.cursor_row:
-            return  # a table that is filled again has its cursor in the first line for a moment
-        if event.data_table.id == "trials":
-            if number and event.data_table is self.focused:
+        table = event.data_table
+        if not self.is_running or table.id not in ("experiments", "trials"):
+            return  # an application that ends has no screen before the last messages
+        number = _under_cursor(table)  # not the event's: the table may be filled anew since
+        if table.id == "trials":
+            if number and table is self.focused:
                 self._ask(replace(self._request, trial=number))
         elif number and number != self._request.experiment:
             self._ask(replace(self._request, experiment=number, trial=None))
@@ -355,10 +354,6 @@ def _table(name: str) -> DataTable[Text]:
     for column in _COLUMNS[name]:
         table.add_column(column, key=column)
     return table
-
-
-def _has_ids(table: DataTable[Text]) -> bool:
-    return table.id in ("experiments", "trials")
 
 
 def _under_cursor(table: DataTable[Text]) -> int | None:

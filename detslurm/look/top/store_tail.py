@@ -29,6 +29,7 @@ class StoreTail:
         self._finished: dict[int, ExperimentSnapshot] = {}  # the one that is looked at
         self._signatures: dict[int, Signature] = {}
         self._created: dict[int, float | None] = {}
+        self._uncreated: set[int] = set()  # a submission is under way, or was interrupted
         self._turn = 0
         self.incarnation = 0
         """Counts how often all was read anew: what was read of trials before is of others."""
@@ -102,7 +103,7 @@ class StoreTail:
         for number in news:
             self._rows.pop(number, None)
             self._finished.pop(number, None)
-        return self._read(sorted(news)) if news else False
+        return self._read(sorted(news | self._uncreated))
 
     def _is_replaced(self, number: int) -> bool:
         """Whether another experiment has this id than before: in a store that was made anew.
@@ -114,16 +115,17 @@ class StoreTail:
         return created is not None and created != self._created.setdefault(number, created)
 
     def _read(self, numbers: list[int]) -> bool:
+        self._uncreated = set()
         for number in numbers:
             try:
                 self._open[number] = read(self._client.store.experiment(number))
                 self.problems.pop(number, None)
-            except NotFound:
-                continue  # its submission was interrupted
+            except NotFound:  # the ledger names an experiment before its first fact is there
+                self._uncreated.add(number)
             except StoreError as error:
                 self.problems[number] = str(error)
             self._settle(number)
-        return bool(numbers)
+        return len(self._uncreated) < len(numbers)
 
     def _settle(self, number: int) -> None:
         """Keep of what is over only its row."""

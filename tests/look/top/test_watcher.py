@@ -20,9 +20,9 @@ from detslurm.look.top.poll_interval import LATEST, MOST, SHARE, SOONEST, PollIn
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.slurm.queued_job import QueuedJob
-from detslurm.store import RunLog, TrialDir, compact, overviews
+from detslurm.store import ExperimentDir, RunLog, TrialDir, compact, overviews
 from detslurm.store.compacted import open_compacted
-from detslurm.store.records import Deferred, Sending
+from detslurm.store.records import Created, Deferred, Sending
 from tests.sdk.scenes import SEARCH, Scene, say
 from tests.store import scenes as store_scenes
 
@@ -296,6 +296,24 @@ def test_what_is_new_is_seen(watcher: Watcher, scene: Scene, clock: Clock) -> No
     assert "3" in page(watcher, "trials").experiments
     trial.write_end(1, {"outcome": "completed", "exit_code": 0, "time": 2000.0})
     assert page(watcher, "trials").rows["1"][1] == "COMPLETED"
+
+
+def test_a_submission_under_way_is_seen_when_it_is_done(
+    watcher: Watcher, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger has its trials before there is an experiment to show."""
+    page(watcher, "trials")
+    create = ExperimentDir.create
+
+    def late(experiment: ExperimentDir, record: Created) -> bool:
+        assert "3" not in page(watcher, "trials").experiments
+        return create(experiment, record)
+
+    monkeypatch.setattr(ExperimentDir, "create", late)
+    scene.experiment(1, job=None)
+    view = page(watcher, "trials")
+    assert view.changed and "3" in view.experiments
+    assert not page(watcher, "trials").changed
 
 
 LOSS = ("validation", "loss")
