@@ -96,7 +96,7 @@ def _size(named: Named) -> int:
 
 
 def read_artifacts(folder: Path) -> Named:
-    """What a trial's directory has; nothing where it has none, or where it can't be read."""
+    """The artifacts of a trial's directory; none where it has none, or can't be read."""
     runs = [int(match[1]) for match in map(_LOG.fullmatch, fs.names_in(folder)) if match]
     return _read(_path(folder, max(runs))) if runs else {}
 
@@ -176,7 +176,7 @@ class ArtifactLog:
         self._log.flush()
 
     def _rewrite(self) -> None:
-        """Put what is kept in the place of the log, whole at once."""
+        """Replace the log by the kept artifacts, whole at once."""
         named = self._named or {}
         data = b"".join(frame(_record(one)) for some in named.values() for one in some)
         if self._log is not None:

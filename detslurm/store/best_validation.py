@@ -25,7 +25,7 @@ from detslurm.store.views import ValidationView
 
 
 class BestValidation:
-    """Knows what it has read: each question costs what is new in the logs, and a few names."""
+    """Remembers what it has read: each question costs the logs' new bytes, and a few names."""
 
     def __init__(self, experiment: ExperimentDir) -> None:
         self._experiment = experiment
@@ -73,7 +73,7 @@ class _Reader:
         self.over = False
 
     def read_new(self, context: FoldContext) -> None:
-        """Take in what is new."""
+        """Take in new bytes."""
         self._find_runs()
         if self._several_ranks:
             self._find_ranks()
@@ -113,7 +113,7 @@ class _RunReader:
 
     @property
     def facts(self) -> RunFacts:
-        """What the fold of a trial's validations needs."""
+        """The input of the fold of a trial's validations."""
         logs = [self._logs[rank] for rank in sorted(self._logs, reverse=True)]
         return RunFacts(
             number=self.run.number,
@@ -130,7 +130,7 @@ class _RunReader:
         return self.run.end is not None
 
     def read_new(self, files: Sequence[RunLogFile]) -> bool:
-        """Take in what is new; whether anything has changed."""
+        """Take in new bytes; whether anything has changed."""
         news = [self._logs.setdefault(f.rank, _LogReader(f.path)).read_new(f.limit) for f in files]
         return any(news)
 
@@ -150,7 +150,7 @@ class _LogReader:
         self.other: list[int] = []
 
     def read_new(self, limit: int | None) -> bool:
-        """Take in what is new up to `limit`; whether anything has changed."""
+        """Take in new bytes up to `limit`; whether anything has changed."""
         again = self._broken or (limit is not None and limit < self._offset)
         if again:
             self._clear()  # a later run does not count all that was read, or it may be whole now
@@ -160,7 +160,7 @@ class _LogReader:
                 self._offset = offset + len(line) + 1
                 self._take(line)
         except StoreFault:
-            self._broken = True  # nobody learns now of what was taken before
+            self._broken = True  # the bytes read before are lost to the caller
             raise
         return again or self._offset > before
 

@@ -1,7 +1,7 @@
 """The fold of what happened to an experiment's checkpoints after they were saved. Pure.
 
 All of it are facts of the experiment, numbered one after the other: that order decides whether a
-checkpoint was kept before somebody deleted it, or deleted before somebody could keep it.
+checkpoint was kept before a user deleted it, or deleted before a user could keep it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PARTIALLY_DELETED = "PARTIALLY_DELETED"
 
 
 class CheckpointFacts(msgspec.Struct):
-    """What became of an experiment's checkpoints.
+    """The state of an experiment's checkpoints.
 
     `deletions` says when which were deleted, `kept` has the facts that protect some, by number;
     `closed` says that the experiment was deleted, so that nothing of it can be kept any more.

@@ -35,7 +35,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         size: The bytes of all its files.
         files: How many files it has.
         metrics: The numeric validation metrics of exactly its weights.
-        problem: What `verify` found wrong with its files; None if nothing.
+        problem: The fault of its files that `verify` found; None if there is none.
         storage: The storage that it is in, where that is not the configured one.
     """
 
@@ -109,7 +109,7 @@ class CheckpointIndex:
         return self._file.ledger.problems
 
     def settle(self, finished: Iterable[SavedCheckpoints]) -> None:
-        """Take in what was folded of finished experiments, and keep it for later readers."""
+        """Take in the folds of finished experiments, and keep them for later readers."""
         news = {saved.experiment: saved for saved in finished}
         self.known.update(news)
         if news or self._file.tail >= STALE_AFTER:

@@ -70,7 +70,7 @@ def _logged_columns(trial: TrialDir, group: str, names: Sequence[str] | None) ->
     runs = with_history(trial.runs())
     files = trial.log_files(runs)
     parts, spans = [], []
-    wanted = group if len(runs) == 1 else None  # other groups may say where a run ends
+    wanted = group if len(runs) == 1 else None  # other groups may show where a run ends
     for run in runs:
         part, first = _Gathered(names), first_steps(run.start)
         for rows in rows_by_line(files[run.number], wanted):
@@ -119,7 +119,7 @@ class _Gathered:
         self.steps += steps
 
     def cut(self, limit: float) -> None:
-        """Drop what was reported past a step; steps ascend."""
+        """Drop reports past a step; steps ascend."""
         end = bisect_right(self.steps, limit)
         if end < len(self.steps):
             begun = [name for name, begin in self.begins.items() if begin < end]
@@ -150,5 +150,5 @@ def plain_columns(rows: Sequence[MetricRow]) -> dict[str, list[float]] | None:
 
 
 def column_name(metric: str, keys: Collection[str]) -> str:
-    """What a metric is called in a table that has columns of its own called `keys`."""
+    """A metric's name in a table that has columns of its own called `keys`."""
     return f"metrics.{metric}" if metric in keys else metric

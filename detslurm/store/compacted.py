@@ -100,7 +100,7 @@ class Compacted:
 def open_compacted(trial: TrialDir) -> Any:
     """The compacted file of a trial's experiment; None where there is none of this version."""
     try:
-        if not trial.metrics_path.is_file():  # opening a pipe would wait for somebody to write
+        if not trial.metrics_path.is_file():  # opening a pipe would wait for a writer
             return None
         file = h5py.File(trial.metrics_path, "r", locking=False)
     except OSError:

@@ -51,7 +51,7 @@ def compact(experiment: ExperimentDir) -> Path:
             _write(file, [experiment.trial(row.id) for row in view.trials])
         fs.replace_file(path, content.getvalue())
         save_views(experiment, view)
-        # Whoever waits for the end may delete it at once, and has not seen what came after that.
+        # A command that waits for the end may delete it at once, before it has seen later facts.
         if fold_facts(experiment).desired.deleted:
             for made in (path, experiment.path / "trials.json"):
                 made.unlink(missing_ok=True)

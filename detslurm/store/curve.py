@@ -87,7 +87,7 @@ class FirstSteps:
             self._first[group] = min(self._first.get(group, first), first)
 
     def span(self, run: int) -> Span:
-        """What of this run decides about earlier ones."""
+        """The part of this run that decides about earlier runs."""
         others = dict(self._first)
         deciding = [others.pop(group) for group in _DECIDING if group in others]
         first = deciding[0] if deciding else math.inf

@@ -1,4 +1,4 @@
-"""What can go wrong in the store, each with the path and a remedy in its text."""
+"""Errors of the store, each with the path and a remedy in its text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detslurm._display import ShownAsText
 
 
 class StoreError(ShownAsText, Exception):
-    """The store cannot do what was asked; the text says why and what to do."""
+    """The store can't meet a request; the text gives the reason and the remedy."""
 
 
 class NotFound(StoreError):
@@ -18,7 +18,7 @@ class NotFound(StoreError):
 
 
 class Refused(StoreError):
-    """What was asked for is not allowed as things are; nothing was written."""
+    """The request is not allowed as things are; nothing was written."""
 
 
 class CorruptRecord(StoreError):
@@ -43,7 +43,7 @@ class NoHardLinks(StoreError):
 
 
 class StoreFault(StoreError, OSError):
-    """The file system refused an operation; `errno` and `path` say which."""
+    """The file system refused an operation; see `errno` and `path`."""
 
     def __init__(self, message: str, code: int, path: str) -> None:
         super().__init__(code, message)
@@ -54,7 +54,7 @@ class StoreFault(StoreError, OSError):
 
 
 class StoreFull(StoreFault):
-    """No space, inodes or quota left; what was to be written is kept where the caller can retry."""
+    """No space, inodes or quota left; the data are kept where the caller can retry."""
 
 
 class TrialEnded(StoreError):

@@ -146,7 +146,7 @@ class EventLog(Generic[S]):
         """
         taken, leaders, pause, met = not self._crowded, _LEADERS, 0.0, False
         while own.mark not in self._marks:
-            # The mark stays: it may have been shown before, and be in somebody's list.
+            # The mark stays: it may have been shown before, and be in another process's list.
             own = self._open = own._replace(position=self.position)
             shown = self._fold.may_come_late(self.state, own.events)
             with self._room.entered(own, shown=shown) as visit:
@@ -201,7 +201,7 @@ class EventLog(Generic[S]):
         """
         number = self.position + 1
         if self._may_be_lost(number):
-            self._whole = False  # reading tells a lost number from a taken one
+            self._whole = False  # reading shows whether the number was lost or taken
             return False
         record: dict[str, Any] = {"v": SCHEMA, "id": own.mark, "events": own.events}
         if others:

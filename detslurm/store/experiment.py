@@ -45,7 +45,7 @@ TOUCHING: Final = frozenset(
 )
 
 
-# What ends jobs and frees space is recorded first, by a fact of a few hundred bytes.
+# Ends of jobs and deletions are recorded first, by a fact of a few hundred bytes.
 _FREEING: Final = frozenset({"intent", "set", "checkpoint_deleted", "checkpoint_files_removed"})
 
 
@@ -114,7 +114,7 @@ class ExperimentDir:
         fs.put_if_absent(self.path / "config.json", encode_json(config) + b"\n", secret=True)
 
     def token(self, trial_id: int, run: int) -> str:
-        """What the processes of a run know and other users don't."""
+        """The secret of a run's processes."""
         data = fs.read_file(self.path / "secret", expected=True)
         if data is None:
             raise NotFound(f"experiment {self.id} has no secret: its submission broke off")
@@ -160,7 +160,7 @@ class ExperimentDir:
         return self._committed(stamped, lambda: self.log.put_next(after + 1, stamped))
 
     def _committed(self, stamped: Mapping[str, Any], commit: Callable[[], T]) -> T:
-        """What `commit` returns; on a full disk what frees space takes the place of a cache."""
+        """The result of `commit`; on a full disk, a fact that frees space replaces a cache."""
         try:
             done = commit()
         except StoreFull:
@@ -216,7 +216,7 @@ class ExperimentDir:
         return hashlib.sha256(repr(known).encode()).hexdigest()[:12]
 
     def foreign_owner(self) -> str | None:
-        """The name of the user whose experiment it is, where that is somebody else."""
+        """The name of the experiment's user, where that is another user."""
         me, uid = os.geteuid(), self._owner()
         if me in (0, uid):
             return None
@@ -224,7 +224,7 @@ class ExperimentDir:
             from detslurm.store.root_access import owner  # only here: it is mostly one's own
 
             return owner(uid)
-        # Only here the record counts: whoever wrote it chose the name in it.
+        # Only here the record counts: its writer chose the name in it.
         by = self.created().by or str(uid)
         return None if by == user_name() else by
 
@@ -238,7 +238,7 @@ class ExperimentDir:
             )
 
     def _owner(self) -> int:
-        # Who makes a link chooses where it leads to: it is never what it leads to that counts.
+        # The maker of a link chooses its target: the link itself counts, never the target.
         uid = fs.owner_of(self.path, follow=False)
         if uid is None:
             raise NotFound(f"there is no experiment {self.id} in {self.store.path}")

@@ -190,7 +190,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         Raises `RecordMissing` where a lost fact may have given ids before it.
         """
         if index >= self.created.trials:
-            self.refuse_gap(f"it may tell which trial has index {index}")
+            self.refuse_gap(f"it may name the trial with index {index}")
         return self.trial_ids[index]
 
     def refuse_gap(self, consequence: str) -> None:
@@ -236,7 +236,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     def elements(self) -> int:
         """How many jobs may work at once, each element of an array one of them.
 
-        What was submitted for a trial that had a job before works in the place of that job.
+        A job that is submitted for a trial with a job before takes the place of that job.
         """
         found, covered = 0, set[int]()
         for job in self.jobs:
@@ -295,7 +295,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         return _labels(self.desired.fields.get("labels", self.created.labels))
 
     def context(self, trial_id: int) -> FoldContext:
-        """What the fold of one of its trials needs."""
+        """The input of the fold of one of its trials."""
         return FoldContext(
             metric=self.created.metric,
             smaller_is_better=self.created.smaller_is_better,
@@ -368,7 +368,7 @@ def experiment_view(
 
 
 def _end_reason(facts: ExperimentFacts, trials: Sequence[TrialRow]) -> str | None:
-    """Why the first trial failed; one with an end record of its own tells more than others."""
+    """Why the first trial failed; a trial with its own end record comes first."""
     failed = sorted((t for t in trials if t.state == "ERROR"), key=lambda trial: not trial.final)
     reasons = [trial.end_reason for trial in failed if trial.end_reason]
     return next(iter([*reasons, *facts.lost.values()]), None)

@@ -93,7 +93,7 @@ class FactLog:
             return fact, 0
         if not listed:
             return None, number + 1 if fs.exists(self.name(number + 1)) else 0
-        # Listed before it is looked up again: what is listed came after fact `number`.
+        # Listed before it is looked up again: listed facts came after fact `number`.
         listed_now = _numbers(fs.names_anew(self.path_text(number)))
         later = [n for n in listed_now if number < n <= number + _WIDEST]
         fact = self._fact(number, expected=False, skip_refused=skip_refused)
@@ -163,7 +163,7 @@ class FactLog:
     def first_free(self, after: int) -> int:
         """The first number past `after` and past all facts, as far as this node knows."""
         number = (after if after > _LISTED else max(after, self.last_listed())) + 1
-        # What exists is skipped by reading: cheaper than losing a race for each number.
+        # Reading skips existing numbers: cheaper than losing a race for each.
         while fs.exists(self.name(number)) or (after > _LISTED and self._is_gap(number)):
             number += 1
         return number

@@ -189,7 +189,7 @@ def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
 
     With `expected` the caller knows that the name exists, or wants the freshest answer: a "no"
     that this node remembers is not believed before the file server was asked again. Raises
-    `CorruptRecord` for a link, a pipe, a device, and what is too large.
+    `CorruptRecord` for a link, a pipe, a device, and a file that is too large.
     """
     name = os.fspath(path)
     data = _by_name(name, _read_once)
@@ -200,7 +200,7 @@ def read_file(path: AnyPath, *, expected: bool = False) -> bytes | None:
 
 
 def read_pieces(path: AnyPath, *, start: int = 0) -> Iterator[bytes]:
-    """What was appended to `path` from byte `start` on, piece by piece; none where there is none.
+    """The bytes of `path` from byte `start` on, piece by piece; none where there are none.
 
     For logs alone: of a file that is replaced meanwhile the pieces would be of both. Raises
     `CorruptRecord` as `read_file` does.
@@ -221,7 +221,7 @@ def read_pieces(path: AnyPath, *, start: int = 0) -> Iterator[bytes]:
 
 
 def _by_name(path: AnyPath, look: Callable[[str], T]) -> T | None:
-    """What `look` finds by a name; None where there is no such name."""
+    """The result of `look` by a name; None where there is no such name."""
     name = os.fspath(path)
     for attempt in range(REOPENS):
         try:

@@ -97,8 +97,8 @@ class Removed(msgspec.Struct, kw_only=True):
         deleted: The checkpoints that were deleted with all their files.
         left: Those that were deleted and whose files stay: a run has just begun with them, or they
             could not be removed.
-        kept: What protects the others, by id.
-        problems: Whose files could not be removed, and why.
+        kept: The protection of the others, by id.
+        problems: The checkpoints whose files could not be removed, with the reason.
         unreachable: Those that stay because their storage can't be seen from here, by id.
     """
 

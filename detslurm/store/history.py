@@ -1,4 +1,4 @@
-"""What a trial has from the one that it continues: where it begins, and the curve up to there.
+"""A trial's inheritance from the trial that it continues: its start, and the curve up to there.
 
 The curve is copied, so that it is whole in every reader and stays when the other one is deleted.
 """
@@ -39,12 +39,12 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
     hparams: dict[str, Any]
 
     def as_claimed(self) -> dict[str, Any]:
-        """What a run's claim says of it."""
+        """The record of the history in a run's claim."""
         return msgspec.to_builtins(self, str_keys=True)  # type: ignore[no-any-return]
 
 
 def write_history(trial: TrialDir, begins: Continued, rows: Iterable[MetricRow]) -> None:
-    """Write it into the directory of a trial that nobody knows yet."""
+    """Write it into the directory of a new trial, before others know it."""
     trial.create()
     with RunLog.open(trial.records_path(HISTORY)) as log:
         log.append({"t": "continued", **begins.as_claimed()})

@@ -81,7 +81,7 @@ class Catalog:
 
     @property
     def problems(self) -> list[str]:
-        """What could not be read of the ledger."""
+        """The unreadable parts of the ledger."""
         return self._ids.ledger.problems
 
     @property
@@ -96,7 +96,7 @@ class Catalog:
         places = {number // PART for number in (*self._rows, *self._open)} | self._parts.keys()
         for place in sorted(places, reverse=True):
             rows = self._rows_of(place)
-            # As they are now: whoever takes a row may settle what comes later.
+            # As they are now: a reader of a row may settle later facts.
             unfinished = {number for number in self._open if number // PART == place}
             for number in reversed(_ids_of(place)):
                 if number in rows:
@@ -172,7 +172,7 @@ class Catalog:
 
 
 def is_final(row: ExperimentRow) -> bool:
-    """Whether a row says all that there will be to say of its experiment."""
+    """Whether a row is final: its experiment can't change any more."""
     return row.finished and UNKNOWN not in row.trial_states
 
 

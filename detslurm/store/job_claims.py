@@ -1,4 +1,4 @@
-"""Which job goes on with another's trials, where users submit their own scripts again."""
+"""Claims of jobs that go on with another's trials, where users submit their scripts again."""
 
 from __future__ import annotations
 

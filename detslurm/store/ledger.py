@@ -39,7 +39,7 @@ def touched_by(fact: Mapping[str, Any]) -> Collection[int]:
 
 
 class LedgerState(msgspec.Struct):
-    """The fold of the ledger up to fact `position`; whoever keeps it may take `blocks` away."""
+    """The fold of the ledger up to fact `position`; its owner may take `blocks` away."""
 
     position: int = 0
     next_trial: int = 1

@@ -1,4 +1,4 @@
-"""Lines of rebuildable files, read typed: what is large costs a fraction of plain data."""
+"""Lines of rebuildable files, read typed: large ones cost a fraction of plain data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lines_in(path: Path, *, expected: bool = False) -> list[bytes]:
 
 
 def typed(line: bytes, kind: type[T]) -> T | None:
-    """What a line holds; None where that can't be told."""
+    """The content of a line; None where it is unreadable."""
     try:
         raw = checked(line)
         if has_mark(raw):

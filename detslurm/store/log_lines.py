@@ -45,14 +45,14 @@ _named = cast(_Rows, msgspec.json.Decoder(list[_NamedRow | _NoRow]).decode)
 
 
 class LineFacts(NamedTuple):
-    """What folds need of a line.
+    """The parts of a line that folds need.
 
     Attributes:
         training: The steps of training metrics: nothing else is needed of them.
         other: Those of other metrics of which nothing else is needed.
         records: All other records.
         malformed: Whether there are more, which lack what folds rely on.
-        time: When the last record was made, in seconds since 1970; None where that is not said.
+        time: When the last record was made, in seconds since 1970; None where it is unknown.
     """
 
     training: Sequence[int] = ()
@@ -63,7 +63,7 @@ class LineFacts(NamedTuple):
 
 
 def line_facts(line: bytes) -> LineFacts:
-    """What folds need of a line, or CorruptRecord."""
+    """The parts of a line that folds need, or CorruptRecord."""
     raw = checked(line)
     is_block = raw[:1] == _BLOCK
     time = None
@@ -117,7 +117,7 @@ def line_rows(line: bytes, run: int = 1, group: str | None = None) -> list[Metri
             rows = list(map(_restored, rows))
     except RecursionError:
         raise CorruptRecord("it is nested too deeply") from None
-    if run != 1:  # each was made here: nobody has seen it with another number
+    if run != 1:  # each was made here: no reader has seen it with another number
         for row in rows:
             msgspec.structs.force_setattr(row, "run", run)
     return rows

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def metric_rank(value: float, smaller_is_better: bool) -> tuple[int, float]:
-    """What metrics are sorted by, the best first; NaN comes last, and infinities before it: both
+    """The key that sorts metrics, the best first; NaN comes last, and infinities before it: both
     are of a training that diverged, whichever direction is the better one."""
     if math.isfinite(value):
         return 0, value if smaller_is_better else -value

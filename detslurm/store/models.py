@@ -196,7 +196,7 @@ class RegistryState(msgspec.Struct, kw_only=True):
 
     def _own(self, number: int, author: int | None) -> ModelRow:
         model = self.model(number)
-        # Some file servers call all users nobody: every user who may write there may write this.
+        # Some file servers map all users to one: every user who may write there may write this.
         if author not in (model.owner, _ROOT) and model.owner != _access.NOBODY:
             raise Refused(f"model {model.name!r} belongs to {model.user}, who alone may change it")
         return model

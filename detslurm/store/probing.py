@@ -20,7 +20,7 @@ _VOLATILE = frozenset({"tmpfs", "ramfs"})
 
 
 class Check(NamedTuple):
-    """One promise: whether it holds, what was seen, and how long that took."""
+    """One promise: whether it holds, the observation, and how long that took."""
 
     name: str
     ok: bool
@@ -29,7 +29,7 @@ class Check(NamedTuple):
 
 
 class ProbeReport(NamedTuple):
-    """What a directory's file system can do. Errors forbid a store there, warnings do not."""
+    """A test of a directory's file system. Errors forbid a store there, warnings do not."""
 
     path: str
     fs_type: str
@@ -107,7 +107,7 @@ def _link_count(place: Path) -> str:
     one.write_bytes(b"")
     (place / "two").hardlink_to(one)
     if one.stat().st_nlink != 2:
-        raise _Broken("hard links are not counted: after a lost reply nobody could tell who won")
+        raise _Broken("hard links are not counted: after a lost reply the winner would be unknown")
     return "hard links are counted"
 
 
@@ -161,7 +161,7 @@ def _append(place: Path) -> str:
         log.flush()
         log.commit({"t": "probe", "n": 2})
     if [record["n"] for record in read_records(place / "log").records] != [1, 2]:
-        raise _Broken("what was appended does not read back")
+        raise _Broken("appended data do not read back")
     return "appended records read back"
 
 

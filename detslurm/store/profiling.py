@@ -1,4 +1,4 @@
-"""What the profiler recorded of a trial's nodes: a series in time, no part of the curve."""
+"""The profiler's records of a trial's nodes: a series in time, no part of the curve."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ MALFORMED: Final = "malformed record"
 
 
 class PartialLog(msgspec.Struct):
-    """What a rank's log of a run holds up to byte `end`; of metrics outside validations only the
+    """A rank's log of a run up to byte `end`; of metrics outside validations only the
     steps."""
 
     start: dict[str, Any] = {}  # the run's claim: whose log it is
@@ -47,7 +47,7 @@ class PartialLog(msgspec.Struct):
     time: float | None = None  # of its last record
 
     def read_new(self, name: str, limit: int | None) -> list[Problem]:
-        """Take in what is new; returns what may be whole the next time."""
+        """Take in new bytes; returns those that may be whole the next time."""
         torn: list[Problem] = []
         for offset, line in lines_of(name, limit, self.end, torn):
             self.end = offset + len(line) + 1
@@ -68,7 +68,7 @@ class PartialLog(msgspec.Struct):
 
 
 ReadCache = dict[tuple[int, int], PartialLog]
-"""What was read of a trial's runs, by run and rank: a second reading takes only what is new."""
+"""The logs of a trial's runs, by run and rank: a second reading takes only new bytes."""
 
 
 def read_runs(trial: TrialDir, runs: Sequence[Run], cache: ReadCache) -> list[RunFacts]:
@@ -145,7 +145,7 @@ def _checkpoint_records(trial: TrialDir, number: int) -> Iterator[dict[str, Any]
         try:
             records = unframe_all(line)
         except CorruptRecord:
-            continue  # `read_runs` reports what is broken
+            continue  # `read_runs` reports broken records
         for record in records:
             if record.get("t") in ("checkpoint_started", "checkpoint") and well_formed(record):
                 yield record
@@ -156,7 +156,7 @@ def view_trial(
 ) -> TrialView:
     """As `fold_trial`, to be shown: UNKNOWN where a file can't be read, with the reason.
 
-    Whoever acts on a trial must not take what can't be read for something that is not there.
+    A caller that acts on a trial must not take an unreadable record for a missing one.
     """
     try:
         return fold_trial(trial, context, cache)
@@ -171,12 +171,12 @@ def view_trial(
 
 
 def latest_checkpoint(store: Store, trial_id: int) -> CheckpointView | None:
-    """What a warm start from a trial begins with. Raises NotFound where there is no such trial."""
+    """The checkpoint of a warm start from a trial. Raises NotFound where there is no such trial."""
     return latest_of(store.find_trial(trial_id))
 
 
 def latest_of(trial: TrialDir) -> CheckpointView | None:
-    """What a run of this trial goes on from: the facts of its experiment say what was deleted."""
+    """The checkpoint that a run of this trial goes on from, by the facts of its experiment."""
     facts = fold_facts(ExperimentDir.at(trial.experiment_path))
     return fold_trial(trial, facts.context(trial.id)).latest_checkpoint
 
@@ -227,7 +227,7 @@ def rows_by_line(
     """As `run_rows`, a line of a log at a time: twice as fast for callers that keep no rows."""
     for file in files:
         for _, line in lines_of(file.path, file.limit, 0, []):
-            with suppress(CorruptRecord):  # `read_runs` reports what is broken
+            with suppress(CorruptRecord):  # `read_runs` reports broken records
                 yield log_lines.line_rows(line, file.run, group)
 
 

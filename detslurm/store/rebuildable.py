@@ -1,4 +1,4 @@
-"""Files that can be made again: what is in one is used if it is whole, and else left aside."""
+"""Files that can be made again: a whole one is used, a torn one left aside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Content = TypeVar("Content", bound=msgspec.Struct)
 
 
 def load(path: fs.AnyPath, kind: type[Content]) -> Content | None:
-    """What `save` has written; None where there is nothing, or nothing that can be read."""
+    """The object that `save` has written; None where none is readable."""
     try:
         line = (fs.read_file(path) or b"").rstrip(b"\n")
         return msgspec.convert(unframe(line), kind, str_keys=True)

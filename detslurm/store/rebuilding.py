@@ -1,4 +1,4 @@
-"""Records that were lost: where they are missing, and those that other records still tell."""
+"""Lost records: their places, and those that other records can rebuild."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from detslurm.store.store import Store
 _THREADS: Final = 16  # each listing waits for the file server
 
 ADVICE: Final = (
-    "Restore the files from a backup, or let `detslurm gc` rebuild what other records tell. If a"
+    "Restore the files from a backup, or let `detslurm gc` rebuild them from other records. If a"
     " file is lost for good, create an empty one in its place."
 )
 """The remedy for a lost record, for users."""
@@ -72,7 +72,7 @@ def rebuild_events(directory: ExperimentDir) -> Iterator[str]:
 
 def lacks_experiments(store: Store, known: Iterable[int]) -> bool:
     """Whether the ledger, which names the `known` experiments, lacks others that exist: its last
-    facts were lost, and no later ones tell."""
+    facts were lost, and no later ones show it."""
     others = set(experiment_ids(store)).difference(known)
     return any(ExperimentDir(store, number).log.read(1) for number in others)
 

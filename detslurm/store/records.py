@@ -1,4 +1,4 @@
-"""The facts of an experiment, each kind with a type: what is written, and what readers rely on.
+"""The facts of an experiment, each kind with a type that writers and readers rely on.
 
 A kind that is not known was written by a newer version, and is skipped. One whose fields have
 other types than these reads as `Corrupt`, with the reason, so that no reader stumbles over it.
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 LARGEST: Final = 1_000_000
-"""How many trial ids one fact may give: what is left free for each fact that can't be read."""
+"""How many trial ids one fact may give, and how many stay free for each unreadable fact."""
 
 # Another user of a shared store may write any number, and readers make ranges and dates of them.
 Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # up to the year 9999
@@ -54,7 +54,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def refs(self) -> list[str]:
-        """What Slurm calls its elements, or the plain job."""
+        """Slurm's names of its elements, or of the plain job."""
         if not self.array:
             return [self.job_id]
         return [f"{self.job_id}_{n}" for n in range(-(-self.count // self.each))]
@@ -66,7 +66,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """What every fact has: its number in the log, and when it was written by whom."""
+    """The common fields of facts: the number in the log, the time and the writer."""
 
     n: int = 0
     time: Time | None = None
@@ -111,7 +111,7 @@ class Created(Record, frozen=True, tag="created"):
     workspace: Any = None
     project: Any = None
     owner: str | None = None
-    managed: bool = True  # False: a process made it that nobody submitted through detslurm
+    managed: bool = True  # False: a process made it that was not submitted through detslurm
     first_trial: Id = 0
     trials: Count = 0
     metric: str | None = None
@@ -170,7 +170,7 @@ class Deferred(Record, frozen=True, tag="deferred"):
 
 
 class Sending(Record, frozen=True, tag="sending"):
-    """Somebody is about to submit deferred trials: nobody else should."""
+    """A process is about to submit deferred trials: no other should."""
 
     first_index: Count
     count: Count
@@ -202,7 +202,7 @@ class AddingWorkers(Record, frozen=True, tag="adding_workers"):
 
 
 class Script(Record, frozen=True, tag="script"):
-    """What was kept of a user's batch script; `unknown` is the reason why nothing was."""
+    """The recorded recipe of a user's batch script; `unknown` is the reason why there is none."""
 
     command: str | None = None
     given: dict[str, str] | None = None  # of sbatch's options, where its line is in the record
@@ -215,7 +215,7 @@ class Script(Record, frozen=True, tag="script"):
 
 
 class Intent(Record, frozen=True, tag="intent"):
-    """What the user wants: pause, activate, cancel, kill, kill_trial, archive, delete ..."""
+    """The user's wish: pause, activate, cancel, kill, kill_trial, archive, delete ..."""
 
     intent: str
     trial: Id | None = None
@@ -283,11 +283,11 @@ class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_delet
 
 
 class CheckpointKept(Record, frozen=True, kw_only=True, tag="checkpoint_kept"):
-    """Nobody may delete these from here on; void where one of them was deleted before.
+    """These must not be deleted from here on; void where one of them was deleted before.
 
     Attributes:
         uuids: The checkpoints.
-        kept_by: What needs them, as people are told.
+        kept_by: The name of their user in messages.
         holder: The process (`detslurm._process.Identity`) that needs them while it lives; None for
             what lasts until it is released.
         experiment: The experiment that needs them beyond its holder's life, once it was created.
@@ -321,7 +321,7 @@ class CheckpointMetadata(Record, frozen=True, kw_only=True, tag="checkpoint_meta
 
 
 class CheckpointVerified(Record, frozen=True, tag="checkpoint_verified"):
-    """Files were compared with what was recorded: what is wrong, by checkpoint; None if nothing."""
+    """Files were compared with their records: the fault, by checkpoint; None without a fault."""
 
     problems: dict[str, str | None]
 

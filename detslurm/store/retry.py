@@ -12,7 +12,7 @@ from detslurm.store.errors import FULL, NotFound, RunTaken, StoreError, TrialEnd
 T = TypeVar("T")
 
 SHORT: Final = (0.5, 2.0, 8.0)
-"""Seconds between tries where somebody waits for the answer, or another node can go on."""
+"""Seconds between tries where a user waits for the answer, or another node can go on."""
 
 LONG: Final = (*SHORT, *(15.0,) * 14)
 """For a job, which is lost where it gives up: a file server takes minutes to fail over.

@@ -12,14 +12,14 @@ from detslurm.store import fs
 from detslurm.store.errors import StoreError, explained
 
 COMMON: Final = ("ledger", "experiments", "checkpoints", "models")
-"""In a shared store each user adds to these; nobody else can remove or change what they added."""
+"""In a shared store each user adds to these; only the owner can remove or change an entry."""
 
 SHARED: Final = (
     "checkpoints/tensorboard",
     "checkpoints/tensorboard/experiment",
     "shared-templates",
 )
-"""Where users put what is theirs and the others may read."""
+"""The directories of users' own files, which others may read."""
 
 # sbatch reads a script by lines, and Slurm takes a backslash out of a path for a job's output.
 _UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
@@ -28,7 +28,7 @@ _UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
 def prepare(root: Path) -> None:
     """Let a root exist that its user may submit to. Raises `StoreError` where others could harm.
 
-    A new root is its user's alone. It is shared once its mode says so; see `_access`.
+    A new root is its user's alone. It is shared once its mode is; see `_access`.
     """
     if found := next((name for sign, name in _UNFIT.items() if sign in str(root)), None):
         raise StoreError(
@@ -49,7 +49,7 @@ def prepare(root: Path) -> None:
 def weakness(root: Path, state: os.stat_result) -> str | None:
     """Why jobs must not run from this root, with the remedy; None where nothing speaks against it.
 
-    Who can rename what lies in the root decides what the jobs of all its users execute.
+    A user who can rename files in the root decides what the jobs of all its users execute.
     """
     mode, me = state.st_mode, os.geteuid()
     if not stat.S_ISDIR(mode):
@@ -99,7 +99,7 @@ def _make_common(root: Path, state: os.stat_result) -> None:
 
 
 def _share(folder: Path, gid: int) -> None:
-    """Let a common directory be the group's; what was private before the root was shared, too."""
+    """Let a common directory be the group's, also one made before the root was shared."""
     found = folder.stat()
     if stat.S_IMODE(found.st_mode) == _access.COMMON_DIRECTORY and found.st_gid == gid:
         return
@@ -138,7 +138,7 @@ def group(gid: int) -> str:
 
 
 def _is_own_group(gid: int) -> bool:
-    """Whether a group is the one that many systems make for each user, with nobody else in it."""
+    """Whether a group is a user's private group, as many systems make it, without other members."""
     import grp
 
     me = owner(os.geteuid())

@@ -14,7 +14,7 @@ from detslurm.store.frame import block, encode_json, unframe_all
 
 # Past this size `append` writes, so that a caller that never flushes does not run out of memory.
 FLUSH_BYTES: Final = 1 << 20
-# What lies in the page cache is kept here too until it is on disk: this bounds how much.
+# Records in the page cache are kept here too until they are on disk: this bounds their size.
 SYNC_BYTES: Final = 4 << 20
 # Records that wait for the same flush share one line up to this size: enough to make its checksum
 # cheap, and little to lose where a crash tears it.
@@ -143,13 +143,13 @@ class RunLog:
         fs.close_quietly(stale)
 
     def sync(self) -> None:
-        """Write what is pending and wait until all of it is on disk."""
+        """Write pending records and wait until all are on disk."""
         with self._lock:
             try:
                 self._write_tail()
                 os.fsync(self._handle)
             except OSError as error:
-                # After a failed fsync nobody knows what the disk has: write it all again.
+                # After a failed fsync the disk's content is unknown: write it all again.
                 self._written = 0
                 raise explained(error, self.path) from error
             self._base += len(self._tail)
@@ -164,7 +164,7 @@ class RunLog:
             self.sync()
 
     def close(self) -> None:
-        """Write what is pending and let go of the file; after an error it may be tried again."""
+        """Write pending records and let go of the file; after an error it may be tried again."""
         with self._lock:
             if self._handle < 0:
                 return
@@ -180,7 +180,7 @@ class RunLog:
 
 
 class LogContent(NamedTuple):
-    """Records of a log, how many bytes they and everything skipped took, and what was skipped."""
+    """Records of a log, the bytes that they and all skipped lines took, and the skipped lines."""
 
     records: list[dict[str, Any]]
     bytes_seen: int

@@ -141,7 +141,7 @@ def misfit(record: Mapping[str, Any], kind: type[msgspec.Struct]) -> str | None:
 
     Args:
         record: The record.
-        kind: What it should be.
+        kind: The type that it should have.
     """
     try:
         msgspec.convert(record, kind)
@@ -157,7 +157,7 @@ def typed_record(
 
     Args:
         record: The record.
-        kind: What it should be.
+        kind: The type that it should have.
         path: The file that it is in.
     """
     problem = misfit(record, kind)

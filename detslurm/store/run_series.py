@@ -1,4 +1,4 @@
-"""What the runs of a trial reported, column by column; a second reading takes only what is new.
+"""The reports of a trial's runs, column by column; a second reading takes only new bytes.
 
 Without numpy: `detslurm.store.series` makes arrays of it for those who have that.
 """
@@ -34,7 +34,7 @@ def _no_points() -> dict[tuple[str, str], Points]:
 
 @dataclass
 class RunSeries:
-    """What one rank of a run reported, up to byte `end` of its log: of each group and metric its
+    """The reports of one rank of a run, up to byte `end` of its log: of each group and metric its
     points."""
 
     start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
@@ -53,7 +53,7 @@ class RunSeries:
         return sum(len(points.steps) for points in self.points.values())
 
     def read_new(self, name: str, run: int, limit: int | None) -> None:
-        """Take in what is new."""
+        """Take in new bytes."""
         for offset, line in lines_of(name, limit, self.end, []):
             self.end = offset + len(line) + 1
             self.profiled = self.profiled or b'"t":"profile"' in line
@@ -101,7 +101,7 @@ class RunSeries:
 
 
 SeriesCache = dict[tuple[int, int], RunSeries]
-"""What was read of a trial's runs, by run and rank: as `ReadCache`, for curves."""
+"""The reports of a trial's runs, by run and rank: as `ReadCache`, for curves."""
 
 
 class LoggedRuns(NamedTuple):
@@ -109,7 +109,7 @@ class LoggedRuns(NamedTuple):
 
     Attributes:
         runs: The runs, with those of a trial that it continues.
-        parts: What each of them reported, by its number and the rank; later ones prevail.
+        parts: The reports of each run, by its number and the rank; later ones prevail.
         limits: The last step of each that still stands, by its number.
     """
 

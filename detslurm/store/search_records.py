@@ -1,4 +1,4 @@
-"""What a search records in its experiment: trial ids, and how it ended."""
+"""A search's records in its experiment: trial ids, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK: Final = 16
 def add_trials(experiment: ExperimentDir, facts: ExperimentFacts) -> bool:
     """Give the experiment another block of trial ids, unless more has happened than in `facts`.
 
-    The order of the facts is what gives a trial its id: whoever loses looks at them again. Raises
+    The order of the facts gives a trial its id: a process that loses looks at them again. Raises
     `RecordMissing` where a fact was lost.
     """
     facts.refuse_gap(f"experiment {experiment.id} gets no trial ids")

@@ -1,4 +1,4 @@
-"""One metric of one trial as a curve, read from the logs; a second reading takes only what is new.
+"""One metric of one trial as a curve, read from the logs; a second reading takes only new bytes.
 
 Needs numpy: other modules import this one where they use it.
 """

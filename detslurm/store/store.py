@@ -29,14 +29,14 @@ class Store:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Who has which ids."""
+        """The owners of ids."""
         from detslurm.store.ledger import Ledger  # only here: a thousand runners start without it
 
         return Ledger(self.path / "ledger")
 
     @cached_property
     def models(self) -> ModelRegistry:
-        """Which checkpoints have names."""
+        """The checkpoints that have names."""
         from detslurm.store.registry import ModelRegistry
 
         return ModelRegistry(self.path / "models", self.own("models.json"))
@@ -75,7 +75,7 @@ class Store:
 
         `freeze` copies the code into a directory; `prepare` gets the experiment and its first trial
         and adds what else has to be there from the start. The experiment is visible with the last
-        step: a crash before that leaves an id that nobody sees.
+        step: a crash before that leaves an invisible id.
         """
         from concurrent.futures import ThreadPoolExecutor  # only here: runners create none
 
@@ -145,7 +145,7 @@ class Store:
         return ledger_state(self._index, self.ledger, thorough=thorough)
 
     def catalog(self) -> Catalog:
-        """What is finished, as rows, and what is not, as ids: the start of every listing."""
+        """Finished experiments as rows, others as ids: the start of every listing."""
         from detslurm.store.index import Catalog
 
         return Catalog(self._index, self.ledger)
@@ -166,7 +166,7 @@ class Store:
         return self.own("index.json")
 
     def make_room(self) -> bool:
-        """Remove what is written again when it is needed, some megabytes; False if there is none
+        """Remove files that are written again when needed, some megabytes; False if there are none
         that this user may remove."""
         room = False
         for name in fs.names_in(self.path):

@@ -24,9 +24,9 @@ class Summary(msgspec.Struct):
     trials: list[TrialRow] = msgspec.field(default_factory=list)
 
     def valid_rows(self, facts: ExperimentFacts) -> dict[int, TrialRow]:
-        """The rows that still hold, given what was added to the experiment since."""
+        """The rows that still hold, given later additions to the experiment."""
         if not facts.created.managed:
-            return {}  # a script goes on with a trial that is over, and no fact tells
+            return {}  # a script goes on with a trial that is over, without a fact
         again = facts.submitted_after(self.facts)
         return {
             row.id: row

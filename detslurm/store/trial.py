@@ -98,7 +98,7 @@ class TrialDir:
         return found
 
     def node_records_path(self, run: int, node: int) -> Path:
-        """What a node's local chief records of its own node; the chief's is the run's own log."""
+        """A node's records by its local chief; the chief's are the run's own log."""
         return self.records_path(run) if node == 0 else self.path / f"run-{run}.node{node}.jsonl"
 
     def artifacts_path(self, run: int) -> Path:
@@ -110,7 +110,7 @@ class TrialDir:
         return self.path / f"run-{run}.log"
 
     def usage_path(self, run: int) -> Path:
-        """What the run has used so far, while it has no end record; only the runner writes it."""
+        """The run's usage so far, while it has no end record; only the runner writes it."""
         return self.path / f"run-{run}.usage.json"
 
     @property
@@ -132,7 +132,7 @@ class TrialDir:
         return self.path / f"run-{run}.end.json"
 
     def start(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
-        """The claim of a run, None where nobody claimed it."""
+        """The claim of a run; None without a claim."""
         return read_record(self.start_path(run), expected=fresh)
 
     def end(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:

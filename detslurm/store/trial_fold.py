@@ -71,7 +71,7 @@ class RunFacts(msgspec.Struct, kw_only=True):
 
     @property
     def span(self) -> Span:
-        """What of this run decides about earlier ones."""
+        """The part of this run that decides about earlier runs."""
         first = first_steps(self.start)
         first.take(TRAINING, self.training_steps)
         first.take(VALIDATION, [r["steps"] for r in self.records if r.get("t") == "metrics"])
@@ -90,7 +90,7 @@ def resumed_steps(start: dict[str, Any]) -> int:
 
 
 class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trial's fold takes from its experiment.
+    """The part of an experiment that a trial's fold needs.
 
     `lost` says why its job is known to be gone for good, `closed` how its search closed it, once
     that is over. `length` is what it is to train, in the configuration's unit.
@@ -378,7 +378,7 @@ def _run_view(run: RunFacts, others: bool) -> RunView:
     reported = max(run.trained(others=others), default=0)
     end = run.end or {}
     started, ended = run.start.get("time"), end.get("time")
-    if end.get("outcome") == LOST:  # whoever found that out did so later, by hours
+    if end.get("outcome") == LOST:  # its finder wrote this later, by hours
         ended = run.last_time or started
     return RunView(
         number=run.number,

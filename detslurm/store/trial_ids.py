@@ -1,7 +1,7 @@
-"""Whose trial ids are whose: the blocks of the ledger, most of them in files that never change.
+"""The owners of trial ids: the blocks of the ledger, most of them in files that never change.
 
 Each file has so many blocks in the order of the ledger: whoever folds the same ledger writes the
-same files. What comes after the last of them stays with the ledger's state.
+same files. Blocks after the last of them stay with the ledger's state.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TrialIds(msgspec.Struct):
     def _folded_again(self, ledger: Ledger) -> list[Block]:
         again = LedgerState()
         ledger.catch_up(again)
-        # What the ledger has beyond this position is for the next one who catches up.
+        # Facts beyond this position are for the next process that catches up.
         known = self.ledger.next_trial
         self.ledger.blocks = [block for block in again.blocks if block.first < known]
         self.files = []

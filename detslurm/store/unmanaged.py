@@ -1,4 +1,4 @@
-"""What stands for a configuration where nobody wrote one: scripts that were not submitted here."""
+"""Stands for a configuration where no user wrote one: scripts that were not submitted here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detslurm.store.job_claims import claims_folder
 from detslurm.store.store import Store
 
 METRIC = "loss"
-"""What the best validation of such an experiment goes by, smaller ones first."""
+"""The metric of such an experiment's best validation, smaller values first."""
 
 
 def unmanaged_config(

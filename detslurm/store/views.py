@@ -1,4 +1,4 @@
-"""What folds give: plain immutable views of trials and experiments."""
+"""The results of folds: plain immutable views of trials and experiments."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         steps: How many batches were trained.
         time: When it was committed, in seconds since 1970.
         resources: Its files with their sizes in bytes; directories end in "/".
-        metadata: What it was stored with, and what was changed of that later.
+        metadata: Its metadata, with later changes.
         digests: The sha256 of its files, by name, where a bucket has them; else empty.
         state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED".
         metrics: The validation metrics of exactly its weights; empty if it was not validated.
-        problem: What `verify` found wrong with its files; None if nothing.
+        problem: The fault of its files that `verify` found; None if there is none.
         storage: The storage that it is in, where that is not the configured one.
         deleted_time: When it was deleted, in seconds since 1970; None if it wasn't, or if that is
             not known.
@@ -109,7 +109,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             included.
         reported_steps: How many batches its own reports count, by the group that the trial's steps
             are read from; 0 without any.
-        usage: What it has used; None while it goes on, and where nothing is known.
+        usage: Its usage; None while it goes on, and where nothing is known.
         not_staged: Why nodes did not run it from their copies of the environment, by node.
     """
 
@@ -144,9 +144,9 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         run_count: The number of its runs.
         restarts: How many of `max_restarts` it has used.
         steps: How many batches it has trained, by its reports and checkpoints.
-        progress: Which part of its training is done, from 0 to 1.
+        progress: The part of its training that is done, from 0 to 1.
         status: The text of `set_status()`.
-        end_reason: Why it is in this state, in a sentence; None if nothing is to be said.
+        end_reason: Why it is in this state, in a sentence; None if there is no reason.
         invalid: Whether its code declared its hyperparameters invalid.
         interrupted: Whether it is in ERROR by no fault of its code: its code never began, or its
             job was lost.
@@ -185,16 +185,16 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         continues: The id of the trial of another experiment that it continues; None if it doesn't.
         runs: Its runs, in order.
         checkpoints: Its committed checkpoints, in order.
-        early_exit: What the code of the newest run asked for, such as "invalid_hp".
+        early_exit: The request of the newest run's code, such as "invalid_hp".
         early_exit_text: The message that came with it.
         non_retryable: Why the newest run would fail in the same way again; None if it might not.
         out_of_ops: Whether the newest run's code saw that the search wants no more for now.
-        metadata: What `set_metadata()` recorded.
-        alerts: What `Context.alert()` recorded, in order.
+        metadata: The values of `set_metadata()`.
+        alerts: The records of `Context.alert()`, in order.
         artifacts: Whether it has reported images or tables.
         length: The length and the metric of the newest completed operation.
         storages: The storages that its code has named in place of the configured one.
-        problems: What was unreadable in its files.
+        problems: The unreadable records of its files.
     """
 
     seed: int | None = None
@@ -221,7 +221,7 @@ _EXCLUDES = {"priority": ("weight",), "weight": ("priority",)}
 
 
 class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants of an experiment: the latest intent counts, and stopping can't be taken
+    """The user's wish for an experiment: the latest intent counts, and stopping can't be taken
     back.
 
     Attributes:
@@ -245,7 +245,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def after(self, fact: Intent) -> DesiredState:
-        """What the user wants once `fact` was recorded."""
+        """The user's wish once `fact` was recorded."""
         changed: dict[str, Any] = {}
         intent = fact.intent
         if intent in ("pause", "activate"):
@@ -262,7 +262,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changed)
 
     def with_field(self, name: str, value: Any) -> DesiredState:
-        """What the user wants once a setting has a value: of two that exclude each other, one."""
+        """The user's wish once a setting has a value: of two that exclude each other, one."""
         excluded = dict.fromkeys(_EXCLUDES.get(name, ()))
         return msgspec.structs.replace(self, fields={**self.fields, **excluded, name: value})
 
@@ -276,7 +276,7 @@ class DesiredState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 UNCATEGORIZED = "Uncategorized"
-"""Where experiments are that nobody gave a workspace and a project."""
+"""The place of experiments without a workspace and a project."""
 
 
 class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -290,7 +290,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             DELETED.
         pause_reason: Why it is paused, if not by its user.
         end_reason: Why it is in ERROR: the reason of the first trial that failed.
-        progress: Which part of it is done, from 0 to 1.
+        progress: The part of it that is done, from 0 to 1.
         created: When it was submitted, in seconds since 1970.
         started: When its first run began, in seconds since 1970.
         ended: When its last run ended, or, if none began, when it was stopped, in seconds since
@@ -363,13 +363,13 @@ class ExperimentView(ExperimentRow, frozen=True, kw_only=True):
     Attributes:
         fact_count: The number of its facts.
         first_trial: The id of its first trial.
-        desired: What the user wants of it.
+        desired: The user's wish for it.
         jobs: Its submissions, in order.
         trials: Its trials in short, by id.
         failing_nodes: By node, how many runs and jobs failed there at once while other nodes
             worked.
         excluded_nodes: The nodes that its next jobs avoid.
-        problems: What was unreadable in its files.
+        problems: The unreadable records of its files.
     """
 
     fact_count: int = 0

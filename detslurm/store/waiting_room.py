@@ -24,7 +24,7 @@ from detslurm.store.frame import decode_json, encode_json
 
 _LONGEST_NAME: Final = 255
 _MOST: Final = 512  # how many requests a fact takes along
-# What names are compressed with; who changes it makes what waits unreadable, which does no harm.
+# The dictionary that compresses names; a change makes waiting entries unreadable: no harm.
 _WORDS: Final = (
     b'[{"e":"operations","e":"sampled","e":"run_ended","trial":1,"worker":"1_","outcome":"error"'
     b'"lost""out_of_ops""completed""stopped","checkpoint":"","fencing_token":1},'
@@ -55,7 +55,7 @@ class CommitRequest(NamedTuple):
 
     @classmethod
     def of_name(cls, name: str) -> Self | None:
-        """What `name` wrote, before its events are read; None for anything else."""
+        """The entry that `name` wrote, before its events are read; None for anything else."""
         position, _, rest = name.partition(".")
         mark, _, body = rest.partition(".")
         return cls(int(position), mark, [], body) if position.isdigit() and body else None
@@ -101,7 +101,7 @@ class Others:
         return any(True for _ in self._waiting(self._names))
 
     def go_first(self, leaders: int) -> bool:
-        """Whether at least so many asked before; nobody goes before one that is not shown."""
+        """Whether at least so many asked before; none goes before an entry that is not shown."""
         ahead = self._waiting(takewhile(lambda name: name < self._own, self._names))
         return sum(1 for _ in islice(ahead, leaders)) == leaders
 
@@ -140,7 +140,7 @@ class WaitingRoom:
         return False
 
     def others(self, visit: Visit, is_open: Callable[[CommitRequest], bool]) -> Others:
-        """Who else waits, of those that are still open when they are looked at."""
+        """The other waiting entries that are still open when they are looked at."""
         names = sorted(name for name in fs.names_in(self._path) if name != visit.name)
         return Others(names, visit.name or "", is_open)
 
