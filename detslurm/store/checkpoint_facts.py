@@ -40,7 +40,7 @@ class Deletion(NamedTuple):
 
     Attributes:
         deleted: The ids of those that are deleted now: their files may be removed.
-        kept: What protects each of the others, by id.
+        kept: The protection of each of the others, by id.
         facts: The facts that decided this.
     """
 
@@ -143,7 +143,7 @@ def mark_files_removed(
 
 
 def registered(directory: ExperimentDir, uuids: Iterable[str] | None = None) -> dict[str, str]:
-    """Which of these checkpoints (by default all) are versions of models, by the registry.
+    """The checkpoints among these (by default all) that are versions of models, by the registry.
 
     A fact of the experiment protects each of them as well, but the last fact may be lost unnoticed.
     """
