@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from detslurm.sdk import settings
 from detslurm.sdk.trials.metrics import moment
-from detslurm.store.models import ModelChanged, ModelRow, RegistryRow, RegistryState
+from detslurm.store import StoreError
+from detslurm.store.checkpoint_facts import release
+from detslurm.store.models import (
+    ModelChanged,
+    ModelRow,
+    RegistryRow,
+    RegistryState,
+    VersionRow,
+)
 
 if TYPE_CHECKING:
     from detslurm.sdk.models.registry import Registry
@@ -171,3 +179,14 @@ class Described(ABC, Generic[Row]):
         if self._version_number is not None:
             model.version(self._version_number)
         self._model = model
+
+    def _release(self, versions: Iterable[VersionRow]) -> None:
+        """Let the checkpoints of deleted versions be deleted."""
+        for version in versions:
+            if version.kept is None:
+                continue
+            store = self._registry.store
+            try:
+                release(store.experiment(version.experiment), version.kept)
+            except StoreError as error:
+                self._registry.warn(f"checkpoint {version.uuid} stays protected: {error}")

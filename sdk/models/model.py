@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from detslurm._process import Identity
 from detslurm.sdk import settings
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import OrderBy
-from detslurm.sdk.models import registration
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.models.described import Described
 from detslurm.sdk.models.version import ModelVersion
-from detslurm.store.models import ModelDeleted, ModelRow, RegistryState
+from detslurm.store import ExperimentDir, NotFound
+from detslurm.store import checkpoint_facts as facts
+from detslurm.store.errors import Refused
+from detslurm.store.models import ModelDeleted, ModelRow, RegistryState, VersionRegistered
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -132,17 +136,34 @@ class Model(Described[ModelRow]):
             version = client.get_model("mnist").get_version()
             assert version.checkpoint.uuid == uuid
         """
-        self._take(
-            registration.register(
-                self._registry,
-                self.row,
-                checkpoint_uuid if isinstance(checkpoint_uuid, str) else checkpoint_uuid.uuid,
-                name=settings.line("a name", name) if name else "",
-                notes=settings.text("notes", notes),
-                labels=tuple(settings.labels(labels)),
-                metadata=settings.data("metadata", metadata or {}),
-            )
+        uuid = checkpoint_uuid if isinstance(checkpoint_uuid, str) else checkpoint_uuid.uuid
+        checkpoint = self._registry.checkpoint(uuid)
+        directory = self._registry.store.experiment(checkpoint.experiment_id)
+        _refuse(checkpoint, directory)
+        about: dict[str, Any] = {
+            "name": settings.line("a name", name) if name else "",
+            "notes": settings.text("notes", notes),
+            "labels": tuple(settings.labels(labels)),
+            "metadata": settings.data("metadata", metadata or {}),
+        }
+        # Kept for this process first. Once the registry names that fact, it protects the
+        # checkpoint for good; where the process dies before, the protection ends with it.
+        by, holder = f"model {self.name}", Identity.own()
+        kept = facts.keep(directory, [checkpoint.uuid], by=by, holder=holder)
+        fact = VersionRegistered(
+            model=self.model_id,
+            uuid=checkpoint.uuid,
+            experiment=checkpoint.experiment_id,
+            trial=checkpoint.trial_id,
+            steps=checkpoint.steps_completed,
+            kept=kept,
+            **about,
         )
+        try:
+            self._take(self._registry.store.models.commit(lambda state: fact))
+        except (NotFound, Refused):  # after other errors the fact may be there
+            facts.release(directory, kept)
+            raise
         return self._version(self.row.last_version)
 
     def _version(self, number: int) -> ModelVersion:
@@ -206,4 +227,15 @@ class Model(Described[ModelRow]):
             return ModelDeleted(model=self.model_id)
 
         self._registry.store.models.commit(decide)
-        registration.release(self._registry, deleted[0].versions.values())
+        self._release(deleted[0].versions.values())
+
+
+def _refuse(checkpoint: Checkpoint, directory: ExperimentDir) -> None:
+    """Raise `LifecycleError` for a checkpoint that can't be promised to stay."""
+    if owner := directory.foreign_owner():
+        raise LifecycleError(
+            f"checkpoint {checkpoint.uuid} belongs to {owner}, whose jobs may delete it: "
+            f"{owner} alone can register it"
+        )
+    if checkpoint.path is not None and not checkpoint.path.is_dir():
+        raise LifecycleError(f"the files of checkpoint {checkpoint.uuid} are gone")

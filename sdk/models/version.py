@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from detslurm.sdk import settings
-from detslurm.sdk.models import registration
 from detslurm.sdk.models.described import Described
 from detslurm.store.models import VersionDeleted, VersionRow
 
@@ -96,4 +95,4 @@ class ModelVersion(Described[VersionRow]):
         """
         fact = VersionDeleted(model=self.model_id, version=self.version)
         self._registry.store.models.commit(lambda state: fact)
-        registration.release(self._registry, [self.row])
+        self._release([self.row])
