@@ -108,10 +108,9 @@ class SlurmCluster:
         except SlurmError as refusal:
             raise _explained(refusal, request) from None
 
-    def submitted(self, request: JobRequest) -> str | None:
-        """The job of a request with a mark, if the queue has it."""
-        script = sbatch.script_path(request.folder, request.mark)
-        return sbatch.queued_from(script, ASK_PATIENCE)
+    def submitted(self, folder: Path, mark: str) -> str | None:
+        """The job of the request with this folder and mark, if the queue has it."""
+        return sbatch.queued_from(sbatch.script_path(folder, mark), ASK_PATIENCE)
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; jobs that are over already are skipped."""

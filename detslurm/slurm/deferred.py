@@ -184,7 +184,7 @@ def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[st
             continue
         trials = range(one.first_index, one.first_index + one.count)
         request = _marked(log, number, trials, reason.each)
-        job_id = cluster.submitted(request)
+        job_id = cluster.submitted(request.folder, request.mark)
         if job_id is None:
             return log.append_next(_given_back(trials, reason), facts.count)
         fact = submitted_fact(cluster.name, job_id, trials.start, request, each=reason.each)

@@ -177,8 +177,8 @@ class Cluster(Protocol):
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one call and return the job id."""
 
-    def submitted(self, request: JobRequest) -> str | None:
-        """The job of a request with a mark, if the queue has it."""
+    def submitted(self, folder: Path, mark: str) -> str | None:
+        """The job of the request with this folder and mark, if the queue has it."""
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs (TERM, then KILL); those that are over already are skipped."""

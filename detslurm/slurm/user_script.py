@@ -60,8 +60,13 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     }
 
 
-def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] = ()) -> str:
-    """Queue the script once more, held, for these elements of its array; returns the job id."""
+def submit_again(
+    path: Path, recipe: Mapping[str, Any], elements: Sequence[int] = (), mark: str | None = None
+) -> str:
+    """Queue the script once more, held, for these elements of its array; returns the job id.
+
+    `Cluster.submitted` finds the job by the mark.
+    """
     if not path.exists():
         raise SlurmError(f"{path} is gone", "Submit your script yourself.")
     array = []
@@ -69,7 +74,7 @@ def submit_again(path: Path, recipe: Mapping[str, Any], elements: Sequence[int] 
         throttle = f"%{recipe['throttle']}" if recipe.get("throttle") else ""
         array = [f"--array={','.join(map(str, elements))}{throttle}"]
     variables = dict(entry.partition("=")[::2] for entry in recipe["variables"])
-    with _copied(path) as copy:
+    with _copied(path, mark) as copy:
         return sbatch.submit(
             copy,
             _env.inheritable(os.environ, "SBATCH_", *_env.OF_A_RUN) | variables,
@@ -93,12 +98,12 @@ def _options(path: Path, recipe: Mapping[str, Any], variables: Mapping[str, str]
 
 
 @contextmanager
-def _copied(script: Path) -> Iterator[Path]:
+def _copied(script: Path, mark: str | None) -> Iterator[Path]:
     """The script under another name, for one submission: by its own all jobs of it look the same.
 
     Slurm keeps what it was given: afterwards the copy is not needed.
     """
-    path = sbatch.script_path(script.parent)
+    path = sbatch.script_path(script.parent, mark)
     try:
         shutil.copy(script, path)
         yield path

@@ -43,7 +43,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     `origin` leads from the index of a replacement (of a trial with invalid hyperparameters) to that
     of the trial whose job runs it, `replaced` from the index of each trial to its replacement's.
     `adopted` names the job that took over a trial (by index) from one that died.
-    `promise` is the number of an announcement of more workers that no submission has followed.
+    `promise` is the number of an announcement of more jobs that no submission has followed.
     `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
     by their numbers, the announcements to submit some of them that no submission has followed.
     `resubmitting` is the announcement of new jobs for lost trials that has no end yet.
@@ -105,6 +105,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 self.sending[fact.n] = fact
             case Resubmitting():
                 self.resubmitting = fact if fact.parts else None
+                self.promise = fact.n if fact.parts else self.promise
             case AddingWorkers():
                 self.promise = fact.n
             case Script():

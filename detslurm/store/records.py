@@ -184,7 +184,7 @@ class Sending(Record, frozen=True, tag="sending"):
 
 
 class Resubmitting(Record, frozen=True, tag="resubmitting"):
-    """A user's command is about to queue new jobs for lost trials: no other one should.
+    """A user's command is about to queue new jobs or workers: no other command should.
 
     `parts` has of each job the index of its first trial, its elements and the trials of each; with
     none, no more jobs of the last announcement will come.

@@ -64,11 +64,8 @@ def _resubmit(one: ExperimentSnapshot, trials: Sequence[int], queues: Queues, re
         return
     ids = one.facts.trial_ids
     indices = [ids.index(trial) for trial in trials]
-    if not one.facts.created.managed:
-        from detslurm.sdk.experiments.unmanaged import submit_again
-
-        submit_again(one.directory, indices)
-        return
-    from detslurm.sdk.experiments.resubmission import resubmit
-
-    resubmit(one.directory, indices, queues.cluster(one.facts.cluster), read)
+    if one.facts.created.managed:
+        from detslurm.sdk.experiments.resubmission import resubmit as submit
+    else:
+        from detslurm.sdk.experiments.unmanaged import submit_again as submit
+    submit(one.directory, indices, queues.cluster(one.facts.cluster), read)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from detslurm._process import Identity
@@ -42,66 +42,118 @@ _one_at_a_time = threading.Lock()
 
 
 def resubmit(
-    experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster, read: int
-) -> list[str]:
-    """Queue new jobs for those of these trials that were not submitted again after fact `read`;
-    returns the job ids. Together they run no more at once than is allowed.
+    experiment: ExperimentDir, indices: Sequence[int], cluster: Cluster, read: int
+) -> None:
+    """Queue new jobs for those of these trials that were not submitted again after fact `read`.
 
-    Raises SlurmError, NeverSubmitted, and LifecycleError where another command is busy for long.
+    Together they run no more at once than is allowed. Raises SlurmError, NeverSubmitted, and
+    LifecycleError where another command is busy for long.
     """
-    with _one_at_a_time:
-        return _submit(experiment, _announce(experiment, indices, cluster, read), cluster)
-
-
-def _announce(
-    experiment: ExperimentDir, indices: Iterable[int], cluster: Cluster, read: int
-) -> list[_Planned]:
-    """Record what is about to be submitted, once no other command is busy with that."""
-    own, deadline = str(Identity.own()), time.monotonic() + _WAIT
     while True:
-        plain = list(experiment.facts())
-        facts = ExperimentFacts().fold(plain)
-        if (other := facts.resubmitting) is not None:
+        with turn(experiment, cluster) as (plain, facts):
+            left = left_since(read, facts, indices)
+            planned = _plan(experiment, plain, facts, left, cluster)
+            if not planned:
+                return
+            with announced(experiment, facts, [part for part, *_ in planned]) as claimed:
+                if claimed:
+                    return _submit(experiment, planned, cluster)
+
+
+@contextmanager
+def turn(experiment: ExperimentDir, cluster: Cluster) -> Iterator[tuple[_Plain, ExperimentFacts]]:
+    """Wait until no other command queues jobs for the experiment; its facts then.
+
+    Raises LifecycleError where another command is busy for long.
+    """
+    own, deadline = str(Identity.own()), time.monotonic() + _WAIT
+    with _one_at_a_time:
+        while True:
+            plain = list(experiment.facts())
+            facts = ExperimentFacts().fold(plain)
+            other = facts.resubmitting
+            if other is None:
+                break
             if other.process == own or is_over(other.process, other.time):
-                _settle(experiment, plain, facts, cluster)
+                _settle(experiment, plain, facts, other, cluster)
             elif time.monotonic() > deadline:
                 raise LifecycleError(f"experiment {experiment.id}: {_SUBMITTING}")
             else:
                 time.sleep(_EVERY)
-            continue
-        taken = facts.submitted_after(read)
-        left = [index for index in indices if facts.trial_ids[index] not in taken]
-        planned = _plan(experiment, plain, left, cluster)
-        parts = tuple((part.first, part.elements, part.each) for part, *_ in planned)
-        claim = Resubmitting(parts=parts, process=own)
-        if not left or experiment.append_next(claim, facts.count):
-            return planned
+        yield plain, facts
+
+
+@contextmanager
+def announced(
+    experiment: ExperimentDir, facts: ExperimentFacts, parts: Sequence[Part]
+) -> Iterator[bool]:
+    """Announce the jobs that are queued meanwhile, as the next of these facts.
+
+    False where another fact was faster. Where the cluster's answer is unclear, the announcement
+    stays open, because there may be a job.
+    """
+    claim = Resubmitting(parts=tuple(parts), process=str(Identity.own()))
+    if not experiment.append_next(claim, facts.count):
+        yield False
+        return
+    try:
+        yield True
+    except SlurmError as error:
+        if not is_transient(error.message):
+            experiment.append(Resubmitting())
+        raise
+    experiment.append(Resubmitting())
+
+
+def left_since(read: int, facts: ExperimentFacts, indices: Sequence[int]) -> list[int]:
+    """Those of these trials that were not submitted again after fact `read`."""
+    taken = facts.submitted_after(read)
+    return [index for index in indices if facts.trial_ids[index] not in taken]
+
+
+def mark_of(announcement: int, part: int = 0) -> str:
+    """The mark of the job of this part of an announcement, by which the job is found again."""
+    return f"announced-{announcement}-{part}"
 
 
 def _settle(
-    experiment: ExperimentDir, plain: _Plain, facts: ExperimentFacts, cluster: Cluster
+    experiment: ExperimentDir,
+    plain: _Plain,
+    facts: ExperimentFacts,
+    announcement: Resubmitting,
+    cluster: Cluster,
 ) -> None:
-    """Record a live job that a command has queued before it died, or that there is none."""
-    announced = facts.resubmitting or Resubmitting()
-    recorded = {job.first_index for job in facts.jobs if job.fact > announced.n}
-    for part in itertools.starmap(_Part, announced.parts):
-        if part.first in recorded:
+    """Record a live job that a command has queued before it died, or that there is none.
+
+    A user's own batch script is held until its job is recorded: that job is cancelled.
+    """
+    recorded = {job.job_id.partition("_")[0] for job in facts.jobs}
+    for i, part in enumerate(itertools.starmap(Part, announcement.parts)):
+        mark = mark_of(announcement.n, i)
+        job_id = cluster.submitted(experiment.jobs, mark)
+        if job_id is None or job_id in recorded:
             continue
-        request = _request(experiment, plain, announced.n, part)
-        job_id = cluster.submitted(request)
-        known = cluster.query([job_id]).values() if job_id else ()
-        if job_id and not (known and all(job.final for job in known)):
-            fact = submitted_fact(cluster.name, job_id, part.first, request, each=part.each)
-            experiment.append_next(fact, facts.count)
-            return
+        known = cluster.query([job_id]).values()
+        if known and all(job.final for job in known):
+            continue
+        if not facts.created.managed:
+            cluster.cancel([job_id])
+            continue
+        request = _request(experiment, plain, facts, part, mark)
+        fact = submitted_fact(cluster.name, job_id, part.first, request, each=part.each)
+        experiment.append_next(fact, facts.count)
+        return
     experiment.append_next(Resubmitting(), facts.count)
 
 
 def _plan(
-    experiment: ExperimentDir, plain: _Plain, indices: list[int], cluster: Cluster
+    experiment: ExperimentDir,
+    plain: _Plain,
+    facts: ExperimentFacts,
+    indices: list[int],
+    cluster: Cluster,
 ) -> list[_Planned]:
     """The jobs for these trials, by the announcement that comes next."""
-    facts = ExperimentFacts().fold(plain)
     origin = facts.origin  # a replacement is run by the job of what it replaces
     share = next((job.each for job in facts.jobs), 1)
     parts = [  # one array each
@@ -111,35 +163,40 @@ def _plan(
         for part in _parts(piece, each, cluster)
     ]
     in_turn = turns([part.elements for part in parts], throttle(experiment, facts))
-    request = partial(_request, experiment, plain, facts.count + 1)
-    pairs = zip(parts, in_turn, strict=True)
-    return [(part, request(part).with_changes(throttle=m), after) for part, (m, after) in pairs]
+    requests = _requests(experiment, plain, facts, parts)
+    triples = zip(parts, requests, in_turn, strict=True)
+    return [
+        (part, request.with_changes(throttle=m), after) for part, request, (m, after) in triples
+    ]
 
 
-def _request(experiment: ExperimentDir, plain: _Plain, number: int, part: _Part) -> JobRequest:
-    """The request of a job that is announced by this fact, marked so that it is found again."""
+def _requests(
+    experiment: ExperimentDir, plain: _Plain, facts: ExperimentFacts, parts: Sequence[Part]
+) -> list[JobRequest]:
+    """The requests of the announcement that comes next."""
+    marks = (mark_of(facts.count + 1, i) for i in range(len(parts)))
+    pairs = zip(parts, marks, strict=True)
+    return [_request(experiment, plain, facts, part, mark) for part, mark in pairs]
+
+
+def _request(
+    experiment: ExperimentDir, plain: _Plain, facts: ExperimentFacts, part: Part, mark: str
+) -> JobRequest:
+    """The request of a job that is announced, marked so that it is found again."""
+    if facts.searching:
+        return workers_request(plain, experiment, part.elements).with_changes(mark=mark)
     request = successor_request(plain, experiment, part.first, each=part.each)
-    count = part.elements if part.elements > 1 else None
-    return request.with_changes(count=count, mark=f"announced-{number}-{part.first}")
+    return request.with_changes(count=part.elements if part.elements > 1 else None, mark=mark)
 
 
-def _submit(experiment: ExperimentDir, planned: list[_Planned], cluster: Cluster) -> list[str]:
-    """Submit and record. Where the cluster's answer is unclear, the announcement stays open."""
+def _submit(experiment: ExperimentDir, planned: Sequence[_Planned], cluster: Cluster) -> None:
     job_ids: list[str] = []
     for part, request, after in planned:
         if after is not None:
             request = request.with_changes(dependency=f"afterany:{job_ids[after]}")
-        try:
-            job_ids.append(cluster.submit(request))
-        except SlurmError as error:
-            if not is_transient(error.message):
-                experiment.append(Resubmitting())
-            raise
+        job_ids.append(cluster.submit(request))
         fact = submitted_fact(cluster.name, job_ids[-1], part.first, request, each=part.each)
         experiment.append(fact)
-    if planned:
-        experiment.append(Resubmitting())
-    return job_ids
 
 
 def _pieces(trials: range, each: int) -> Iterator[tuple[range, int]]:
@@ -152,7 +209,7 @@ def _pieces(trials: range, each: int) -> Iterator[tuple[range, int]]:
         yield range(whole.stop, trials.stop), rest
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """One job or array: the index of its first trial, its elements, the trials of each."""
 
     first: int
@@ -161,10 +218,10 @@ class _Part(NamedTuple):
 
 
 # What is submitted for a part, and the number of the job that must end before it starts.
-_Planned = tuple[_Part, JobRequest, int | None]
+_Planned = tuple[Part, JobRequest, int | None]
 
 
-def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[_Part]:
+def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[Part]:
     """The jobs for consecutive trials: one, or as few arrays as the cluster accepts."""
     count = len(trials) // each
     arrays: Sequence[JobArray] = (JobArray(0, 1),)
@@ -174,23 +231,31 @@ def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[_Part]:
             count, max_array_size=limits.max_array_size, max_array_tasks=limits.max_array_tasks
         )
     for array in arrays:
-        yield _Part(trials.start + array.first * each, array.count, each)
+        yield Part(trials.start + array.first * each, array.count, each)
 
 
-def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster) -> None:
-    """Queue `count` more workers for a search, or as many as there is room for. Raises SlurmError,
-    `SubmitLimitReached` only where there is no room at all."""
-    left = count
-    while left:
-        request = workers_request(experiment.facts(), experiment, within_array(left, cluster))
-        try:
-            job_id, request = submit_as_many(cluster, request)
-        except SubmitLimitReached:
-            if left == count:
-                raise
-            return
-        experiment.append(submitted_fact(cluster.name, job_id, 0, request))
-        left -= request.count or 1
+def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster, read: int) -> bool:
+    """Queue `count` more workers for a search, or as many as there is room for.
+
+    False where jobs were submitted after fact `read`: decide anew. Raises as `resubmit`,
+    `SubmitLimitReached` only where there is no room at all.
+    """
+    with turn(experiment, cluster) as (plain, facts):
+        if any(job.fact > read for job in facts.jobs):
+            return False
+        size = within_array(count, cluster)
+        parts = [Part(0, min(size, count - i), 1) for i in range(0, count, size)]
+        requests = _requests(experiment, plain, facts, parts)
+        with announced(experiment, facts, parts) as claimed:
+            for request in requests if claimed else ():
+                try:
+                    job_id, sent = submit_as_many(cluster, request)
+                except SubmitLimitReached:
+                    if request is requests[0]:
+                        raise
+                    break
+                experiment.append(submitted_fact(cluster.name, job_id, 0, sent))
+        return claimed
 
 
 def throttle(experiment: ExperimentDir, facts: ExperimentFacts) -> int | None:

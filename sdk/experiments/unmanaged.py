@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
@@ -16,6 +16,9 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs
 from detslurm.store.records import Script, Submitted, typed
+
+if TYPE_CHECKING:
+    from detslurm.slurm import Cluster
 
 # A live process writes a heartbeat every half a minute. A single command compares two time stamps
 # of the store; on some file systems each node sets its own, so that only hours count. A command
@@ -108,14 +111,16 @@ def end(trials: Iterable[TrialDir]) -> None:
                 process.send(signal.SIGTERM)
 
 
-def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
-    """Queue the user's script once more for these trials, unless that was done for another
-    experiment of the same script; returns the job id.
+def submit_again(
+    experiment: ExperimentDir, indices: Sequence[int], cluster: Cluster, read: int
+) -> None:
+    """Queue the user's script once more for those of these trials that were not submitted again
+    after fact `read`, unless that was done for another experiment of the same script.
 
-    Raises `LifecycleError` where nothing was kept of it, `SlurmError` where Slurm refuses.
+    Raises `LifecycleError` where nothing was kept of it, or where another command is busy with that
+    for long, `SlurmError` where Slurm refuses.
     """
-    from detslurm.slurm import detect_cluster, user_script
-    from detslurm.store.job_claims import first_job, inherit_claims, successors
+    from detslurm.sdk.experiments.resubmission import Part, announced, left_since, mark_of, turn
 
     script = _script(experiment)
     if "unknown" in script:
@@ -123,8 +128,27 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
             f"experiment {experiment.id} can't be submitted again: {script['unknown']}."
             " Submit your batch script by hand; it begins a new experiment"
         )
+    while True:
+        with turn(experiment, cluster) as (_, facts):
+            left = left_since(read, facts, indices)
+            if not left:
+                return
+            with announced(experiment, facts, [Part(left[0], len(left), 1)]) as claimed:
+                if claimed:
+                    return _submit(experiment, left, cluster, script, mark_of(facts.count + 1))
+
+
+def _submit(
+    experiment: ExperimentDir,
+    indices: Sequence[int],
+    cluster: Cluster,
+    script: Mapping[str, Any],
+    mark: str,
+) -> None:
+    from detslurm.slurm import user_script
+    from detslurm.store.job_claims import first_job, inherit_claims, successors
+
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
-    cluster = detect_cluster("slurm")
     # The experiment may have begun in a job that went on with an earlier one's.
     first = first_job(experiment.store, script["cluster"], script["job"])
     others = [] if elements else successors(experiment.store, script["cluster"], first)
@@ -134,12 +158,11 @@ def submit_again(experiment: ExperimentDir, indices: Sequence[int]) -> str:
     if job is None:
         # Held until the store records whose trials the new job continues.
         path = experiment.jobs / user_script.SCRIPT
-        job = user_script.submit_again(path, script, elements)
+        job = user_script.submit_again(path, script, elements, mark)
         inherit_claims(experiment.store, script["cluster"], job, first)
     refs = [f"{job}_{element}" for element in elements] or [job]
     experiment.append(user_script.submitted_fact(refs, indices, script))
     cluster.release([job])
-    return job
 
 
 def _script(experiment: ExperimentDir) -> Mapping[str, Any]:

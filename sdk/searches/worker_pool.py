@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from detslurm._quantities import counted
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.sdk.experiments.stranded import cancel_stranded
@@ -55,10 +57,11 @@ class WorkerPool:
         self._gone |= jobs.keys() - workers.alive - state.workers.keys()
         if count := workers.missing(state, facts.trials_at_once):
             what = f"submit {counted(count, 'worker')}"
-            self._queues.act(facts.cluster, what, self._submit, count)
+            self._queues.act(facts.cluster, what, self._submit, count, facts.count)
 
-    def _submit(self, cluster: Cluster, count: int) -> None:
-        submit_workers(self._experiment, count, cluster)
+    def _submit(self, cluster: Cluster, count: int, read: int) -> None:
+        with suppress(LifecycleError):  # a command does so, and the next look counts its workers
+            submit_workers(self._experiment, count, cluster, read)
 
     def _due(self, waiting: bool) -> bool:
         now = self._clock()
@@ -95,8 +98,16 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     """Release the workers that are held, and queue as many more as trials wait for; False if a
     queue does not answer, so that the search may not continue."""
     log: EventLog[State] = EventLog(one.directory.search, Search(one.directory.config()))
+    while (done := _resume(one, queues, log)) is None:
+        pass
+    return done
+
+
+def _resume(one: ExperimentSnapshot, queues: Queues, log: EventLog[State]) -> bool | None:
+    """The same, but None where another command has queued workers meanwhile."""
+    one.refresh(())
+    read, name = one.facts.count, one.facts.cluster
     state = log.catch_up()  # before the query: see `replenish`
-    name = one.facts.cluster
     # Some may have come since the facts were read.
     asked = [*one.worker_jobs, *(JobRef(name, ref) for ref in state.workers)]
     queue = one.without_foreign_jobs(queues.query((), queue_only=asked))
@@ -115,6 +126,6 @@ def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     if state.done:  # whoever saw that first died before recording it
         end_search(one.directory, [trial.outcome for trial in state.trials], state.verdict)
     count = workers.missing(state, one.facts.worker_limit)
-    if count:
-        submit_workers(one.directory, count, queues.cluster(name))
+    if count and not submit_workers(one.directory, count, queues.cluster(name), read):
+        return None
     return done

@@ -289,9 +289,9 @@ def test_workers_that_are_promised_are_waited_for(
     assert desk.took() == 0
     assert not [r for r in desk.scene.queue.requests if not r.dependency]
     desk.scene.queue.put("101", "PENDING", "Dependency")  # the standby worker
-    desk.experiment.append({"type": "adding_workers", "count": 2, "job": "8"})
+    desk.experiment.append({"type": "resubmitting", "parts": [[0, 2, 1]]})
     assert desk.took() == 0
-    assert not [r for r in desk.scene.queue.requests if not r.dependency], "a later promise"
+    assert not [r for r in desk.scene.queue.requests if not r.dependency], "a command's promise"
     assert desk.took() == 0
     assert [r.count for r in desk.scene.queue.requests if not r.dependency] == [2]
 

@@ -131,7 +131,7 @@ class Queue:
             self.put(ref, "PENDING", "Priority")
         return job_id
 
-    def submitted(self, request: JobRequest) -> str | None:
+    def submitted(self, folder: Path, mark: str) -> str | None:
         return None
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:

@@ -94,8 +94,8 @@ def test_the_next_activate_recovers_what_a_killed_one_has_announced(
     _activate_and_die(scene, None if when == "before sbatch" else mark)
     assert fold_facts(experiment).resubmitting is not None
 
-    def find(request: JobRequest) -> str | None:
-        return "55" if mark.exists() and request.mark == mark.read_text() else None
+    def find(folder: Path, wanted: str) -> str | None:
+        return "55" if mark.exists() and wanted == mark.read_text() else None
 
     monkeypatch.setattr(scene.queue, "submitted", find)
     for ref in ("55_0", "55_1") if mark.exists() else ():

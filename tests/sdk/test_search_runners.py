@@ -93,7 +93,7 @@ def test_what_a_killed_runner_has_begun_can_have_workers(
         scene.client.submit(SEARCHED, tmp_path, method_runner="mark")
     found = _find_marked(scene.store, SubmissionMark("mark", 0))
     assert found is not None
-    submit_workers(found, 2, scene.queue)
+    assert submit_workers(found, 2, scene.queue, read=0)
     [request] = scene.queue.requests
     assert (request.name, request.count) == (f"det-{found.id}", 2)
 

@@ -59,10 +59,10 @@ def test_the_job_gets_the_submitting_python_and_no_other_jobs_identity(
 def test_a_job_is_found_by_the_mark_of_its_request(bench: Bench) -> None:
     """The id of a job may be lost with the process that submitted it."""
     request = bench.request(mark="announced-3-0", hold=True)
-    assert bench.cluster.submitted(request) is None
+    assert bench.cluster.submitted(request.folder, "announced-3-0") is None
     job = bench.cluster.submit(request)
-    assert bench.cluster.submitted(request) == job
-    assert bench.cluster.submitted(request.with_changes(mark="announced-3-1")) is None
+    assert bench.cluster.submitted(request.folder, "announced-3-0") == job
+    assert bench.cluster.submitted(request.folder, "announced-3-1") is None
     bench.cluster.cancel([job])
 
 

@@ -123,7 +123,7 @@ def test_an_unclear_answer_makes_no_second_job(log: Log, queued: bool) -> None:
                 super().submit(request)
             raise SlurmError("Socket timed out on send/recv operation")
 
-        def submitted(self, request: JobRequest) -> str | None:
+        def submitted(self, folder: Path, mark: str) -> str | None:
             return "101" if self.requests else None
 
     queue = Unclear(allowed=Allowance(room=3))
@@ -223,8 +223,8 @@ def test_who_dies_in_the_act_leaves_all_as_it_is(log: Log, queued: bool) -> None
                 self.made = super().submit(request), request.mark
             raise KeyboardInterrupt
 
-        def submitted(self, request: JobRequest) -> str | None:
-            return next((job for job, mark in [self.made] if mark == request.mark), None)
+        def submitted(self, folder: Path, mark: str) -> str | None:
+            return next((job for job, made in [self.made] if made == mark), None)
 
     queue = Deadly(allowed=Allowance(room=3))
     with pytest.raises(KeyboardInterrupt):

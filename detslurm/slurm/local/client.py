@@ -81,11 +81,11 @@ class LocalCluster:
             raise
         return answer
 
-    def submitted(self, request: JobRequest) -> str | None:
-        """The job of a request with a mark, if the journal has it."""
-        asked, jobs = (request.mark, request.folder), Jobs(journal.read(self.paths.journal)).jobs
-        of = {(job.request.mark, job.request.folder): str(job.id) for job in jobs.values()}
-        return of.get(asked) if request.mark else None
+    def submitted(self, folder: Path, mark: str) -> str | None:
+        """The job of the request with this folder and mark, if the journal has it."""
+        jobs = Jobs(journal.read(self.paths.journal)).jobs.values()
+        of = {(job.request.folder, job.request.mark): str(job.id) for job in jobs}
+        return of.get((folder, mark))
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
         """End these jobs; jobs that are over already are skipped."""
