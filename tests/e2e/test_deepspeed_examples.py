@@ -25,20 +25,23 @@ SEARCH = (
     f"{ZERO}.reduce_bucket_size={{type: categorical, vals: [100000, {10**15}]}}",
     *("searcher.name=random", "searcher.max_trials=2", "searcher.max_length.batches=8"),
     *("min_validation_period.batches=4", "reproducibility.experiment_seed=310"),
+    "resources.slots_per_trial=1",
 )
 SHORT = ("searcher.max_length.batches=24", "min_validation_period.batches=12")
 GAN = ("searcher.max_length.batches=100", "min_validation_period.batches=25")
 LIGHT = f"environment.environment_variables={LIGHT_JOBS}"
+# tests/pytorch/deepspeed has two replicas of two stages.
+TWO_NODES = ("resources.slots_per_trial=2", "slurm.slots_per_node=1")
 RUNS = (
     ("deepspeed_gpt", "zero1.yaml", "validation_loss", SHORT),
     ("deepspeed_gan", "const.yaml", "distance", GAN),
-    ("deepspeed_pipeline", "distributed.yaml", "validation_loss", SHORT),
+    ("deepspeed_pipeline", "distributed.yaml", "validation_loss", (*SHORT, *TWO_NODES)),
 )
 
 
 def test_examples_learn(desk: Desk) -> None:
-    """ZeRO-1 on two slots, two stages on four slots of two nodes, two engines, and a search over
-    ZeRO's stage and the learning rate. The others' jobs of several nodes are only shown."""
+    """ZeRO-1 on two slots, two stages on two nodes, two engines, and a search over ZeRO's
+    stage and the learning rate. The others' jobs of several nodes are only shown."""
     folders = {name: copy_example(desk, name) for name, *_ in RUNS}
     search = desk.submit(folders["deepspeed_gpt"] / "search.yaml", LIGHT, *SEARCH)
     submitted = [

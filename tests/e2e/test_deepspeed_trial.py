@@ -1,5 +1,4 @@
-"""A DeepSpeedTrial on two nodes, two processes on each: preempted, killed while it saves, and taken
-up on other slots."""
+"""A DeepSpeedTrial on two nodes: preempted, killed while it saves, and taken up on one slot."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ CONFIG = """\
     entrypoint: {entrypoint}
     hyperparameters: {{disturbed: {disturbed}}}
     searcher: {{name: single, metric: zero1, max_length: {{batches: 20}}}}
-    resources: {{slots_per_trial: 4}}
-    slurm: {{slot_type: cpu, slots_per_node: 2}}
+    resources: {{slots_per_trial: 2}}
+    slurm: {{slot_type: cpu, slots_per_node: 1}}
     min_checkpoint_period: {{batches: 5}}
     min_validation_period: {{batches: 10}}
     checkpoint_policy: none
@@ -73,7 +72,7 @@ def parts_of(tensors: Collection[str]) -> list[int]:
 
 
 def go_on_on_one_slot(desk: Desk, config: Path, whole: int) -> None:
-    """It goes on from batch 10 as four slots themselves did."""
+    """It goes on from batch 10 as the two slots themselves did."""
     wanted = desk.metrics(whole, "training")[10:14]
     (saved,) = [point.uuid for point in desk.trial(whole).checkpoints if point.steps == 10]
     number = desk.submit(
@@ -94,7 +93,7 @@ def go_on_on_one_slot(desk: Desk, config: Path, whole: int) -> None:
 
 
 def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster) -> None:
-    """ZeRO 1 to 3, accumulation and dropout on four ranks of two nodes. Preempted while one in
+    """ZeRO 1 to 3, accumulation and dropout on two ranks of two nodes. Preempted while one in
     the background was not written, which is completed first; then robbed of a rank that had
     written half of its file of another one, two batches later: that one never counts nor remains,
     the next run goes on from the one before, and every loss and all saved tensors are those of a
@@ -128,6 +127,6 @@ def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster
         assert [(r.steps, r.metrics) for r in ours] == [(r.steps, r.metrics) for r in theirs]
     assert [r.steps for r in desk.metrics(whole, "training")] == list(range(1, 21))
     tensors = saved_tensors(desk, whole)
-    assert parts_of(tensors) == [4, 4, 4]
+    assert parts_of(tensors) == [2, 2, 2]
     assert saved_tensors(desk, number) == tensors
     go_on_on_one_slot(desk, undisturbed, whole)
