@@ -32,7 +32,10 @@ SHAPES = {  # ranks on each node
     "auto": ["1", "2", "2,2", "1,2", "3,1", "4,1,3", "4,3,2,1"],
 }
 EVERY = [(transport, shape) for transport, shapes in SHAPES.items() for shape in shapes]
-PLACES = [f"{transport}/{shape}" for transport, shape in EVERY]
+# Threads are in all shapes; processes in those that differ in their connections.
+PLACES = [
+    "local/2", "local/4", "tcp/2", "tcp/1,1", "tcp/1,2,3,4", "auto/1", "auto/2,2", "auto/4,1,3",
+]  # fmt: skip
 SOME = ["local/3", "tcp/2", "auto/2,2"]
 
 

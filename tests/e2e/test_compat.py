@@ -68,7 +68,6 @@ CONFIG = """\
     {more}
     """
 PLAIN = "python3 train.py"
-LAUNCHED = "python3 -m determined.launch.torch_distributed python3 train.py"
 CPU = "slurm.slot_type=cpu"
 
 
@@ -94,49 +93,17 @@ def test_without_slurm(desk: Desk) -> None:
     assert_trained(desk, number, [10, 20, 30, 40])
 
 
-@pytest.mark.parametrize("entrypoint", [PLAIN, LAUNCHED])
-def test_preempted_it_goes_on(desk: Desk, entrypoint: str) -> None:
-    """On Slurm, where a real preemption makes it save and leave, it goes on where it was."""
-    config = project(desk, TRAIN, entrypoint)
+def test_preempted_it_goes_on(desk: Desk) -> None:
+    """On Slurm, where a real preemption makes it save and leave, it goes on where it was.
+
+    test_transformers.py has the same under Determined's launcher."""
+    config = project(desk, TRAIN, PLAIN)
     number = desk.submit(config, CPU, "hyperparameters.hold=5", "resources.resource_pool=low")
     desk.wait_for_steps(number, 5)
     make_room(desk)
     assert_trained(desk, number, [5, 10, 20, 30, 40])
     assert desk.outcomes(number) == ["preempted", "completed"]
     assert desk.trial(number).runs[1].resumed_steps == 5
-
-
-RANKS = """\
-    import determined as det
-
-
-    def main(core_context):
-        distributed = core_context.distributed
-        for op in core_context.searcher.operations():
-            for step in range(1, op.length + 1):
-                parts = distributed.allgather(distributed.rank + step)
-                if distributed.rank == 0:
-                    core_context.train.report_training_metrics(step, {"loss": sum(parts)})
-                if core_context.preempt.should_preempt():
-                    return
-            if distributed.rank == 0:
-                op.report_completed(0.0)
-
-
-    distributed = det.core.DistributedContext.from_torch_distributed()
-    with det.core.init(distributed=distributed) as core_context:
-        main(core_context)
-    """
-
-
-def test_it_runs_on_several_nodes(desk: Desk) -> None:
-    """Determined's launcher starts a process for each slot of two nodes, and they find together."""
-    config = project(desk, RANKS, LAUNCHED, "resources: {slots_per_trial: 4}")
-    number = desk.submit(config, CPU, "slurm.slots_per_node=2")
-    desk.wait_for_state(number, "COMPLETED")
-    assert len(desk.trial(number).runs[0].job["nodes"]) == 2
-    losses = [row.metrics["loss"] for row in desk.metrics(number, "training")]
-    assert losses == [4 * step + 0 + 1 + 2 + 3 for step in range(1, 41)]
 
 
 WHO = """\

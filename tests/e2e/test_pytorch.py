@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tests.cluster import Cluster
+from tests.e2e.conftest import copy_example
 from tests.e2e.desk import Desk
 from tests.e2e.test_main_job import make_room
 from tests.e2e.test_torch_distributed import LIGHT
@@ -108,18 +109,22 @@ def test_nodes_that_were_preempted_end_as_those_that_were_not(desk: Desk, site: 
 
 
 def test_two_ranks_on_horovod(desk: Desk, site: Cluster, horovod: None) -> None:
-    """The same, with Horovod over the MPI of two nodes."""
+    """The same, with Horovod over the MPI of two nodes, which the example asks for, too."""
+    example = copy_example(desk, "pytorch_digits") / "horovod.yaml"
+    assert "--nodes=2" in desk.run("submit", str(example), "--dry-run").stdout
     launcher = "python3 -m determined.launch.horovod --cycle-time-ms 2"
-    assert_preemption_changes_nothing(desk, site, f"{launcher} -- --trial model_def:Trial")
+    entrypoint = f"{launcher} -- --trial model_def:Trial"
+    assert_preemption_changes_nothing(desk, site, entrypoint, LIGHT)
 
 
-def assert_preemption_changes_nothing(desk: Desk, site: Cluster, entrypoint: str) -> None:
+def assert_preemption_changes_nothing(
+    desk: Desk, site: Cluster, entrypoint: str, *options: str
+) -> None:
     """A training that is preempted once, beside one by DDP that isn't, and needs no Slurm."""
-    low = "resources.resource_pool=low"
-    here = ("--cluster", "local", "slurm.slots_per_node=2", LIGHT)
-    whole = desk.submit(project(desk, "whole", "model_def:Trial", waits=False), *here)
+    here = ("--cluster", "local", "slurm.slots_per_node=2")
+    whole = desk.submit(project(desk, "whole", "model_def:Trial", waits=False), *here, *options)
     held = project(desk, "preempted", entrypoint, waits=True)
-    preempted = desk.submit(held, low)
+    preempted = desk.submit(held, "resources.resource_pool=low", LIGHT)
     desk.wait_for_state(whole, "COMPLETED")
     desk.wait_for_steps(preempted, 6)
     high = make_room(desk)

@@ -103,8 +103,9 @@ def type_filter(browser: Browser, text: str, count: str) -> None:
     browser.wait_for(f"document.querySelector('.count').textContent === {count!r}")
 
 
-def test_sort_filter_and_columns(chromium: Browser, tmp_path: Path) -> None:
-    """By the mouse and by the keys."""
+def test_sort_filter_columns_and_curves(chromium: Browser, tmp_path: Path) -> None:
+    """The table obeys the mouse and the keys. The plot has a line for each trial with the metric,
+    smoothed or not; a filter leaves its trials alone."""
     shown(chromium, document(trials=12), tmp_path)
     best = {one.id: one.best or 0.0 for one in document(trials=12).experiments[0].trials}
     assert ids(chromium) == sorted(best, key=lambda one: (-float(best[one] or 0), one))
@@ -128,6 +129,22 @@ def test_sort_filter_and_columns(chromium: Browser, tmp_path: Path) -> None:
         "return [...document.querySelectorAll('thead button')].map(b => b.textContent)"
     )
     assert "Nodes" in titles and "batch_size" not in titles  # which is the same everywhere
+
+    chromium.js("document.querySelector('#curves').scrollIntoView()")
+    lines = "document.querySelectorAll('#curves .plotbox .trace path.js-line').length"
+    chromium.wait_for(f"{lines} === 10")  # two trials wait
+    names = chromium.js("return document.querySelector('#curves .plot').data.map(t => t.name)")
+    assert {"resumed", "preempted", "failed"} <= set(names)
+    chromium.choose("header select", "training/loss")
+    chromium.wait_for("document.querySelector('#curves .ytitle').textContent === 'training/loss'")
+    assert "not finite" in chromium.js("return document.querySelector('#curves .note').textContent")
+    chromium.choose("#curves select:has([value=epochs])", "epochs")
+    chromium.wait_for(
+        "document.querySelector('#curves .note').textContent.startsWith("
+        "'2 trials not drawn along epochs: records_per_epoch')"
+    )
+    type_filter(chromium, "state=running", "2 of 12 trials")
+    chromium.wait_for(f"{lines} === 2")
     quiet(chromium)
 
 
@@ -151,45 +168,12 @@ def test_experiments_have_their_best_result(
     assert found == [pytest.approx(most(each), rel=1e-4) for each in results]
 
 
-def test_csv_of_the_table_holds_no_formula(chromium: Browser, tmp_path: Path) -> None:
-    """What is exported is what is shown, and no spreadsheet computes it."""
-    shown(chromium, document(trials=6, hostile=True), tmp_path)
-    press(chromium, "#table button", "CSV")
-    text = downloaded(chromium, "trials.csv").decode()
-    rows = list(csv.reader(io.StringIO(text, newline="")))
-    assert len(rows) == 7 and len({len(row) for row in rows}) == 1
-    assert not [
-        cell for row in rows for cell in row if cell[:1] in "=+-@" and not _is_number(cell) and cell
-    ]
-
-
 def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:
         return False
     return True
-
-
-def test_curves_are_drawn(chromium: Browser, tmp_path: Path) -> None:
-    """One line for each trial with the metric, smoothed or not; those of a filter alone."""
-    shown(chromium, document(trials=12), tmp_path)
-    chromium.js("document.querySelector('#curves').scrollIntoView()")
-    lines = "document.querySelectorAll('#curves .plotbox .trace path.js-line').length"
-    chromium.wait_for(f"{lines} === 10")  # two trials wait
-    names = chromium.js("return document.querySelector('#curves .plot').data.map(t => t.name)")
-    assert {"resumed", "preempted", "failed"} <= set(names)
-    chromium.choose("header select", "training/loss")
-    chromium.wait_for("document.querySelector('#curves .ytitle').textContent === 'training/loss'")
-    assert "not finite" in chromium.js("return document.querySelector('#curves .note').textContent")
-    chromium.choose("#curves select:has([value=epochs])", "epochs")
-    chromium.wait_for(
-        "document.querySelector('#curves .note').textContent.startsWith("
-        "'2 trials not drawn along epochs: records_per_epoch')"
-    )
-    type_filter(chromium, "state=running", "2 of 12 trials")
-    chromium.wait_for(f"{lines} === 2")
-    quiet(chromium)
 
 
 def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
@@ -212,8 +196,12 @@ def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
     quiet(chromium)
 
 
+EVERY_PLOT = "curves parallel scatter heat importance rungs timeline"
+
+
 def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
-    """From all trials to a few, to one, and back."""
+    """From all trials to a few, to one, and back. Every view is drawn, and can be saved as a
+    picture."""
     shown(any_browser, document(2, trials=12), tmp_path)
     any_browser.js("document.querySelector('#parallel').scrollIntoView()")
     any_browser.wait_for("document.querySelector('#parallel .scatterlayer .trace')")
@@ -247,19 +235,36 @@ def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
     )
     any_browser.type("\ue00c")
     any_browser.wait_for("document.querySelector('#trial').hidden")
+    for view in EVERY_PLOT.split():
+        any_browser.js(f"document.querySelector('#{view}').scrollIntoView()")
+        any_browser.wait_for(f"document.querySelector('#{view} .plot .main-svg')")
+    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+        press(any_browser, "#timeline button", kind)
+        assert downloaded(any_browser, f"timeline.{kind.lower()}").startswith(start)
     quiet(any_browser)
 
 
 def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path) -> None:
     """What was drawn lets go of its data, which else the window's listeners would keep on a page
-    that is open for days. A trial's own page draws into the plots that it has."""
-    shown(chromium, document(trials=2), tmp_path)
+    that is open for days. A trial's own page draws into the plots that it has. It shows slot-hours
+    also where no figures tell how busy the slots were."""
+    whole = document(trials=2)
+    [one] = whole.experiments
+    known, unknown = one.trials
+    efficiency = {**unknown.efficiency, "slot_hours_wasted": None}
+    trials = [known, msgspec.structs.replace(unknown, efficiency=efficiency)]
+    part = msgspec.structs.replace(one, trials=trials)
+    shown(chromium, msgspec.structs.replace(whole, experiments=[part]), tmp_path)
+    facts = "[...document.querySelectorAll('#trial .part-use .facts > div')]"
+    named = f"{facts}.find((one) => one.firstChild.textContent === 'Slot-hours')"
     plots = "document.querySelectorAll('#trial .part-metrics .js-plotly-plot')"
     chromium.js("window.seen = []")
     for trial in ids(chromium) * 3:
         chromium.js(f"location.hash = '#trial-{trial}'")
         chromium.wait_for(f"document.querySelector('#trial h2')?.textContent === 'Trial {trial}'")
         chromium.wait_for(f"{plots}.length === 3")
+        hours = "6.7, 0.4 of them wasted" if trial == 1 else "6.7"
+        assert chromium.js(f"return {named}?.lastChild.textContent") == hours
         chromium.js(f"window.seen.push(...{plots})")
         press(chromium, "#trial button", "Compare")
         assert chromium.js(f"return [...{plots}].every((plot) => window.seen.includes(plot))")
@@ -270,43 +275,17 @@ def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path)
     quiet(chromium)
 
 
-def test_slot_hours_are_shown_also_where_their_waste_is_unknown(
-    chromium: Browser, tmp_path: Path
-) -> None:
-    """Where no figures say how busy the slots were."""
-    whole = document(trials=2, points=10)
-    [one] = whole.experiments
-    known, unknown = one.trials
-    efficiency = {**unknown.efficiency, "slot_hours_wasted": None}
-    trials = [known, msgspec.structs.replace(unknown, efficiency=efficiency)]
-    part = msgspec.structs.replace(one, trials=trials)
-    shown(chromium, msgspec.structs.replace(whole, experiments=[part]), tmp_path)
-    for trial, text in ((1, "6.7, 0.4 of them wasted"), (2, "6.7")):
-        chromium.js(f"location.hash = '#trial-{trial}'")
-        chromium.wait_for(f"document.querySelector('#trial h2')?.textContent === 'Trial {trial}'")
-        facts = "[...document.querySelectorAll('#trial .part-use .facts > div')]"
-        named = f"{facts}.find((one) => one.firstChild.textContent === 'Slot-hours')"
-        assert chromium.js(f"return {named}?.lastChild.textContent") == text
-
-
-EVERY_PLOT = "curves parallel scatter heat importance rungs timeline"
-
-
-def test_every_view_is_drawn(any_browser: Browser, tmp_path: Path) -> None:
-    """And each can be saved as a picture."""
-    shown(any_browser, document(2, trials=12), tmp_path)
-    for view in EVERY_PLOT.split():
-        any_browser.js(f"document.querySelector('#{view}').scrollIntoView()")
-        any_browser.wait_for(f"document.querySelector('#{view} .plot .main-svg')")
-    for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
-        press(any_browser, "#timeline button", kind)
-        assert downloaded(any_browser, f"timeline.{kind.lower()}").startswith(start)
-    quiet(any_browser)
-
-
 def test_a_hostile_document_runs_nothing(any_browser: Browser, tmp_path: Path) -> None:
-    """Every text of it is shown as text, in every view."""
+    """Every text of it is shown as text, in every view. The table that is exported holds no
+    formula."""
     shown(any_browser, document(2, trials=6, hostile=True), tmp_path)
+    press(any_browser, "#table button", "CSV")
+    text = downloaded(any_browser, "trials.csv").decode()
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert len(rows) == 13 and len({len(row) for row in rows}) == 1
+    assert not [
+        cell for row in rows for cell in row if cell[:1] in "=+-@" and not _is_number(cell) and cell
+    ]
     scroll_through(any_browser)
     ids = any_browser.js(
         "return [...document.querySelectorAll('[data-trial]')].map(r => r.dataset.trial)"
@@ -329,67 +308,67 @@ CONTENTS = "[...document.querySelectorAll('nav.contents a')].map((one) => one.te
 
 
 def test_a_search_leads_with_its_failures_and_its_best_trial(
-    any_browser: Browser, tmp_path: Path
+    chromium: Browser, tmp_path: Path
 ) -> None:
     """Reasons are grouped, curves are labelled by what differs, and every metric has its plot."""
-    shown(any_browser, document(trials=12), tmp_path)
-    parts = any_browser.js(f"return {SECTIONS}")
+    shown(chromium, document(trials=12), tmp_path)
+    parts = chromium.js(f"return {SECTIONS}")
     assert parts[:4] == ["failures", "summary", "table", "curves"]
     assert "compare" not in parts
-    failures = any_browser.js("return document.querySelector('#failures').innerText")
+    failures = chromium.js("return document.querySelector('#failures').innerText")
     assert "2 trials: the code exited with 1" in failures and "trials 3 9" in failures
     trials = document(trials=12).experiments[0].trials
     best = max(trials, key=lambda one: float(one.best or 0))
-    head = any_browser.js("return document.querySelector('#summary .best').innerText")
+    head = chromium.js("return document.querySelector('#summary .best').innerText")
     assert f"by trial {best.id}" in head and str(best.hparams["lr"]) in head
-    contents = any_browser.js(f"return {CONTENTS}")
+    contents = chromium.js(f"return {CONTENTS}")
     assert contents[:4] == ["Failures", "Overview", "Trials", "Learning curves"]
     assert len(contents) == len(parts)
-    any_browser.js("document.querySelectorAll('nav.contents a')[3].click()")
-    any_browser.wait_for("document.querySelector('#curves.drawn')")
-    assert any_browser.js("return document.querySelector('#curves').offsetTop > 0 && scrollY > 0")
-    name = any_browser.js("return document.querySelector('#curves .plot').data[0].name")
+    chromium.js("document.querySelectorAll('nav.contents a')[3].click()")
+    chromium.wait_for("document.querySelector('#curves.drawn')")
+    assert chromium.js("return document.querySelector('#curves').offsetTop > 0 && scrollY > 0")
+    name = chromium.js("return document.querySelector('#curves .plot').data[0].name")
     assert name.startswith(f"trial {best.id}, lr ") and best.hparams["optimizer.name"] in name
-    any_browser.wait_for("document.querySelectorAll('#curves figure .main-svg').length >= 3")
+    chromium.wait_for("document.querySelectorAll('#curves figure .main-svg').length >= 3")
     small = "[...document.querySelectorAll('#curves figcaption button.link')]"
-    assert any_browser.js(f"return {small}.map((one) => one.textContent)") == [
+    assert chromium.js(f"return {small}.map((one) => one.textContent)") == [
         "training/loss", "training/top.5", "validation/loss"]  # fmt: skip
-    any_browser.js(f"{small}[2].click()")
-    any_browser.wait_for("document.querySelector('#curves .ytitle').textContent.endsWith('loss')")
-    press(any_browser, "#table .rows a", "2")
-    any_browser.wait_for("document.querySelector('#trial h2')?.textContent === 'Trial 2'")
-    quiet(any_browser)
+    chromium.js(f"{small}[2].click()")
+    chromium.wait_for("document.querySelector('#curves .ytitle').textContent.endsWith('loss')")
+    press(chromium, "#table .rows a", "2")
+    chromium.wait_for("document.querySelector('#trial h2')?.textContent === 'Trial 2'")
+    quiet(chromium)
 
 
-def test_a_single_trial_opens_as_its_own_page(any_browser: Browser, tmp_path: Path) -> None:
+def test_a_single_trial_opens_as_its_own_page(chromium: Browser, tmp_path: Path) -> None:
     """Its metrics side by side, and beside them what the profiler recorded; nothing is empty."""
     made = document(trials=2)
     [one] = made.experiments
     alone = msgspec.structs.replace(one, trials=one.trials[1:], trial_count=1, message=None)
-    shown_page(any_browser, msgspec.structs.replace(made, experiments=[alone]), tmp_path)
-    any_browser.wait_for("document.querySelectorAll('#trial figure .main-svg').length >= 6")
-    assert any_browser.js("return document.querySelector('#trial h2').textContent") == "Trial 2"
+    shown_page(chromium, msgspec.structs.replace(made, experiments=[alone]), tmp_path)
+    chromium.wait_for("document.querySelectorAll('#trial figure .main-svg').length >= 6")
+    assert chromium.js("return document.querySelector('#trial h2').textContent") == "Trial 2"
     titles = "[...document.querySelectorAll('#trial {} bdi')].map((one) => one.textContent)"
-    assert any_browser.js(f"return {titles.format('.part-metrics figure')}") == [
+    assert chromium.js(f"return {titles.format('.part-metrics figure')}") == [
         "loss", "top.5", "accuracy"]  # fmt: skip
-    assert any_browser.js(f"return {titles.format('.part-profile figure')}") == [
+    assert chromium.js(f"return {titles.format('.part-profile figure')}") == [
         "GPU busy (%)", "GPU memory free (GiB)", "CPU busy (%)"]  # fmt: skip
     place = "document.querySelector('#trial {}').getBoundingClientRect()"
     metrics, profile = place.format(".part-metrics"), place.format(".part-profile")
-    assert any_browser.js(f"return {metrics}.top === {profile}.top")
-    assert any_browser.js(f"return {metrics}.right < {profile}.left")
+    assert chromium.js(f"return {metrics}.top === {profile}.top")
+    assert chromium.js(f"return {metrics}.right < {profile}.left")
     first, second = (place.format(f"figure:nth-child({n})") for n in (1, 2))
-    assert any_browser.js(f"return {first}.top === {second}.top")
-    text = any_browser.js("return document.querySelector('main').innerText")
+    assert chromium.js(f"return {first}.top === {second}.top")
+    text = chromium.js("return document.querySelector('main').innerText")
     assert "All trials" not in text and "Metric\n" not in text.partition("Trial 2")[0]
     assert one.notes in text, "what is known of the experiment stands on the page, too"
-    any_browser.type("\ue00c")  # there is nothing to go back to
-    assert any_browser.js("return document.querySelector('#all').hidden")
-    any_browser.resize(390, 800)
-    any_browser.wait_for(f"{profile}.top > {metrics}.bottom")
-    any_browser.wait_for("document.documentElement.scrollWidth <= 390")
-    any_browser.resize(1280, 800)
-    quiet(any_browser)
+    chromium.type("\ue00c")  # there is nothing to go back to
+    assert chromium.js("return document.querySelector('#all').hidden")
+    chromium.resize(390, 800)
+    chromium.wait_for(f"{profile}.top > {metrics}.bottom")
+    chromium.wait_for("document.documentElement.scrollWidth <= 390")
+    chromium.resize(1280, 800)
+    quiet(chromium)
 
 
 @pytest.mark.parametrize(
@@ -424,35 +403,35 @@ def test_the_policy_refuses_foreign_scripts(
     assert any_browser.js("return window.ran ?? 0") == 0
 
 
-def test_a_choice_keeps_the_place_of_the_reader(chromium: Browser, tmp_path: Path) -> None:
-    """Ticking a trial far down neither scrolls the table nor loses the focus; nor do news."""
-    shown(chromium, document(trials=300, points=10), tmp_path)
-    frame = "document.querySelector('#table .tall')"
-    chromium.js(f"{frame}.scrollTo(0, 1e6)")
-    chromium.wait_for("document.querySelectorAll('[data-trial]').length === 300")
-    chromium.js(f"{frame}.scrollTo(0, 5000)")
-    down = chromium.js(f"return {frame}.scrollTop")
-    chromium.js("document.querySelector('[data-trial=\"250\"] input').focus({preventScroll: true})")
-    chromium.type(" ")
-    chromium.wait_for("document.querySelector('[data-trial=\"250\"] input').checked")
-    assert chromium.js(f"return {frame}.scrollTop") == down
-    named = "document.activeElement.getAttribute('aria-label')"
-    assert chromium.js(f"return {named}") == "Compare trial 250"
-
-
-def test_it_prints_all_in_light_colours(chromium: Browser, tmp_path: Path) -> None:
-    """Whatever is on the screen; afterwards it is as before."""
-    shown(chromium, document(trials=300, points=10), tmp_path)
+def test_a_long_table_prints_whole_and_keeps_the_place_of_its_reader(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """It prints all in light colours, whatever is on the screen; afterwards it is as before.
+    Ticking a trial far down neither scrolls the table nor loses the focus."""
+    shown(chromium, document(trials=160, points=10), tmp_path)
     chromium.js("document.querySelector('header [title=\"Light or dark\"]').click()")
     rows = "document.querySelectorAll('[data-trial]').length"
-    assert chromium.js(f"return {rows}") < 300
+    assert chromium.js(f"return {rows}") < 160
     theme = "document.documentElement.dataset.theme"
     chromium.wait_for("window.Plotly")
     chromium.js("dispatchEvent(new Event('beforeprint'))")
-    assert chromium.js(f"return [{rows}, {theme}]") == [300, "light"]
+    assert chromium.js(f"return [{rows}, {theme}]") == [160, "light"]
     assert chromium.js("return document.querySelectorAll('.plot .main-svg').length") > 6
     chromium.js("dispatchEvent(new Event('afterprint'))")
     assert chromium.js(f"return {theme}") == "dark"
+
+    frame = "document.querySelector('#table .tall')"
+    chromium.js(f"{frame}.scrollTo(0, 1e6)")
+    chromium.wait_for(f"{rows} === 160")
+    chromium.js(f"{frame}.scrollTo(0, 2500)")
+    down = chromium.js(f"return {frame}.scrollTop")
+    assert down > 0
+    chromium.js("document.querySelector('[data-trial=\"130\"] input').focus({preventScroll: true})")
+    chromium.type(" ")
+    chromium.wait_for("document.querySelector('[data-trial=\"130\"] input').checked")
+    assert chromium.js(f"return {frame}.scrollTop") == down
+    named = "document.activeElement.getAttribute('aria-label')"
+    assert chromium.js(f"return {named}") == "Compare trial 130"
 
 
 def test_a_panel_keeps_its_height_until_it_is_drawn(chromium: Browser, tmp_path: Path) -> None:
