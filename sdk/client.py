@@ -93,10 +93,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return self.store.experiment(self._experiment_id(experiment_id))
 
     def experiment(self, experiment_id: int | str) -> Experiment:
-        """Return an experiment as it is now, by the store and the queue.
-
-        Args:
-            experiment_id: Its id or name.
+        """Return an experiment, by its `experiment_id` or name, as it is now, by the store and the
+        queue.
 
         Example:
             import detslurm as det

@@ -22,12 +22,8 @@ class Report(Protocol):
     def _repr_html_(self) -> str: ...
 
     def save(self, path: Path | str) -> None:
-        """Write the page to a file, whole or not at all.
-
-        Args:
-            path: The file, such as "experiment-7.html"; an older one is replaced. If something
-                other than a file has that name it is a `LifecycleError`.
-        """
+        """Write the page to the file `path`, such as "experiment-7.html", whole or not at all; an
+        older file is replaced, and a `LifecycleError` protects anything but a file."""
 
 
 def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) -> str:

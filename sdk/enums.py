@@ -25,26 +25,20 @@ class _State(_Name):
 class ExperimentState(_State):
     """An experiment's state; it equals its name as text.
 
-    Those that need a master are known, so that scripts may name them, and never occur.
+    States that need a master never occur, but scripts may name them: `STOPPING_COMPLETED`,
+    `STOPPING_ERROR`, `DELETING`, `DELETE_FAILED`, `QUEUED` and `RUNNING` (here ACTIVE), `PULLING`
+    and `STARTING`.
 
     Attributes:
         ACTIVE: Its trials run or wait for their turn.
         PAUSED: Nothing starts until it is activated.
-        STOPPING_COMPLETED: Never occurs.
         STOPPING_CANCELED: It was canceled, and its trials are about to leave.
-        STOPPING_ERROR: Never occurs.
         STOPPING_KILLED: It was killed, and its jobs are about to end.
         COMPLETED: It is over, and at least one trial has completed.
         CANCELED: It was stopped before it was over.
         ERROR: It is over, and no trial has completed.
         DELETED: Its files are removed.
-        DELETING: Never occurs.
-        DELETE_FAILED: Never occurs.
-        QUEUED: Never occurs: it is ACTIVE.
-        PULLING: Never occurs.
-        STARTING: Never occurs.
-        RUNNING: Never occurs: it is ACTIVE.
-        UNKNOWN: A newer version of detslurm has written something that this one does not know.
+        UNKNOWN: A newer version of detslurm has written a state that this one does not know.
     """
 
     ACTIVE = auto()
@@ -69,21 +63,16 @@ class ExperimentState(_State):
 class TrialState(_State):
     """A trial's state; it equals its name as text.
 
-    Those that need a master are known, so that scripts may name them, and never occur.
+    States that need a master never occur, but scripts may name them: `ACTIVE` (here QUEUED or
+    RUNNING), `STOPPING_CANCELED`, `STOPPING_KILLED`, `STOPPING_COMPLETED`, `STOPPING_ERROR`,
+    `PULLING` and `STARTING`.
 
     Attributes:
-        ACTIVE: Never occurs: it is QUEUED or RUNNING.
         PAUSED: It waits until its experiment is activated, or its search promotes it.
-        STOPPING_CANCELED: Never occurs.
-        STOPPING_KILLED: Never occurs.
-        STOPPING_COMPLETED: Never occurs.
-        STOPPING_ERROR: Never occurs.
         CANCELED: It was stopped.
         COMPLETED: Its code has ended in order.
         ERROR: It failed more often than `max_restarts` allows.
         QUEUED: It waits for its job.
-        PULLING: Never occurs.
-        STARTING: Never occurs.
         RUNNING: Its code runs.
         UNKNOWN: A file of it can't be read.
     """
@@ -105,16 +94,15 @@ class TrialState(_State):
 
 
 class CheckpointState(_State):
-    """A checkpoint's state; it equals its name as text.
+    """A checkpoint's state; it equals its name as text. `ACTIVE` and `ERROR` never occur: a
+    checkpoint that is being written does not exist yet.
 
     Attributes:
-        ACTIVE: Never occurs: what is being written is no checkpoint yet.
         COMPLETED: All of it is there.
-        ERROR: Never occurs.
         DELETED: Its files are removed.
         PARTIALLY_DELETED: Some of its files are removed.
-        UNKNOWN: Its storage can't be seen from here, or a newer version of detslurm has written
-            something that this one does not know.
+        UNKNOWN: Its storage can't be seen from here, or a newer version of detslurm has written a
+            state that this one does not know.
     """
 
     ACTIVE = auto()
@@ -126,13 +114,8 @@ class CheckpointState(_State):
 
 
 class DownloadMode(_Name):
-    """How Determined fetches a checkpoint; here all are the same, for there is no master.
-
-    Attributes:
-        AUTO: From the storage.
-        DIRECT: From the storage.
-        MASTER: From the storage.
-    """
+    """How Determined fetches a checkpoint; here `AUTO`, `DIRECT` and `MASTER` all read the storage,
+    because there is no master."""
 
     AUTO = auto()
     DIRECT = auto()
@@ -140,14 +123,8 @@ class DownloadMode(_Name):
 
 
 class OrderBy(Enum):
-    """The direction of a sorted list.
-
-    Attributes:
-        ASCENDING: The smallest first.
-        ASC: The same.
-        DESCENDING: The greatest first.
-        DESC: The same.
-    """
+    """The direction of a sorted list: `ASCENDING` (`ASC`), the smallest first, or `DESCENDING`
+    (`DESC`), the greatest first."""
 
     ASCENDING = "ASCENDING"
     ASC = ASCENDING

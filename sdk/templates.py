@@ -109,21 +109,11 @@ class Templates:
     def set_template(
         self, name: str, config: Mapping[str, Any] | str | Path, *, shared: bool = False
     ) -> Template:
-        """Keep a part of a configuration by a name, whether that is new or not.
-
-        Args:
-            name: As for `create_template`.
-            config: As for `create_template`.
-            shared: As for `create_template`; off by default.
+        """Keep a part of a configuration by a name, new or not, and return the template. The
+        arguments and errors are as in `create_template`.
 
         Returns:
             The template.
-
-        Raises:
-            LifecycleError: If the group's template of that name is another user's, the name is
-                none, or the store isn't shared.
-            ConfigErrors: If a part of it is wrong, with file and line.
-            StoreError: If the store can't be used.
 
         Example:
             from detslurm.sdk import Client

@@ -125,12 +125,8 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     def list_trials(
         self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
     ) -> list[Trial]:
-        """Return the experiment's trials in order; those without the value come last.
-
-        Args:
-            sort_by: The value to sort by; ids by default.
-            order_by: The direction; ascending by default.
-        """
+        """Return the experiment's trials sorted by `sort_by` (by default their ids) in the
+        direction `order_by` (by default ascending); those without the value come last."""
         from detslurm.sdk.experiments.ordering import trials_by
         from detslurm.sdk.trials.trial import Trial
 
@@ -305,26 +301,19 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     # -- its code ---------------------------------------------------------------------------------
 
     def export(self, to: Format, folder: Path | str) -> list[ExportedTrial]:
-        """Bring the experiment's export in a directory up to date; nothing goes over the network.
+        """Return the result of an update of the experiment's export in a directory, for each trial
+        that has begun; nothing goes over the network.
 
-        `detslurm.sdk.export.export` does the same for several experiments, and describes it.
-
-        Args:
-            to: "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio".
-            folder: The directory, which is made if need be.
-
-        Returns:
-            The result for each trial that has begun.
+        `to` is "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio"; the `folder` is
+        made if need be. `detslurm.sdk.export.export` does the same for several experiments.
         """
         from detslurm.sdk.export import export
 
         return export([self], to, folder)
 
     def download_code(self, output_dir: Path | str = ".") -> Path:
-        """Return the path of a new `experiment_<id>_model_def.tgz` with the experiment's code.
-
-        Args:
-            output_dir: Where to put the file; the working directory by default.
+        """Return the path of a new `experiment_<id>_model_def.tgz` with the experiment's code, in
+        `output_dir` (by default the working directory).
 
         Raises:
             LifecycleError: If the submission was interrupted before the code was copied, the

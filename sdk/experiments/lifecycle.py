@@ -128,13 +128,9 @@ class Lifecycle(ExperimentBase):
     def delete(self, *, force: bool = False) -> None:
         """Remove the experiment's checkpoints, logs, metrics and code. Its id is not given again.
 
-        Args:
-            force: Whether to delete it even where the storage of a checkpoint can't be seen from
-                here: its files stay then. By default that is an error.
-
-        Raises:
-            LifecycleError: If it is not finished, a checkpoint of it is needed, or the storage of
-                one can't be seen from here.
+        It is a `LifecycleError` if it is not finished or a checkpoint of it is needed. With `force`
+        (not by default) the storage of a checkpoint need not be visible from here: its files stay
+        then.
         """
         from detslurm.sdk.disk.deletion import delete
 

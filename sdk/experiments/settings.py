@@ -74,18 +74,12 @@ class Settings(ExperimentBase):
         self._throttle(at_once)
 
     def set_budget(self, slot_hours: float | None) -> None:
-        """Limit the slot-hours that the experiment's runs may use, all together.
+        """Limit the slot-hours that the experiment's runs may use together to `slot_hours`, None
+        for no limit.
 
-        Once they are used, the experiment is paused: its trials save and are held. A budget that is
-        raised lets `activate()` go on. What was used before there was a budget counts, too, by the
-        beginning and end of each run.
-
-        Args:
-            slot_hours: The number of slot-hours, or None for no limit.
-
-        Raises:
-            LifecycleError: If it is not positive and finite, or the trials use no slots.
-            TypeError: If it is neither a number nor None.
+        Once they are used, the experiment is paused: its trials save and are held. After a raise of
+        the budget `activate()` goes on. The use before there was a budget counts, too, by the
+        beginning and end of each run. Experiments without slots have no budget (`LifecycleError`).
         """
         from detslurm.sdk.costs import budget
 

@@ -113,28 +113,20 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
     def done(self, force_check: bool = False) -> bool:
         """Return whether the call is over.
 
-        Args:
-            force_check: Whether to read the store and query the queue now; by default the store is
-                read twice a second at most, and the queue queried every 30 seconds.
+        `force_check` reads the store and queries the queue now; by default the store is read twice
+        a second at most, and the queue queried every 30 seconds.
         """
         if self.trial.state not in FINISHED:
             self._poller.look(force=force_check)
         return self.trial.state in FINISHED
 
     def cancel(self, check: bool = True) -> None:
-        """End the call now.
-
-        Args:
-            check: No effect; True by default.
-        """
+        """End the call now; `check` has no effect (True by default)."""
         self.trial.kill()
 
     def get_info(self, mode: str = "force") -> dict[str, str]:
-        """Return the known facts about the job.
-
-        Args:
-            mode: "force" (the default) reads the store and queries the queue now.
-        """
+        """Return the known facts about the job; the `mode` "force", which is the default, reads the
+        store and queries the queue now."""
         self._poller.look(force=mode == "force")
         status = self.trial.job_status
         return {
@@ -155,11 +147,8 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
         return self.stdout()
 
     def submission(self) -> Any:
-        """Return what was submitted, with the attributes `function`, `args` and `kwargs`.
-
-        Raises:
-            PermissionError: If others can change it.
-        """
+        """Return the submitted call with the attributes `function`, `args` and `kwargs`. Raises
+        `PermissionError` if others can change it."""
         from zipfile import ZipFile
 
         number = str(self.trial.id - self.experiment.view.first_trial)

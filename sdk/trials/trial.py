@@ -178,7 +178,7 @@ class Trial(CheckpointChoice):
         return self
 
     def kill(self) -> bool:
-        """End the trial now, and return whether it was still alive.
+        """End the trial now.
 
         Returns:
             False if it had already ended.
@@ -190,13 +190,8 @@ class Trial(CheckpointChoice):
 
         It has the configuration, the records and the metrics' figures, the end of the logs, the
         cluster's records of the jobs, and the findings of `detslurm doctor`. Secrets of the
-        configuration are masked, in the logs too.
-
-        Args:
-            path: The file, which must not exist, or a directory for it; by default the current one.
-
-        Raises:
-            BundleError: If the file exists, or its directory doesn't.
+        configuration are masked, in the logs too. `path` is the file, or a directory for it, by
+        default the current one. A file that exists or a missing directory is a `BundleError`.
         """
         from detslurm.sdk.support import support_bundle
 
