@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
 
 
 def warn_user(text: str) -> None:
-    """Issue a Python warning with a `text` for the user; a `Client` reports so by default."""
-    warnings.warn(text, stacklevel=2)
+    """Issue a Python warning for the line that called detslurm; a `Client` reports `text` so."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == "detslurm":
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):

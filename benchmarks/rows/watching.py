@@ -111,7 +111,7 @@ def _watched(folder: Path, environment: dict[str, str]) -> tuple[float, int]:
     try:
         terminal.shows("watched")
         terminal.press("2")
-        terminal.shows("validation loss by batches")
+        terminal.shows("validation loss by steps")
         number = int((folder / "pid").read_text())
         before = _processor_time(number)
         time.sleep(SECONDS)

@@ -47,6 +47,7 @@ COMMANDS = {
     "import": Entry(
         "experiment.bundle:import_bundle", "Read an experiment that was bundled elsewhere."
     ),
+    "plot": Entry("experiment.plot:plot", "Plot learning curves as text."),
     "compare": Entry("compare:compare", "Show what differs between experiments, or trials."),
     "du": Entry("du:du", "Show what experiments take on disk."),
     "gc": Entry("gc:gc", "Delete what no policy keeps, and what crashes left."),

@@ -54,6 +54,8 @@ class MetricLines:
             return
         now = time.monotonic()
         words = ", ".join(f"{name} {brief(value)}" for name, value in numbers.items())
+        if self._seconds == IN_JOB and not self._shown:
+            words += " (each group of metrics gets at most a line a minute)"
         self._waiting[group] = f"{_where(group, steps)}: {words}"
         if now - self._shown.get(group, -self._seconds) >= self._seconds:
             self._shown[group] = now

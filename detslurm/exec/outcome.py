@@ -168,8 +168,8 @@ def _failed(facts: AttemptFacts) -> Decision:
         reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
         return Decision("error", reason, Action.STOP)
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
-        twice = "the code failed twice in a row with the same error, and a restart would not help"
-        reason = f"{facts.failure.error}; {twice} (restart_repeated_failures: true tries it)"
+        again = "the last two runs failed with the same error, and a restart would not help"
+        reason = f"{facts.failure.error}; {again} (restart_repeated_failures: true tries it)"
         return Decision("error", reason, Action.STOP)
     if facts.restarts >= facts.max_restarts:
         reason = f"{how} after {facts.restarts} of {facts.max_restarts} restarts"

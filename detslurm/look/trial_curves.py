@@ -178,7 +178,7 @@ def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
         steps, values = [step for step, _ in pairs], [value for _, value in pairs]
     if not len(steps):
         return None
-    resumes = [run.resumed_steps for run in trial.view.runs if run.number > 1]
+    resumes = [run.resumed_steps for run in trial.view.runs[1:] if run.resumed_steps]
     shown = [step for step in resumes if steps[0] <= step <= steps[-1]]
     return TrialCurve(trial, steps, values, shown)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ class Comparison(Displayed):
         ids: The ids of the experiments or trials.
         config: Keys of the configuration, dotted; of trials with their hyperparameters. A secret
             that differs shows as asterisks.
-        code: Files of the code, each with the beginning of its SHA-256 checksum.
+        code: Files of the code but configurations, each with the beginning of its SHA-256 checksum.
         results: States, steps, times and metrics of the best validation.
         diffs: For each text file that differs, by its path: its lines in each further one against
             the first, as a unified diff. Empty unless requested.
@@ -231,8 +232,20 @@ def _files(folder: Path) -> dict[str, str]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = Path(place, name)
+            if _is_configuration(path, folder.parent):
+                continue  # what it set is compared key by key
             found[path.relative_to(folder).as_posix()] = _checksum(path, folder.parent)
     return found
+
+
+def _is_configuration(path: Path, experiment: Path) -> bool:
+    if path.suffix not in (".yaml", ".yml"):
+        return False
+    try:
+        with open_shown(path, experiment) as file:
+            return re.search(rb"^searcher:", file.read(_LARGEST_DIFF), re.MULTILINE) is not None
+    except CorruptRecord:
+        return False
 
 
 def _checksum(path: Path, experiment: Path) -> str:

@@ -117,8 +117,8 @@ class Job(Displayed):
 
     @property
     def state(self) -> str:
-        """ "SCHEDULED" if it has its slots, "QUEUED" if it waits for them."""
-        return "QUEUED" if self.waiting else "SCHEDULED"
+        """ "RUNNING" if it has its slots, "QUEUED" if it waits for them."""
+        return "QUEUED" if self.waiting else "RUNNING"
 
     @property
     def slurm_state(self) -> str:

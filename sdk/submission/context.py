@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from detslurm._quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission.generated import generated_directory, generated_file
+from detslurm.sdk.submission.generated import generated_directory, is_report
 from detslurm.store.errors import explained
 
 # 128 MiB of base64 on the wire, less 1 MiB: the limit that Determined's users know as 95 MB.
@@ -140,7 +140,10 @@ def _listed(context_dir: Path, includes: Sequence[Path], omitted: _Omitted) -> C
             files[name] = ContextFile(include, name, include.stat().st_size)
         else:
             raise SubmitError(f"--include {include}: there is no such file or directory")
-    notes = [*left_out.values(), *([_many(files)] if len(files) > _MANY_FILES else [])]
+    notes = [
+        *filter(None, left_out.values()),
+        *([_many(files)] if len(files) > _MANY_FILES else []),
+    ]
     return ContextFiles(tuple(files.values()), tuple(directories), tuple(notes))
 
 
@@ -207,7 +210,7 @@ def _take_directory(
         relative = path.relative_to(root).as_posix()
         name = f"{prefix}/{relative}" if prefix else relative
         if problem is not None:
-            left_out[name] = f"{path} is left out: it {problem}"
+            left_out[name] = problem and f"{path} is left out: it {problem}"
         elif is_dir:
             directories[name] = None
         else:
@@ -218,7 +221,7 @@ def _take_directory(
 
 
 class _Found(NamedTuple):
-    """A path below the root, and why it is left out."""
+    """A path below the root, and why it is left out: "" if no note is needed."""
 
     path: Path
     is_dir: bool
@@ -268,11 +271,10 @@ def _walk(root: Path, ignored: Callable[[str], object], omitted: _Omitted) -> It
 
 
 def _file_problem(path: Path, *, generated: bool) -> str | None:
-    """Why a file is left out."""
+    """Why a file is left out; reports, which each look at results leaves, need no note."""
     if not path.is_file():
         return f"is {'a dangling link' if path.is_symlink() else 'not a regular file'}"
-    kind = generated_file(path) if generated else None
-    return kind and f"is {kind}"
+    return "" if generated and is_report(path) else None
 
 
 def always_ignored(name: str) -> bool:

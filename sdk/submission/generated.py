@@ -32,12 +32,12 @@ def generated_directory(name: str, entries: Collection[str]) -> str | None:
     return None
 
 
-def generated_file(path: Path) -> str | None:
-    """What a file is, if it belongs to no code; one that can't be read is left to others."""
+def is_report(path: Path) -> bool:
+    """Whether `detslurm report` wrote the file; False of a file that can't be read."""
     if path.suffix != ".html":
-        return None
+        return False
     try:
         with path.open("rb") as file:
-            return "a report" if REPORT_MARK.encode() in file.read(_MARK_WITHIN) else None
+            return REPORT_MARK.encode() in file.read(_MARK_WITHIN)
     except OSError:
-        return None
+        return False

@@ -54,7 +54,7 @@ class Explanation:
 
     Attributes:
         job_id: The job, such as "4711" or "4711_[3-9]".
-        state: "QUEUED" or "SCHEDULED".
+        state: "QUEUED" or "RUNNING".
         experiment_id: The experiment that it works for; None if it is not one of this store.
         trial_ids: The trials that it works for.
         resource_pool: Its partition.

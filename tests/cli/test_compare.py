@@ -17,6 +17,7 @@ def fill(scene: Scene) -> None:
     second = scene.experiment(1, job="8", text=changed + "max_restarts: 2\n", name="other")
     (second.code / "train.py").write_text("print('hello')\nprint('again')\n")
     (second.code / "more.bin").write_bytes(b"\xff\x00")
+    (second.code / "experiment.yaml").write_text(changed)  # a configuration is compared as such
     scene.run(first, 0, losses=[3.0, 2.0], end="completed")
     scene.run(first, 1, losses=[4.0], end="completed")
     scene.run(second, 0, losses=[1.5], end="completed")

@@ -35,7 +35,7 @@ def test_the_queue_is_listed_as_scheduled(scene: Scene, detslurm: Detslurm) -> N
     cells = [[cell.strip() for cell in line.split("|")] for line in lines]
     assert [row[1] for row in cells] == ["2", "3", "4"]
     assert [row[titles.index("Slots (acquired/needed)")] for row in cells] == ["2/2", "0/2", "0/2"]
-    assert [row[titles.index("Status")] for row in cells] == ["SCHEDULED", "QUEUED", "QUEUED"]
+    assert [row[titles.index("Status")] for row in cells] == ["RUNNING", "QUEUED", "QUEUED"]
     assert [job["id"] for job in detslurm("j", "ls", "--mine", "--json").data] == ["3"]
     assert [job["id"] for job in detslurm("job", "list", "-p", "low", "--json").data] == ["3"]
     as_yaml = detslurm("job", "list", "--cluster", "slurm", "--yaml")

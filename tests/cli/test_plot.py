@@ -36,7 +36,7 @@ def test_the_best_trials_are_plotted_with_a_legend(runs: Scene, detslurm: Detslu
     """By the searcher's metric, best first; 80 columns and no colours in a pipe."""
     said = detslurm("experiment", "plot", 1)
     title, *rest = said.out.splitlines()
-    assert title == "validation loss by batches: experiment 1 resnet ?[2J sweep, 5 of 6 trials"
+    assert title == "validation loss by steps: experiment 1 resnet ?[2J sweep, 5 of 6 trials"
     assert [line.split("  ")[0] for line in rest[-5:]] == [
         "a trial 4", "b trial 1", "c trial 2", "d trial 3", "e trial 5"
     ]  # fmt: skip

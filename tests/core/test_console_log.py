@@ -25,6 +25,7 @@ def test_a_job_logs_a_line_a_minute_and_the_last(
             context.train.report_training_metrics(step, {"loss": 1 / step})
         context.train.report_validation_metrics(150, {"loss": 0.5})
     lines = [r.getMessage() for r in caplog.records if "step" in r.getMessage()]
+    assert lines[0] == "step 1: loss 1 (each group of metrics gets at most a line a minute)"
     assert [line.partition(":")[0] for line in lines] == [
         *("step 1", "step 61", "step 121"),
         *("validation after step 150", "step 150"),

@@ -104,7 +104,7 @@ def test_code_that_always_crashes_ends_as_error(desk: Desk) -> None:
     assert waited.returncode == 1
     assert desk.view(number).state == "ERROR"
     assert desk.outcomes(number) == ["restart", "error"]
-    error = "ValueError: the data is upside down; the code failed twice in a row"
+    error = "ValueError: the data is upside down; the last two runs failed with the same error"
     assert f"Experiment {number} is ERROR: {error}" in waited.stdout
     listed = desk.run("experiment", "list", "--columns", "id,reason", "--csv").stdout
     assert f"\n{number},{error}" in listed.replace('"', "")
@@ -123,7 +123,7 @@ def test_what_can_not_pass_by_itself_is_tried_twice(desk: Desk) -> None:
     assert desk.outcomes(number) == ["restart", "error"]
     reason = desk.trial(number).end_reason or ""
     assert "No module named 'nosuch'" in reason and "a restart would not help" in reason
-    assert "failed twice in a row" in desk.run("experiment", "describe", str(number)).stdout
+    assert "the last two runs failed" in desk.run("experiment", "describe", str(number)).stdout
     desk.wait_for_state(stubborn, "ERROR")
     assert desk.outcomes(stubborn) == ["restart", "restart", "error"]
 

@@ -58,7 +58,7 @@ def test_everybodys_jobs_with_their_experiments(desk: Desk, bob: User, site: Clu
     runs, rest = jobs[f"{array}_0"], jobs[f"{array}_[1-3]"]
     assert (runs["experiment_id"], runs["state"], runs["slots_acquired"]) == (
         number,
-        "SCHEDULED",
+        "RUNNING",
         1,
     )
     first = desk.experiment(number).created().first_trial
@@ -74,7 +74,7 @@ def test_everybodys_jobs_with_their_experiments(desk: Desk, bob: User, site: Clu
     assert (foreign["type"], foreign["user"], foreign["name"]) == ("SLURM", bob.name, "large")
     assert foreign["priority"] is None
     order = [job["state"] for job in jobs.values()]
-    assert order == sorted(order, reverse=True), "SCHEDULED comes before QUEUED"
+    assert order == sorted(order, reverse=True), "RUNNING comes before QUEUED"
     assert "large" not in desk.run("job", "list", "--mine").stdout
 
     shown = desk.run("job", "describe", f"{array}_0").stdout

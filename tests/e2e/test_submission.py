@@ -238,7 +238,7 @@ def test_a_failing_startup_hook_ends_the_run(desk: Desk) -> None:
     assert "preparing" in desk.log(number)
     assert "not reached" not in desk.log(number)
     assert "version one" not in desk.log(number)
-    why = "startup-hook.sh exited with 1; the code failed twice in a row with the same error"
+    why = "startup-hook.sh exited with 1; the last two runs failed with the same error"
     assert (desk.trial(number).end_reason or "").startswith(why)
 
 

@@ -32,11 +32,11 @@ def test_a_search_is_watched_paused_and_killed_by_keys(desk: Desk) -> None:
         terminal.press("3")
         terminal.shows("| waiting")
         terminal.press("5")
-        terminal.shows("SCHEDULED")
+        terminal.shows("RUNNING")
         terminal.resize(200, 60)
         let_go(desk, number)
         terminal.press("2")
-        screen = terminal.shows("validation loss by batches", PATIENCE)
+        screen = terminal.shows("validation loss by steps", PATIENCE)
         assert len(screen.splitlines()[-1]) <= 200
         terminal.shows("a trial", PATIENCE)
         wait_for(

@@ -189,7 +189,9 @@ def test_an_error_of_the_code_is_tried_twice() -> None:
     assert outcome_of(exit_code=1, failure=failure) == ("restart", Action.RETRY)
     decision = decide(AttemptFacts(exit_code=1, failure=failure, earlier=failure, restarts=1))
     assert (decision.outcome, decision.action) == ("error", Action.STOP)
-    assert decision.reason.startswith("KeyError: 'lr'; the code failed twice in a row")
+    assert decision.reason.startswith(
+        "KeyError: 'lr'; the last two runs failed with the same error"
+    )
     for facts in (
         {"failure": other, "earlier": failure},
         {"earlier": failure},

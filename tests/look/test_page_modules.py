@@ -250,3 +250,14 @@ def test_every_end_of_a_run_has_its_word(chromium: Browser) -> None:
     assert dict(zip(outcomes, words, strict=True))["ended"] == "ended by Slurm"
     kinds = source("timeline").partition("const KINDS = {")[2].partition("};")[0]
     assert [word for word in words if f"{word}:" not in kinds and f'"{word}":' not in kinds] == []
+
+
+def test_a_run_that_began_from_nothing_has_resumed_nothing(chromium: Browser) -> None:
+    """Its restart shows as the failure before it alone."""
+    runs = [
+        {"number": 1, "resumed_steps": 0, "steps": 5, "outcome": "restart"},
+        {"number": 2, "resumed_steps": 0, "steps": 6, "outcome": "restart"},
+        {"number": 3, "resumed_steps": 4, "steps": 6, "outcome": None},
+    ]
+    events = f"events({json.dumps({'runs': runs})}).map((one) => one.kind)"
+    assert called(chromium, "curve_points", events) == ["failed", "failed", "resumed"]

@@ -66,14 +66,13 @@ def test_a_link_to_a_whole_data_set(tmp_path: Path) -> None:
 
 
 def test_what_programs_have_generated_is_left_out(tmp_path: Path) -> None:
-    """With a note each; --include takes it all the same, and so does a copy of frozen code."""
+    """With a note each but for reports; --include takes it, and so does a copy of frozen code."""
     generated = {
         "venv": "a virtual environment",
         "tools/env": "a conda environment",
         "web/node_modules": "packages of Node.js",
         f"checkpoints/{UUID}": "a downloaded checkpoint",
         f"checkpoints/.{UUID}.aaaa1111.partial": "a downloaded checkpoint",
-        "searches.html": "a report",
     }
     write(tmp_path, "venv/pyvenv.cfg", "tools/env/conda-meta/history", "web/node_modules/x.js")
     write(tmp_path, f"checkpoints/{UUID}/metadata.json", f"checkpoints/{UUID}/weights")
@@ -91,6 +90,8 @@ def test_what_programs_have_generated_is_left_out(tmp_path: Path) -> None:
     (empty := tmp_path / "model" / "none").mkdir()
     included = collect(empty, [tmp_path / "checkpoints" / UUID])
     assert f"{UUID}/weights" in {file.name for file in included.files}
+    again = collect(tmp_path, [tmp_path / "searches.html"])
+    assert "searches.html" in {file.name for file in again.files}
     assert not collect(tmp_path, frozen=True).notes
 
 

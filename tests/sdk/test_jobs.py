@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk import Job
+from detslurm.sdk import Client, Job
 from detslurm.sdk.jobs.resource_pool import pools
 from detslurm.sdk.jobs.slots import slots_of
 from detslurm.slurm import ClusterLimits, JobInfo, NodeInfo, PartitionLimits
@@ -48,7 +48,7 @@ def test_elements_in_the_same_condition_are_one_job(scene: Scene) -> None:
     )
     assert (runs.id, rest.id, held.id) == ("9_[0-1]", "9_[2,4-5]", "9_3")
     assert [job.position for job in (runs, rest, held)] == [0, 1, 2]
-    assert (runs.state, runs.slots_acquired, runs.slots_needed) == ("SCHEDULED", 4, 4)
+    assert (runs.state, runs.slots_acquired, runs.slots_needed) == ("RUNNING", 4, 4)
     assert (runs.started, runs.nodes, runs.reason) == (40.0, ["n1", "n2"], "")
     assert (rest.state, rest.slots_acquired, rest.slots_needed) == ("QUEUED", 0, 6)
     assert rest.refs == ["9_2", "9_4", "9_5"]
@@ -232,3 +232,12 @@ def test_unmanaged_jobs_are_known_by_their_claims(scene: Scene) -> None:
     ids = ("20", "21", "22", "23", "30")
     jobs = _listed(scene, *(_row(number, "RUNNING") for number in ids))
     assert [job.experiment_id for job in jobs] == [5, 6, 7, None, 5]
+
+
+def test_a_warning_names_the_line_of_the_caller(scene: Scene) -> None:
+    """Without `warn` of its own, a `Client` warns where the user's code calls it."""
+    scene.experiment(1, job="7")
+    scene.queue.down = True
+    with pytest.warns(UserWarning, match="slurm") as caught:
+        Client(scene.root, connect=lambda name: scene.queue).experiment(1)
+    assert {one.filename for one in caught} == {__file__}

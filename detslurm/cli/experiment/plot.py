@@ -165,7 +165,7 @@ def _title(experiment: Experiment, found: ExperimentCurves, width: int) -> str:
     shown, all_trials = len(found.curves), counted(found.begun, "trial")
     which = f"{shown} of {all_trials}" if shown < found.begun else all_trials
     name = f"{found.metric.group} {found.metric.name}"
-    text = f"{name} by batches: experiment {experiment.id} {experiment.name}, {which}"
+    text = f"{name} by steps: experiment {experiment.id} {experiment.name}, {which}"
     return printable(text)[:width]
 
 

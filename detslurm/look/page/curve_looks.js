@@ -3,7 +3,7 @@ import { ALONG } from "./curve_points.js";
 import { choice, el, tick } from "./dom.js";
 
 export function firstLooks() {
-  return { along: "batches", logX: false, logY: false, weight: 0, marks: true };
+  return { along: "steps", logX: false, logY: false, weight: 0, marks: true };
 }
 
 // A bar that changes the looks and draws again.

@@ -1,12 +1,12 @@
-// Curves as points to draw: along batches, epochs or time, smoothed, with what happened on the way.
+// Curves as points to draw: along steps, epochs or time, smoothed, with what happened on the way.
 import { toNumber } from "./format.js";
 import { ending } from "./outcomes.js";
 
-export const ALONG = [["batches", "batches"], ["epochs", "epochs"], ["hours", "hours since the start"], ["date", "date and time"]];
+export const ALONG = [["steps", "steps"], ["epochs", "epochs"], ["hours", "hours since the start"], ["date", "date and time"]];
 
 // Where each point of a curve lies on the x axis; null where that is not known.
 export function places(curve, trial, along) {
-  if (along === "batches") return curve.steps;
+  if (along === "steps") return curve.steps;
   if (along === "epochs") return curve.steps.map((step) => (trial.batches_per_epoch ? step / trial.batches_per_epoch : null));
   const times = curve.times ?? [];
   const begin = trial.started ?? times[0];
@@ -49,7 +49,7 @@ export function events(trial) {
 }
 
 function begun(run) {
-  if (run.number === 1) return [];
+  if (run.number === 1 || !run.resumed_steps) return []; // it began, or began again
   return [{ kind: "resumed", steps: run.resumed_steps, text: `run ${run.number} resumed at batch ${run.resumed_steps}` }];
 }
 

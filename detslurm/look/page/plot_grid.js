@@ -14,7 +14,7 @@ const FIRST = 12; // more on request
 export function metricPlots(trial, looks) {
   const lines = [...trial.curves].map(([name, { group, metric }]) =>
     ({ title: metric, name: group, block: name, drawn: (known) => drawnCurve(curveOf(trial, name, known), trial, looks) }));
-  return { lines, file: `trial-${trial.id}-metrics`, axes: axesOf(looks), shapes: () => (looks.marks && looks.along === "batches" ? marks(trial) : []) };
+  return { lines, file: `trial-${trial.id}-metrics`, axes: axesOf(looks), shapes: () => (looks.marks && looks.along === "steps" ? marks(trial) : []) };
 }
 
 const FIGURES = {

@@ -406,7 +406,7 @@ def _cell(value: str) -> Text:
 
 # Colours say at a glance what runs, what is over and what went wrong, as in the tables of commands.
 _STATES = {
-    "ACTIVE": "cyan", "RUNNING": "cyan", "SCHEDULED": "cyan", "QUEUED": "yellow",
+    "ACTIVE": "cyan", "RUNNING": "cyan", "QUEUED": "yellow",
     "PAUSED": "magenta", "COMPLETED": "green", "CANCELED": "bright_black", "ERROR": "red",
     "UNKNOWN": "red",
 }  # fmt: skip

@@ -100,4 +100,5 @@ def _joined(logged: LoggedRuns, metric: Metric) -> Line:
 
 def _marked(steps: Sequence[int], values: Sequence[float], runs: Sequence[Run]) -> Line:
     resumed = [resumed_steps(run.start) for run in runs if run.number > 1]
-    return Line(steps, values, [at for at in resumed if steps and steps[0] <= at <= steps[-1]])
+    marks = [at for at in resumed if at and steps and steps[0] <= at <= steps[-1]]
+    return Line(steps, values, marks)

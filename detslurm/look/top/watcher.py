@@ -208,7 +208,7 @@ class Watcher:
         view.legend = [cells.one_line(text) for text in texts]
         place, count = view.metrics.index(metric) + 1, len(view.metrics)
         more = f" ({place} of {count}, m: next)" if count > 1 else ""
-        title = f"{' '.join(metric)} by batches{more}: experiment {row.id}, best trials"
+        title = f"{' '.join(metric)} by steps{more}: experiment {row.id}, best trials"
         view.title = cells.one_line(title)
 
     def _curves_of(self, one: ExperimentSnapshot, trial: int) -> LiveCurves:

@@ -105,8 +105,8 @@ def test_every_page_by_its_key(scene: Scene, size: tuple[int, int]) -> None:
         await until(pilot, lambda: keys(pilot, "trials") == ["1", "2"])
         assert "7_1: other jobs come first" in screen(pilot)
         for key, text in [
-            ("2", "a trial 1  RUNNING  0.0344828 @ 29"), ("m", "training lr by batches"),
-            ("m", "validation loss by batches"), ("3", "04:46:00 0| step 1"),
+            ("2", "a trial 1  RUNNING  0.0344828 @ 29"), ("m", "training lr by steps"),
+            ("m", "validation loss by steps"), ("3", "04:46:00 0| step 1"),
             ("4", "1b4e28ba"), ("5", "other jobs come first"), ("1", "experiment 1 is ACTIVE"),
         ]:  # fmt: skip
             await pilot.press(key)

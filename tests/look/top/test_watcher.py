@@ -88,8 +88,8 @@ def test_what_is_shown(watcher: Watcher) -> None:
     assert page(watcher, "checkpoints").rows == {}
     queue = page(watcher, "queue").rows
     assert [row[1:] for row in queue.values()] == [
-        ("7_0", "SCHEDULED", "0/0", "alice", "", "", "det"),
-        ("99", "SCHEDULED", "0/0", "alice", "", "", "det"),
+        ("7_0", "RUNNING", "0/0", "alice", "", "", "det"),
+        ("99", "RUNNING", "0/0", "alice", "", "", "det"),
         ("7_1", "QUEUED", "0/0", "alice", "other jobs come first", "", "det"),
     ]
     found = watcher.look(Request(search="DONE compl"))
