@@ -355,7 +355,7 @@ def _init_in_job(
             recorded_digests=partial(recorded_digests, trial),
         ),
         distributed=dist,
-        preempt=PreemptContext(dist, flag, preempt_mode),
+        preempt=PreemptContext(dist, flag, preempt_mode, partial(_note_question, recorder)),
         train=TrainContext(
             dist,
             recorder,
@@ -503,6 +503,12 @@ def _note_storage(recorder: AnyRecorder, elsewhere: Section | None) -> None:
     """Record where a run keeps more than checkpoints: TensorBoard's files."""
     if elsewhere is not None:
         recorder.commit({"t": "storage", "storage": elsewhere})
+
+
+def _note_question(recorder: AnyRecorder) -> None:
+    """Record that the code calls `should_preempt()`: code that never does ignores a pause."""
+    with contextlib.suppress(RuntimeError):  # in a fork of the chief's process
+        recorder.record({"t": "asks_to_preempt"})
 
 
 def _mind_signals() -> None:

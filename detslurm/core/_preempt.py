@@ -6,6 +6,7 @@ import enum
 import os
 import signal
 import threading
+from collections.abc import Callable
 
 from detslurm._display import Displayed
 from detslurm._flag import PreemptFlag
@@ -39,9 +40,11 @@ class PreemptContext(Displayed):
         dist: DistributedContext,
         flag: PreemptFlag | None,
         preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+        on_first_question: Callable[[], None] | None = None,
     ) -> None:
         self._dist = dist
         self._flag = flag
+        self._on_first_question = on_first_question
         self._is_refused = preempt_mode is PreemptMode.ChiefOnly and dist.rank != 0
         self._asks_chief = preempt_mode is PreemptMode.WorkersAskChief and dist.size > 1
         self._started = self._preempted = self._acknowledged = False
@@ -94,6 +97,9 @@ class PreemptContext(Displayed):
                 "this preempt_mode is ChiefOnly, but should_preempt() was called from non-chief "
                 f"worker of rank={self._dist.rank}"
             )
+        if self._on_first_question is not None:
+            act, self._on_first_question = self._on_first_question, None
+            act()
         # Where ranks agree, all get their first True from one broadcast: none waits for another.
         if not self._preempted:
             self._preempted = self._read_flag()

@@ -121,6 +121,7 @@ class Agent:
         self._reported_stop = self._reported_invalid = self._killed = False
         self._failure = 0  # of a worker, before the order to kill reached this node
         self._why: str | None = None  # the failure, where the exit status does not show it
+        self._deleted: str | None = None  # what the code has written beside itself
         self._unprepared = self._got_sigint = False
         self._oom_kills = oom_kills()
         self._child: subprocess.Popen[bytes] | None = None
@@ -174,10 +175,11 @@ class Agent:
         """Name what the code has written beside itself, which nobody could find afterwards."""
         names = sorted(top_names(workdir).difference(copied))
         if names and self._rank == 0:
-            more = f" and {len(names) - 5} more" if names[5:] else ""
+            more = f" and {len(names) - 10} more" if names[10:] else ""
+            self._deleted = f"{', '.join(names[:10])}{more}"
             self._log_message(
-                f"deleted with the working directory: {', '.join(names[:5])}{more}; what is to stay"
-                " belongs into checkpoints, or under an absolute path"
+                f"deleted with the working directory: {self._deleted}. To keep files, save them in"
+                " a checkpoint or under an absolute path"
             )
 
     def _finish_unprepared(self, why: str) -> int:
@@ -282,6 +284,7 @@ class Agent:
         return own_address(self._allocation.nodes, self._rank, interface)
 
     def _supervise(self, workdir: Path) -> int:
+        self._frame_of_copy = f'File "{workdir.resolve()}/'
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
         try:
@@ -460,6 +463,7 @@ class Agent:
                 "unprepared": self._unprepared,
                 "sigint": self._got_sigint,
                 "oom_kills": oom_kills() - self._oom_kills,
+                "deleted": self._deleted,
             }
         )
         # Without a limit: these are the last lines, and how the run ended. A slow reader gets its
@@ -567,7 +571,9 @@ class Agent:
     # -- to the runner ---------------------------------------------------------------------------
 
     def _log_bytes(self, lines: Iterator[bytes]) -> None:
-        self._log_lines([line.decode("utf-8", "replace") for line in lines])
+        # The copy is deleted, but its user has the same files: tracebacks name them relative to it.
+        texts = (line.decode("utf-8", "replace") for line in lines)
+        self._log_lines([text.replace(self._frame_of_copy, 'File "') for text in texts])
 
     def _log_lines(self, lines: list[str]) -> None:
         for match in self._policies.matches(lines):

@@ -75,6 +75,7 @@ class AttemptResult(msgspec.Struct):
     was_short: bool = False  # it was over before long
     failure: Failure | None = None  # an error of the code, met at once
     not_staged: dict[str, str] = {}  # why, by node
+    deleted: str | None = None  # what the code wrote into its working directory
     job_is_ending: bool = False
     yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
@@ -226,6 +227,7 @@ class Attempt:
         if self._guard is not None:
             self._guard.on_end(node, time.monotonic())
         self._result.why = self._result.why or report.get("why")
+        self._result.deleted = self._result.deleted or report.get("deleted")
         self._result.got_sigint |= bool(report.get("sigint"))
         self._result.oom_kills += int(report.get("oom_kills") or 0)
         self._result.unprepared |= bool(report.get("unprepared")) and not self._first_failure

@@ -572,4 +572,5 @@ def _end_record(number: int, decision: Decision, result: AttemptResult) -> dict[
         **({} if began or not result.exit_code else {"began": False}),
         **({} if failure is None else {"failure": failure.to_dict()}),
         **({"not_staged": result.not_staged} if result.not_staged else {}),
+        **({} if result.deleted is None else {"deleted": result.deleted}),
     }

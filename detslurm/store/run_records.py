@@ -66,6 +66,7 @@ class RunEnd(msgspec.Struct):
     cause: str | None = None
     failure: dict[str, Any] | None = None
     not_staged: dict[str, str] | None = None
+    deleted: str | None = None
 
 
 class _Record(msgspec.Struct):

@@ -166,6 +166,7 @@ def trial_view(
         early_exit_text=_latest(runs[-1:], "early_exit", "text"),
         non_retryable=_latest(runs[-1:], "non_retryable", "reason"),
         out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
+        asks_to_preempt=_latest(runs[-1:], "asks_to_preempt") is not None,
         problems=tuple(problem for log in logs for problem in _problems(log, newest)),
     )
 
@@ -395,6 +396,7 @@ def _run_view(run: RunFacts, others: bool) -> RunView:
         reported_steps=reported,
         usage=parse_usage(end.get("usage")),
         not_staged=end.get("not_staged") or {},
+        deleted=end.get("deleted"),
     )
 
 

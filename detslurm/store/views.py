@@ -111,6 +111,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
             are read from; 0 without any.
         usage: Its usage; None while it goes on, and where nothing is known.
         not_staged: Why nodes did not run it from their copies of the environment, by node.
+        deleted: The files and directories beside the code that were deleted with its copy: at most
+            ten names, and the number of others; None if none are known.
     """
 
     number: int
@@ -127,6 +129,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     reported_steps: int = 0
     usage: RunUsage | None = None
     not_staged: dict[str, str] = msgspec.field(default_factory=dict)
+    deleted: str | None = None
 
 
 class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -189,6 +192,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         early_exit_text: The message that came with it.
         non_retryable: Why the newest run would fail in the same way again; None if it might not.
         out_of_ops: Whether the newest run's code saw that the search wants no more for now.
+        asks_to_preempt: Whether the newest run's code has called `should_preempt()`.
         metadata: The values of `set_metadata()`.
         alerts: The records of `Context.alert()`, in order.
         artifacts: Whether it has reported images or tables.
@@ -205,6 +209,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     early_exit_text: str | None = None
     non_retryable: str | None = None
     out_of_ops: bool = False
+    asks_to_preempt: bool = False
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     alerts: tuple[AlertView, ...] = ()
     artifacts: bool = False

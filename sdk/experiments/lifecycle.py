@@ -10,7 +10,9 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store import NoHardLinks, StoreFault, fold_facts
+from detslurm.store import NoHardLinks, StoreError, StoreFault, fold_facts
+
+_NAMED = 5  # trials
 
 
 class Lifecycle(ExperimentBase):
@@ -29,6 +31,7 @@ class Lifecycle(ExperimentBase):
         # release them now.
         if not fold_facts(self._snapshot.directory).desired.paused:
             self._queues.release(job_refs)
+        self._warn_if_it_trains_on()
 
     def activate(self) -> None:
         """Go on: release held jobs, and queue trials again that lost their job.
@@ -72,7 +75,46 @@ class Lifecycle(ExperimentBase):
             False if it had already ended.
         """
         act = partial(self._queues.cancel, runners=self.managed)
-        return self._stop("cancel", act)
+        done = self._stop("cancel", act)
+        self._warn_if_it_trains_on()
+        return done
+
+    def running_on(self, *, never_asks: bool = False) -> str | None:
+        """Return which trials run, and until when they may after a pause or a cancellation.
+
+        Args:
+            never_asks: Whether to name trials only if their code has not called
+                `should_preempt()`. Off by default.
+
+        Returns:
+            Two sentences; None if there are no such trials, or if no runner would kill them.
+        """
+        running = [row.id for row in self._snapshot.trial_rows.values() if row.state == "RUNNING"]
+        if not (running and self.managed):
+            return None
+        try:
+            # They run the same code: the first ones are enough.
+            views = map(self._snapshot.read_trial, running[:_NAMED])
+            asks_never = not any(view.asks_to_preempt for view in views)
+            timeout = self._snapshot.directory.config().get("preemption_timeout") or 3600
+        except StoreError:
+            return None
+        if never_asks and not asks_never:
+            return None
+        more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+        named = f"{', '.join(map(str, running[:_NAMED]))}{more}"
+        trials = f"Trial {named} still runs" if len(running) == 1 else f"Trials {named} still run"
+        killed = f"{timeout:,} seconds after it was asked to stop (preemption_timeout)"
+        if asks_never:
+            return (
+                f"{trials}, and the code has not called should_preempt() so far. Code that never"
+                f" calls it trains on until it is killed, {killed}."
+            )
+        return f"{trials}: the code is to save and leave. It is killed {killed}."
+
+    def _warn_if_it_trains_on(self) -> None:
+        if text := self.running_on(never_asks=True):
+            self._queues.warn(text)
 
     def kill(self) -> bool:
         """End all jobs of the experiment now.

@@ -432,6 +432,16 @@ def test_describe_says_that_no_trial_has_reported_the_metric(
     assert word not in detslurm("e", "describe", 6).out
 
 
+def test_describe_names_what_was_deleted_with_the_code(scene: Scene, detslurm: Detslurm) -> None:
+    """A script that writes beside itself loses that; both commands say how to keep it."""
+    scene.run(scene.experiment(), losses=[0.5], end="completed", deleted="best.pt, out/")
+    for command in ("experiment", "trial"):
+        shown = detslurm(command, "describe", 1).out
+        assert "Deleted : best.pt, out/, written by trial 1 beside the code" in shown
+        assert "To keep files, save them in a checkpoint or under an absolute path." in shown
+    assert detslurm("trial", "describe", 1, "--json").data["runs"][0]["deleted"] == "best.pt, out/"
+
+
 def test_a_run_on_several_nodes_names_them_all(scene: Scene, detslurm: Detslurm) -> None:
     """As Slurm does; a run on one node has the name that it has there."""
     experiment = scene.experiment()

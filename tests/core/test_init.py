@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detslurm import _env, _info, core
+from detslurm.store import fold_trial
 
 from .jobs import Job
 
@@ -19,3 +20,13 @@ def test_several_slots_want_a_launcher_or_are_the_cpus_of_one_process(
         core.init()
     assert "detslurm.launch.torch_distributed" in str(refused.value)
     assert "slurm.sbatch_args: [--cpus-per-task=N]" in str(refused.value)
+
+
+def test_a_run_records_that_its_code_asks_for_preemption(job: Job) -> None:
+    """Once, however often it asks: `pause` warns of code that never does."""
+    with core.init() as context:
+        assert not fold_trial(job.trial).asks_to_preempt
+        context.preempt.should_preempt()
+        context.preempt.should_preempt()
+    assert fold_trial(job.trial).asks_to_preempt
+    assert job.trial.records_path(1).read_bytes().count(b"asks_to_preempt") == 1

@@ -25,6 +25,8 @@ RUN = [
     REPOSITORY / "README.md",
     *(REPOSITORY / "docs" / f"{name}.md" for name in ("getting-started", "pytorch", "coming-from")),
 ]
+HASTE = ("seconds_per_step: 0.1 ", "seconds_per_step: 0.01 ")
+"""Readers need the time to type a command, tests do not."""
 RECIPES = REPOSITORY / "docs" / "recipes.md"
 MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -84,7 +86,7 @@ def follow(page: Path, reader: User) -> None:
     """Write the files of a page and run its commands, in order."""
     for block in blocks(page):
         if block.file is not None:
-            write(reader, block.file, block.text)
+            write(reader, block.file, block.text.replace(*HASTE))
         elif block.test is None:
             run(reader, block)
 

@@ -65,8 +65,9 @@ def test_a_word_of_the_runner_reaches_it_too(tmp_path: Path) -> None:
 
 
 WRITES = """\
-    import pathlib
+    import pathlib, traceback
 
+    traceback.print_stack()
     pathlib.Path("runs").mkdir()
     for name in ("best.pt", ".cache", "runs/events"):
         pathlib.Path(name).touch()
@@ -76,7 +77,7 @@ WRITES = """\
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        ("", "deleted with the working directory: best.pt, runs/; what is to stay"),
+        ("", "deleted with the working directory: best.pt, runs/. To keep files, save them"),
         ("import shutil; shutil.rmtree(pathlib.Path.cwd())", ""),
         ("import shutil; p = pathlib.Path.cwd(); shutil.rmtree(p); p.touch()", ""),
     ],
@@ -88,6 +89,8 @@ def test_what_the_code_wrote_beside_itself_is_named(tmp_path: Path, more: str, n
         said = process.stdout.read().decode()
     assert process.returncode == 0
     assert named in said and ("deleted with" in said) == bool(named)
+    assert '  File "train.py", line 3, in <module>' in said
+    assert ('"deleted":"best.pt, runs/"' in said) == bool(named)
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [("", "cpu"), ("0,1", "cuda")])

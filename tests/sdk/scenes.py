@@ -291,6 +291,7 @@ class Scene:
         reason: str = "",
         nodes: Sequence[str] = (),
         hparams: dict[str, Any] | None = None,
+        deleted: str | None = None,
     ) -> TrialDir:
         """A run of one trial; without `end` it goes on."""
         trial = experiment.trial(experiment.created().first_trial + index)
@@ -311,8 +312,9 @@ class Scene:
                                 "resources": {"weights": 5}, "metadata": {}})  # fmt: skip
         say(trial, number, log)
         if end is not None:
+            more = {} if deleted is None else {"deleted": deleted}
             trial.write_end(
-                number, {"outcome": end, "reason": reason, "exit_code": 0, "time": 2000.0}
+                number, {"outcome": end, "reason": reason, "exit_code": 0, "time": 2000.0, **more}
             )
         return trial
 

@@ -32,6 +32,24 @@ def test_pause_holds_what_waits_and_notifies_what_runs(scene: Scene) -> None:
     assert scene.client.experiment(1).state == "PAUSED"
 
 
+def test_a_pause_names_trials_that_will_not_hear_it(scene: Scene) -> None:
+    """Code that has never called should_preempt() trains on; other code gets no warning."""
+    experiment = scene.experiment(3, job="7")
+    for index in range(2):
+        trial = scene.run(experiment, index, ref=f"7_{index}")
+        scene.queue.put(f"7_{index}", "RUNNING")
+    scene.client.experiment(1).pause()
+    (text,) = scene.warnings
+    assert text.startswith("Trials 1, 2 still run, and the code has not called should_preempt()")
+    assert "killed, 3,600 seconds after it was asked to stop (preemption_timeout)." in text
+    with RunLog.open(trial.records_path(1)) as log:
+        log.append({"t": "asks_to_preempt"})
+    scene.warnings.clear()
+    scene.client.experiment(1).cancel()
+    assert scene.warnings == []
+    assert "the code is to save and leave" in (scene.client.experiment(1).running_on() or "")
+
+
 def test_activate_releases_what_is_held(scene: Scene) -> None:
     """After a pause the same jobs go on; none is submitted."""
     experiment = scene.experiment(2, job="7")

@@ -171,7 +171,7 @@ def test_the_failure_excerpt_is_no_exception_that_python_ignored(scene: Scene) -
 
 def test_the_failure_excerpt_is_not_what_the_agent_says_afterwards(scene: Scene) -> None:
     """The last line is the error: hints go by it."""
-    gone = "0: detslurm: deleted with the working directory: out/; what is to stay"
+    gone = "0: detslurm: deleted with the working directory: out/. To keep files"
     trial = scene.run(scene.experiment(), log=[*TRACEBACK, gone, "run 1 ended"])
     assert logs.failure_excerpt(trial) == [line[3:] for line in TRACEBACK]
 

@@ -30,7 +30,7 @@ START = {"hparams": {"lr": 1}, "seed": 1, "time": 1.0, "host": "n", "index": 0, 
          "counted_bytes": {"1": 9}, "continued": None, "v": 1, "type": "run"}  # fmt: skip
 END = {"outcome": "error", "reason": "r", "exit_code": 1, "time": 2.0, "exclude": ["n"], "v": 1,
        "cause": "c", "failure": {"error": "E"}, "not_staged": {"n": "full"}, "usage": {},
-       "type": "end"}  # fmt: skip
+       "deleted": "d", "type": "end"}  # fmt: skip
 RECORDS: list[dict[str, Any]] = [
     {**scenes.metrics(1, "validation", loss=1.0), "time": 1.0, "rank": 0, "batch": {"a": [1]}},
     {**scenes.metrics(1, "training", loss=1.0), "time": 1.0},

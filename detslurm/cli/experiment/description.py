@@ -95,7 +95,18 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     if view.best_trial is not None:
         value = number(view.best_value)
         yield "Best", f"{view.metric} {value} (trial {view.best_trial}){_curve(experiment)}"
+    first = next((trial for trial in experiment.trials() if trial.row.run_count), None)
+    yield "Deleted", deleted_text(first.view) if first is not None else None
     yield "Directory", experiment.path
+
+
+def deleted_text(trial: TrialView) -> str | None:
+    """Name what the code wrote beside itself, and how to keep it; None where it wrote nothing."""
+    gone = next((run.deleted for run in reversed(trial.runs) if run.deleted), None)
+    if gone is None:
+        return None
+    hint = "To keep files, save them in a checkpoint or under an absolute path."
+    return f"{gone}, written by trial {trial.id} beside the code and deleted with its copy\n{hint}"
 
 
 def _waits(view: ExperimentView) -> bool:

@@ -28,6 +28,8 @@ def diagnostics(experiment: Experiment) -> list[str]:
     elif lines and not view.finished:
         number = view.id
         lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
+    if view.desired.paused or view.desired.stopping == "cancel":
+        lines += filter(None, [experiment.running_on()])
     lines += filter(None, (_refused_samples(experiment), _unknown_metric(experiment)))
     lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
     return ["\n".join(lines)] if lines else []

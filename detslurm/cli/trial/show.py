@@ -75,6 +75,7 @@ def _text(trial: Trial, metrics: bool) -> str:
         ("Message", trial.job_status.message if trial.job_status else None),
         ("Status", view.status),
         ("Not staged", _not_staged(view)),
+        ("Deleted", description.deleted_text(view)),
         ("Directory", trial.directory.path),
     ]
     parts = [description.properties(rows), "Runs:\n" + columns_text(_RUNS, view.runs)]

@@ -38,9 +38,12 @@ _COLUMNS: dict[str, Sequence[str]] = {
     "queue": cells.QUEUE,
 }
 _QUESTIONS = {
-    "pause": "Pause {what}? Running trials save a checkpoint and free their nodes.",
+    "pause": "Pause {what}? Running trials save a checkpoint and free their nodes. Code that never"
+    " calls should_preempt() trains on until it is killed, after preemption_timeout.",
     "activate": "Activate {what}? What is held is released, what lost its job is queued again.",
-    "cancel": "Cancel {what}? Running trials save a checkpoint. This can't be undone.",
+    "cancel": "Cancel {what}? Running trials save a checkpoint. Code that never calls"
+    " should_preempt() trains on until it is killed, after preemption_timeout."
+    " This can't be undone.",
     "kill": "Kill {what}? Its jobs end at once, and what no checkpoint holds is lost."
     " This can't be undone.",
 }
