@@ -108,7 +108,7 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
             manifest = read_manifest(archive)
             whole = manifest.size + manifest.checkpoints_size
             return _Import(manifest, store, site, ByteMeter(progress, whole)).run(archive)
-    except (tarfile.TarError, EOFError, UnicodeError) as error:
+    except (tarfile.TarError, EOFError, UnicodeError, CorruptRecord) as error:
         raise BundleError(f"{path} is no bundle, or it is damaged: {error}") from error
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from error
@@ -163,11 +163,7 @@ class _Import:
 
     def _config(self, stage: Path) -> ExperimentConfig:
         """The configuration, with the checkpoint storage of this site."""
-        plain = _json(stage / CONFIG, dict)
-        try:
-            given = ExperimentConfig.from_dict(plain).to_dict()
-        except (msgspec.ValidationError, TypeError, KeyError, ValueError) as error:
-            raise BundleError(f"its configuration can't be used: {error}") from error
+        given = ExperimentConfig.from_dict(_json(stage / CONFIG)).to_dict()
         ours = _own_storage(self.site, self.store.path)
         theirs = given["checkpoint_storage"]
         kept = {key: theirs[key] for key in _KEPT if key in theirs}
@@ -207,7 +203,7 @@ class _Import:
                 with source.open("rb") as lines, _new_file(target) as file:
                     file.writelines(map(self._line, lines))
             else:
-                record = decode_json(self._renamed(_framed(source)))
+                record = decode_json(self._renamed(unframe(_limited(source).rstrip(b"\n"))))
                 own = {"trial": trial_id, "experiment": experiment.id}
                 put_record(target, {**record, **{k: v for k, v in own.items() if k in record}})
 
@@ -229,7 +225,7 @@ class _Import:
         fs.claim_directory(experiment.search)
         log = FactLog(experiment.search)
         for number, source in enumerate(sorted(folder.iterdir()), 1):
-            event = decode_json(self._renamed(_json(source, dict)))
+            event = decode_json(self._renamed(_json(source)))
             log.put(number, {key: value for key, value in event.items() if key not in ("n", "v")})
 
     def _commit(self, experiment: ExperimentDir, facts: _Facts, ids: Mapping[int, int]) -> None:
@@ -244,11 +240,9 @@ class _Import:
         )
         known = ((fact, getattr(fact, "uuid", None)) for fact in facts.rest)
         more = [self._fact(fact, ids) for fact, name in known if name is None or name in self.new]
-        stamped = [self._stamped(record) for record in (created, *more)]
-        self._check(experiment, stamped)
-        gone = self._not_along(experiment, stamped)
-        if gone:
-            stamped.append(self._stamped(CheckpointDeleted(uuids=gone)))
+        stamped = [_stamped(record) for record in (created, *more)]
+        if gone := self._not_along(experiment, _checked(experiment, stamped)):
+            stamped.append(_stamped(CheckpointDeleted(uuids=gone)))
         stage = Path(fs.temporary_name(str(experiment.log.path)))
         fs.claim_directory(stage)
         for number, plain in enumerate(stamped, 1):
@@ -273,45 +267,40 @@ class _Import:
                 return structs.replace(record, uuid=self.new[record.uuid])
         return record
 
-    @staticmethod
-    def _stamped(record: Record) -> dict[str, Any]:
-        plain = plain_of(structs.replace(record, n=0, by=user_name()))
-        return {"v": 1, **plain}
-
-    def _view(self, experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> ExperimentView:
-        numbered = [{**plain, "n": n} for n, plain in enumerate(stamped, 1)]
-        return fold_experiment(experiment, ExperimentFacts().fold(numbered))
-
-    def _check(self, experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> None:
-        """That every reader can read it, before anybody does."""
-        try:
-            view = self._view(experiment, stamped)
-            finished = _convinced(view).finished
-            for row in view.trials:
-                trial = experiment.trial(row.id)
-                for run in trial.runs():
-                    for record in (run.start, run.end or {}):
-                        if record.get("type") == "corrupt":
-                            raise CorruptRecord(str(record.get("problem")))
-                _convinced(fold_trial(trial))
-            if fs.exists(experiment.search):
-                EventLog(experiment.search, Search(experiment.config())).catch_up()
-        except Exception as error:  # whatever a record of a stranger may do to a fold
-            raise BundleError(f"its records make no sense: {error!r}"[:300]) from error
-        if not finished:
-            raise BundleError("its records are those of an experiment that is not finished")
-
-    def _not_along(
-        self, experiment: ExperimentDir, stamped: list[dict[str, Any]]
-    ) -> tuple[str, ...]:
+    def _not_along(self, experiment: ExperimentDir, view: ExperimentView) -> tuple[str, ...]:
         """Checkpoints that exist by the records, and whose files did not come along."""
         from detslurm.store.reading import started_checkpoints
 
-        here, found = set(self.along.values()), dict[str, None]()
-        for row in self._view(experiment, stamped).trials:
+        here, started = set(self.along.values()), dict[str, None]()
+        for row in view.trials:
+            started |= dict.fromkeys(started_checkpoints(experiment.trial(row.id), row.run_count))
+        return tuple(uuid for uuid in started if uuid not in here)
+
+
+def _stamped(record: Record) -> dict[str, Any]:
+    return {"v": 1, **plain_of(structs.replace(record, n=0, by=user_name()))}
+
+
+def _checked(experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> ExperimentView:
+    """The experiment as every reader will see it; raises `BundleError` if one can't read it."""
+    numbered = [{**plain, "n": n} for n, plain in enumerate(stamped, 1)]
+    try:
+        view = fold_experiment(experiment, ExperimentFacts().fold(numbered))
+        finished = _convinced(view).finished
+        for row in view.trials:
             trial = experiment.trial(row.id)
-            found |= dict.fromkeys(started_checkpoints(trial, row.run_count))
-        return tuple(uuid for uuid in found if uuid not in here)
+            for run in trial.runs():
+                for record in (run.start, run.end or {}):
+                    if record.get("type") == "corrupt":
+                        raise CorruptRecord(str(record.get("problem")))
+            _convinced(fold_trial(trial))
+        if fs.exists(experiment.search):
+            EventLog(experiment.search, Search(experiment.config())).catch_up()
+    except Exception as error:  # whatever a record of a stranger may do to a fold
+        raise BundleError(f"its records make no sense: {error!r}"[:300]) from error
+    if not finished:
+        raise BundleError("its records are those of an experiment that is not finished")
+    return view
 
 
 def _convinced(view: V) -> V:
@@ -330,7 +319,7 @@ class _Facts:
 
 
 def _facts(stage: Path) -> _Facts:
-    records = [typed(plain) for plain in _json(stage / FACTS, list) if isinstance(plain, dict)]
+    records = [typed(plain) for plain in _json(stage / FACTS) if isinstance(plain, dict)]
     created = next((r for r in records if isinstance(r, Created)), None)
     if created is None or not isinstance(records[0], Created):
         raise BundleError("its first fact is missing")
@@ -374,21 +363,8 @@ def _saved(stage: Path) -> Iterator[str]:
                         yield str(record["uuid"])
 
 
-def _json(path: Path, kind: type) -> Any:
-    try:
-        found = decode_json(_limited(path))
-    except (ValueError, TypeError, RecursionError) as error:
-        raise BundleError(f"{path.name} is broken: {error}") from error
-    if not isinstance(found, kind):
-        raise BundleError(f"{path.name} is broken: it holds a {type(found).__name__}")
-    return found
-
-
-def _framed(path: Path) -> dict[str, Any]:
-    try:
-        return dict(unframe(_limited(path).rstrip(b"\n")))
-    except Exception as error:
-        raise BundleError(f"{path.name} is broken: {error}") from error
+def _json(path: Path) -> Any:
+    return decode_json(_limited(path))
 
 
 def _limited(path: Path) -> bytes:
