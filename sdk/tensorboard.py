@@ -18,7 +18,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.export import export
 from detslurm.sdk.export.content import content_of
-from detslurm.sdk.export.libraries import require
+from detslurm.sdk.export.updating import require
 from detslurm.sdk.trials.trial import Trial
 from detslurm.storage import from_config
 from detslurm.store import StoreError

@@ -23,8 +23,7 @@ class ExportedTrial(NamedTuple):
         experiment: The id of its experiment.
         trial: Its id.
         run_id: The name under which other tools know it, the same at every export.
-        change: "new"; "added" where reports or its state are newer than the last export;
-            "rewritten" where a restart has taken back what was exported; "unchanged".
+        change: "new"; "changed" since the last export; or "unchanged".
         rows: How many rows of metrics were written.
     """
 
@@ -48,7 +47,8 @@ def export(
     """Bring the export of experiments in a directory up to date; nothing goes over the network.
 
     Each trial that has run becomes a run with its hyperparameters, its configuration with secrets
-    masked, its state and its clean curve. Only what is new since the last export is written.
+    masked, its state and its clean curve. A trial that has not changed since the last export is not
+    written again.
 
     Args:
         experiments: The experiments.
@@ -81,9 +81,9 @@ def export(
     """
     if to not in FORMATS:
         raise LifecycleError(f"can't export to {to!r}: there are {', '.join(FORMATS)}")
-    from detslurm.sdk.export import isolation, libraries, updating
+    from detslurm.sdk.export import isolation, updating
 
-    libraries.require(to)
+    updating.require(to)
     path = Path(folder).expanduser().absolute()
     path.mkdir(parents=True, exist_ok=True)
     chosen: Sequence[Experiment] = list(experiments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,24 +10,41 @@ from typing import Any
 from detslurm._states import FINISHED
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.trials.artifacts import shown_artifacts
-from detslurm.store import ExperimentDir, MetricRow, TrialDir, TrialRow, trial_metrics
+from detslurm.store import (
+    ExperimentDir,
+    ExperimentView,
+    MetricRow,
+    TrialDir,
+    TrialRow,
+    trial_metrics,
+)
 from detslurm.store.artifacts import Artifact
 from detslurm.store.curve import as_float, flat, is_number
+
+Rows = Sequence[MetricRow]
 
 
 @dataclass(frozen=True)
 class ExperimentContent:
-    """An experiment as other tools get it. `mark` tells it from one of the same id elsewhere."""
+    """An experiment as other tools get it.
 
-    id: int
+    `mark` tells it from an experiment of the same id elsewhere; secrets in `config` are masked.
+    """
+
     mark: str
-    name: str
-    description: str
-    labels: tuple[str, ...]
-    metric: str | None
-    smaller_is_better: bool
+    view: ExperimentView
     config: Mapping[str, Any]
     trials: tuple[TrialContent, ...]
+
+    @property
+    def id(self) -> int:
+        """The experiment's id."""
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.view.name
 
     @property
     def folder(self) -> str:
@@ -49,11 +66,6 @@ class TrialContent:
         return self.row.id
 
     @property
-    def settled(self) -> bool:
-        """Whether nothing of it changes any more, unless it gets another run."""
-        return self.row.final
-
-    @property
     def over(self) -> bool:
         """Whether it has ended, be it without an end record: what was lost may yet go on."""
         return self.row.state in FINISHED
@@ -73,6 +85,21 @@ class TrialContent:
         return trial_metrics(self.directory)
 
 
+class ExportWriter:
+    """A format; a writer is made for the directory of an export.
+
+    Everything is on disk when `write_experiment` returns.
+    """
+
+    def write_trial(
+        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
+    ) -> None:
+        """Replace a trial that has changed; `restarted` where it has another run than before."""
+
+    def write_experiment(self, experiment: ExperimentContent) -> None:
+        """Replace an experiment with trials that have changed."""
+
+
 def content_of(experiment: Experiment) -> ExperimentContent:
     """An experiment with the trials that have begun."""
     view, directory = experiment.view, experiment._snapshot.directory
@@ -83,17 +110,7 @@ def content_of(experiment: Experiment) -> ExperimentContent:
         for row in experiment.trial_rows
         if row.run_count
     )
-    return ExperimentContent(
-        id=experiment.id,
-        mark=mark,
-        name=view.name,
-        description=view.description,
-        labels=tuple(view.labels),
-        metric=view.metric,
-        smaller_is_better=view.smaller_is_better,
-        config=experiment.config,
-        trials=trials,
-    )
+    return ExperimentContent(mark, view, experiment.config, trials)
 
 
 def scalars(row: MetricRow) -> Iterator[tuple[str, float]]:

@@ -7,20 +7,23 @@ user's notebook.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from functools import cache
 from pathlib import Path
 from typing import IO, Final
 
 import msgspec
 
+from detslurm.sdk.client import Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.experiment import Experiment
-from detslurm.sdk.export import ExportedTrial, Progress
+from detslurm.sdk.export import ExportedTrial, Progress, updating
+from detslurm.store import StoreError
 
 ISOLATED: Final = ("wandb", "mlflow", "trackio")
 
@@ -37,20 +40,6 @@ _OFFLINE: Final = {
 _FOREIGN: Final = ("WANDB_", "MLFLOW_", "TRACKIO_", "_WANDB_")
 
 
-class ExportTask(msgspec.Struct, frozen=True):
-    """What a child has to do: `experiments` are their ids by the store that has them."""
-
-    experiments: list[tuple[str, list[int]]]
-    to: str
-    folder: str
-
-
-class ExportFailure(msgspec.Struct, frozen=True):
-    """Why a child ended early: what its user has to be told."""
-
-    error: str
-
-
 def environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
     """The child's environment: nobody's runs, servers or keys, and every network switch off."""
     kept = {k: v for k, v in inherited.items() if not k.startswith(_FOREIGN)}
@@ -60,41 +49,58 @@ def environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
 def update(
     experiments: Sequence[Experiment], to: str, folder: Path, progress: Progress
 ) -> list[ExportedTrial]:
-    """As `updating.update`, in a child."""
+    """Do the same as `updating.update` in a child."""
     if not experiments:
         return []
-    # By neighbours, so that their order stays.
-    stores = groupby(experiments, lambda experiment: str(experiment.path.parent.parent))
-    named = [(root, [experiment.id for experiment in some]) for root, some in stores]
-    task = ExportTask(named, to, str(folder))
+    named = [(str(one.path.parent.parent), one.id) for one in experiments]
     done: list[ExportedTrial] = []
     with tempfile.TemporaryFile() as errors:
-        argv = [sys.executable, "-P", "-m", "detslurm.sdk.export.child"]
         with subprocess.Popen(
-            [*argv, msgspec.json.encode(task).decode()],
+            [sys.executable, "-P", "-m", "detslurm.sdk.export.isolation", to, str(folder)],
             env=environment(os.environ, folder),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
         ) as child:
-            assert child.stdout is not None
-            failure = _follow(child.stdout, done, progress)
+            assert child.stdin is not None and child.stdout is not None
+            child.stdin.write(msgspec.json.encode(named))
+            child.stdin.close()
+            failure = None
+            for line in child.stdout:
+                result = msgspec.json.decode(line)
+                if isinstance(result, str):
+                    failure = result
+                    continue
+                done.append(ExportedTrial(*result))
+                progress(done[-1])
         if child.returncode or failure:
             raise LifecycleError(failure or _last_words(to, child.returncode, errors))
     return done
-
-
-def _follow(lines: IO[bytes], done: list[ExportedTrial], progress: Progress) -> str | None:
-    for line in lines:
-        said = msgspec.json.decode(line, type=ExportFailure | list)
-        if isinstance(said, ExportFailure):
-            return said.error
-        done.append(ExportedTrial(*said))
-        progress(done[-1])
-    return None
 
 
 def _last_words(to: str, status: int, errors: IO[bytes]) -> str:
     errors.seek(0)
     lines = errors.read().decode(errors="replace").strip().splitlines()
     return f"the export to {to} failed (exit status {status}): " + "\n".join(lines[-15:])
+
+
+def main(to: str, folder: str) -> int:
+    """Export the experiments that stdin names; write a trial or an error as a line of JSON."""
+    with os.fdopen(os.dup(1), "wb", buffering=0) as out:
+        os.dup2(2, 1)  # what the libraries print is no result
+
+        def report(result: ExportedTrial | str) -> None:
+            out.write(msgspec.json.encode(result) + b"\n")
+
+        client = cache(lambda root: Client(root, warn=lambda text: print(text, file=sys.stderr)))
+        try:
+            experiments = [client(root).stored(number) for root, number in json.load(sys.stdin)]
+            updating.update(experiments, to, Path(folder), report)
+        except (LifecycleError, StoreError) as error:
+            report(str(error))
+            return 1
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

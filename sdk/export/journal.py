@@ -1,14 +1,13 @@
-"""What a directory has of each run already: a journal in it, which tells what is new."""
+"""The journal of an export: which state of each run a directory has already."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
 import msgspec
 
@@ -18,33 +17,23 @@ from detslurm.store import MetricRow
 from detslurm.store.frame import encode_json
 
 _ABOUT: Final = (
-    *("state", "run_count", "hparams", "started", "ended", "steps", "restarts", "end_reason"),
-    *("best_validation", "latest_checkpoint"),
+    *("state", "run_count", "final", "hparams", "started", "ended", "steps", "restarts"),
+    *("end_reason", "best_validation", "latest_checkpoint"),
 )
 
 
 class ExportedRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the journal: what was written of a run, by groups of metrics.
+    """A line of the journal: a run as it was written, by digests of its facts and its rows.
 
-    `pending` was written before the export of it, which may have broken off anywhere.
+    A line without digests precedes the writing, which may break off anywhere.
     """
 
     run: str
     experiment: int
     trial: int
-    pending: bool = False
-    settled: bool = False
     about: str = ""
-    groups: dict[str, tuple[int, str]] = {}
-
-
-@dataclass(frozen=True)
-class RunChange:
-    """What has to be written of a run."""
-
-    kind: Literal["new", "added", "rewritten"]
-    rows: Sequence[MetricRow]  # those that are new
-    all_rows: Sequence[MetricRow]
+    rows: str = ""
+    run_count: int = 0
 
 
 class ExportJournal:
@@ -64,7 +53,7 @@ class ExportJournal:
         self._file.close()
 
     def known(self, trial: TrialContent) -> ExportedRun | None:
-        """What was written of a trial; None if nothing was."""
+        """The last line about a trial; None if it was never written."""
         return self._known.get(trial.run_id)
 
     def refuse_namesake(self, experiment: ExperimentContent) -> None:
@@ -96,73 +85,36 @@ def _lock(file: BinaryIO, folder: Path) -> None:
 
 
 def _read(path: Path) -> dict[str, ExportedRun]:
-    found: dict[str, ExportedRun] = {}
+    runs: dict[str, ExportedRun] = {}
     for line in path.read_bytes().splitlines():
         try:
-            known = msgspec.json.decode(line, type=ExportedRun)
+            run = msgspec.json.decode(line, type=ExportedRun)
         except msgspec.DecodeError:
-            continue  # torn by a crash: what it was about is still pending
-        found[known.run] = known
-    return found
+            continue  # torn by a crash: the line before it has no digests
+        runs[run.run] = run
+    return runs
 
 
-def is_settled(known: ExportedRun | None, about: str) -> bool:
-    """Whether nothing can be new, so that the logs need not be read."""
-    return known is not None and known.settled and not known.pending and known.about == about
+def facts_digest(experiment: ExperimentContent, trial: TrialContent) -> str:
+    """A digest of everything of a run that is exported beside its rows."""
+    view = experiment.view
+    facts = [view.name, view.description, view.labels, experiment.config]
+    return _digest([facts, [getattr(trial.row, name) for name in _ABOUT]])
 
 
-def change_of(known: ExportedRun | None, about: str, rows: Sequence[MetricRow]) -> RunChange | None:
-    """What must be written of a run whose rows are these now; None if all of it was."""
-    if known is None:
-        return RunChange("new", rows, rows)
-    groups = by_group(rows)
-    if known.pending or any(
-        len(groups.get(name, ())) < count or _hash(groups[name][:count]) != digest
-        for name, (count, digest) in known.groups.items()
-    ):
-        return RunChange("rewritten", rows, rows)
-    counts = {name: count for name, (count, _) in known.groups.items()}
-    new = [row for name, part in groups.items() for row in part[counts.get(name, 0) :]]
-    new.sort(key=lambda row: row.steps)
-    return RunChange("added", new, rows) if new or known.about != about else None
-
-
-def written(
-    experiment: int, trial: TrialContent, about: str, rows: Sequence[MetricRow]
+def exported_run(
+    experiment: ExperimentContent, trial: TrialContent, about: str, rows: Sequence[MetricRow]
 ) -> ExportedRun:
-    """The line for a run of which all these rows were written."""
-    groups = {name: (len(part), _hash(part)) for name, part in by_group(rows).items()}
+    """The line for a run of which all these rows are written."""
     return ExportedRun(
         run=trial.run_id,
-        experiment=experiment,
+        experiment=experiment.id,
         trial=trial.id,
-        settled=trial.settled,
         about=about,
-        groups=groups,
+        rows=_digest([[row.group, row.steps, row.metrics, row.time] for row in rows]),
+        run_count=trial.row.run_count,
     )
 
 
-def by_group(rows: Iterable[MetricRow]) -> dict[str, list[MetricRow]]:
-    """Rows by their group, in their order."""
-    groups: dict[str, list[MetricRow]] = {}
-    for row in rows:
-        groups.setdefault(row.group, []).append(row)
-    return groups
-
-
-def about(experiment: ExperimentContent, trial: TrialContent) -> str:
-    """A hash of everything of a run that is exported beside its rows."""
-    config: Mapping[str, Any] = experiment.config
-    facts = [experiment.name, experiment.description, experiment.labels, config]
-    return _digest(encode_json([facts, [getattr(trial.row, name) for name in _ABOUT]]))
-
-
-def _hash(rows: Iterable[MetricRow]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(encode_json([row.steps, row.metrics, row.time]))
-    return digest.hexdigest()[:16]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()[:16]
+def _digest(data: Any) -> str:
+    return hashlib.sha256(encode_json(data)).hexdigest()[:16]

@@ -13,11 +13,12 @@ from typing import Any, Final
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.export.content import (
     ExperimentContent,
+    ExportWriter,
+    Rows,
     TrialContent,
     reported_at,
     scalars,
 )
-from detslurm.sdk.export.journal import RunChange
 from detslurm.store.artifacts import Artifact
 from detslurm.store.curve import flat
 
@@ -30,7 +31,7 @@ _KEY, _VALUE, _DESCRIPTION = 250, 6000, 20_000  # characters, at most
 _METRICS, _PARAMS = 1000, 100  # at once
 
 
-class MlflowWriter:
+class MlflowWriter(ExportWriter):
     """Writes `mlflow.db`; images and tables are in `artifacts`."""
 
     def __init__(self, folder: Path) -> None:
@@ -43,17 +44,17 @@ class MlflowWriter:
         self._experiments: dict[str, str] = {}
 
     def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
-        """Add to the run of a trial; one that was taken back goes to MLflow's trash."""
+        """Add to the run of a trial; after a restart, the earlier run goes to MLflow's trash."""
         home = self._home(experiment)
         run_id = self._run_of(home, trial)
-        if run_id is not None and change.kind == "rewritten":
+        if run_id is not None and restarted:
             self._client.delete_run(run_id)
             run_id = None
         if run_id is None:
             run_id = self._begin(home, experiment, trial)
-        self._log(run_id, trial, change)
+        self._log(run_id, trial, rows)
         self._log_artifacts(run_id, trial)
         self._describe(run_id, experiment, trial)
 
@@ -65,7 +66,7 @@ class MlflowWriter:
             found = self._client.search_experiments(filter_string=wanted, max_results=1)
             known = found[0].experiment_id if found else self._new(experiment)
             self._client.rename_experiment(known, _name(experiment))
-            description = experiment.description[:_DESCRIPTION]
+            description = experiment.view.description[:_DESCRIPTION]
             self._client.set_experiment_tag(known, _NOTE, description)
             self._experiments[experiment.mark] = known
         return known
@@ -93,15 +94,15 @@ class MlflowWriter:
             self._client.log_batch(run_id, params=some)
         return run_id
 
-    def _log(self, run_id: str, trial: TrialContent, change: RunChange) -> None:
+    def _log(self, run_id: str, trial: TrialContent, rows: Rows) -> None:
+        """Log all rows; MLflow ignores those that it has."""
         from mlflow.entities import Metric
 
-        # Of all rows: a metric has the same key at each export.
-        tags = dict.fromkeys(tag for row in change.all_rows for tag, _ in scalars(row))
+        tags = dict.fromkeys(tag for row in rows for tag, _ in scalars(row))
         keys = dict(zip(tags, _keys(tags), strict=True))
         metrics = [
             Metric(keys[tag], value, _milliseconds(reported_at(trial, row)) or 0, row.steps)
-            for row in change.rows
+            for row in rows
             for tag, value in scalars(row)
         ]
         for some in _batches(metrics, _METRICS):
@@ -117,7 +118,7 @@ class MlflowWriter:
 
     def _describe(self, run_id: str, experiment: ExperimentContent, trial: TrialContent) -> None:
         """Say all that may change after a run has begun."""
-        tags = {_key(_LABEL + label): "true" for label in experiment.labels}
+        tags = {_key(_LABEL + label): "true" for label in experiment.view.labels}
         for earlier in self._client.get_run(run_id).data.tags:
             if earlier.startswith(_LABEL) and earlier not in tags:
                 self._client.delete_tag(run_id, earlier)

@@ -6,15 +6,13 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from detslurm._spreadsheet import spreadsheet_text
-from detslurm.sdk.export.content import ExperimentContent, TrialContent
+from detslurm.sdk.export.content import ExperimentContent, ExportWriter, TrialContent
 from detslurm.sdk.trials.metrics import moment
 from detslurm.store import fs
 from detslurm.store.columns import column_name
@@ -23,17 +21,7 @@ from detslurm.store.curve import flat
 _METRIC_KEYS = ("experiment", "trial", "run", "group", "steps", "time")
 
 Row = dict[str, Any]
-
-
-class TableContent(NamedTuple):
-    """A table to be written; `rows` gives them each time that it is called.
-
-    `times` are the columns of moments, whatever is in them; `keys` are there without a row, too.
-    """
-
-    rows: Callable[[], Iterable[Row]]
-    times: Collection[str]
-    keys: Sequence[str] = ()
+Columns = dict[str, list[Any]]
 
 
 def trial_rows(experiment: ExperimentContent) -> list[Row]:
@@ -56,7 +44,7 @@ def _trial_row(experiment: ExperimentContent, trial: TrialContent) -> Row:
         "restarts": row.restarts,
         "steps": row.steps,
         "best_steps": best.steps if best else None,
-        f"best_{experiment.metric or 'value'}": best.value if best else None,
+        f"best_{experiment.view.metric or 'value'}": best.value if best else None,
         "latest_checkpoint": checkpoint.uuid if checkpoint else None,
     }
     return {**found, **{f"hparams.{name}": value for name, value in trial.hparams.items()}}
@@ -73,7 +61,7 @@ def metric_rows(experiment: ExperimentContent) -> Iterator[Row]:
             yield found
 
 
-class _Tables:
+class _Tables(ExportWriter):
     """Each experiment in a directory of its own, its files replaced whole."""
 
     ending: str
@@ -87,14 +75,26 @@ class _Tables:
         place.mkdir(exist_ok=True)
         config = json.dumps(experiment.config, indent=2, default=str)
         _replace(place / "config.json", lambda stage: stage.write_text(config + "\n"))
-        rows = trial_rows(experiment)
-        trials = TableContent(lambda: rows, times=("started", "ended"))
-        metrics = TableContent(lambda: metric_rows(experiment), times=("time",), keys=_METRIC_KEYS)
-        for name, table in (("trials", trials), ("metrics", metrics)):
-            _replace(place / f"{name}.{self.ending}", partial(self._write, table))
+        trials = _columns(trial_rows(experiment))
+        metrics = _columns(metric_rows(experiment), _METRIC_KEYS)
+        trials_path, metrics_path = (place / f"{n}.{self.ending}" for n in ("trials", "metrics"))
+        _replace(trials_path, lambda stage: self._write(stage, trials, ("started", "ended")))
+        _replace(metrics_path, lambda stage: self._write(stage, metrics, ("time",)))
 
-    def _write(self, table: TableContent, path: Path) -> None:
+    def _write(self, path: Path, columns: Columns, times: Sequence[str]) -> None:
+        """Write columns; `times` are those of moments, whatever their values are."""
         raise NotImplementedError
+
+
+def _columns(rows: Iterable[Row], keys: Sequence[str] = ()) -> Columns:
+    """The values of rows by column; the columns `keys` exist without a row, too."""
+    columns: Columns = {name: [] for name in keys}
+    for count, row in enumerate(rows):
+        for name in row:
+            columns.setdefault(name, [None] * count)
+        for name, column in columns.items():
+            column.append(row.get(name))
+    return columns
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:
@@ -112,14 +112,12 @@ class CsvWriter(_Tables):
 
     ending = "csv"
 
-    def _write(self, table: TableContent, path: Path) -> None:
-        names = list(dict.fromkeys(chain(table.keys, chain.from_iterable(table.rows()))))
+    def _write(self, path: Path, columns: Columns, times: Sequence[str]) -> None:
         with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(map(spreadsheet_text, names))
-            writer.writerows(
-                [spreadsheet_text(_cell(row.get(name))) for name in names] for row in table.rows()
-            )
+            writer.writerow(map(spreadsheet_text, columns))
+            for row in zip(*columns.values(), strict=True):
+                writer.writerow([spreadsheet_text(_cell(value)) for value in row])
 
 
 def _cell(value: Any) -> Any:
@@ -133,19 +131,11 @@ class ParquetWriter(_Tables):
 
     ending = "parquet"
 
-    def _write(self, table: TableContent, path: Path) -> None:
+    def _write(self, path: Path, columns: Columns, times: Sequence[str]) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        columns: dict[str, list[Any]] = {name: [] for name in table.keys}
-        for count, row in enumerate(table.rows()):
-            for name in row:
-                columns.setdefault(name, [None] * count)
-            for name, column in columns.items():
-                column.append(row.get(name))
-        arrays = {
-            name: _array(values, time=name in table.times) for name, values in columns.items()
-        }
+        arrays = {name: _array(values, time=name in times) for name, values in columns.items()}
         pyarrow.parquet.write_table(pyarrow.table(arrays), os.fspath(path), compression="zstd")
 
 

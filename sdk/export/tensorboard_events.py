@@ -1,55 +1,47 @@
-"""TensorBoard: a directory of event files for each trial; each export adds one with what is new."""
+"""TensorBoard: a directory with an event file for each trial."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from detslurm._tensorboard_tags import tensorboard_tag
 from detslurm.sdk.export.content import (
     ExperimentContent,
+    ExportWriter,
+    Rows,
     TrialContent,
     reported_at,
     scalars,
 )
-from detslurm.sdk.export.journal import RunChange
-from detslurm.store import MetricRow
 from detslurm.store.artifacts import Artifact
 
-_ENDED: Final = ".ended.detslurm"
-"""How the name of an event file ends that says how its trial has ended."""
 
-
-class TensorboardWriter:
+class TensorboardWriter(ExportWriter):
     """Writes event files, readable with `tensorboard --logdir` or by its plugins."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
-        """Add an event file, or put one in the place of all."""
+        """Put an event file in the place of the earlier one."""
         place = self._folder / experiment.folder / f"trial-{trial.id}"
         place.mkdir(parents=True, exist_ok=True)
-        earlier = sorted(place.glob("events.out.tfevents.*"))
-        rows = change.rows
-        # Of several ends TensorBoard shows the first: a trial that goes on is written anew.
-        if change.kind == "rewritten" or any(file.name.endswith(_ENDED) for file in earlier):
-            for file in earlier:
-                file.unlink()
-            earlier, rows = [], change.all_rows
-        # TensorBoard reads the files of a directory by name, and counts on the time in it.
-        name = f"events.out.tfevents.{len(earlier) + 1:010d}{_ENDED if trial.over else '.detslurm'}"
-        first = _session_start(trial) if not earlier else ()
-        # An end is written once, and what is thinned meanwhile can't be taken back.
-        artifacts = trial.artifacts() if trial.over else ()
-        events = [*first, *_events(trial, rows), *map(_artifact, artifacts), *_session_end(trial)]
-        _write(place / name, events)
+        number = 1
+        for earlier in place.glob("events.out.tfevents.*"):
+            number = max(number, int(earlier.name.split(".")[3]) + 1)
+            earlier.unlink()
+        # A TensorBoard that is running reads a new name; it counts on a time in the name.
+        path = place / f"events.out.tfevents.{number:010d}.detslurm"
+        artifacts = map(_artifact, trial.artifacts())
+        ends = (_session_start(trial), _session_end(trial))
+        _write(path, chain(ends[0], _events(trial, rows), artifacts, ends[1]))
 
 
 def _write(path: Path, events: Iterable[Any]) -> None:
@@ -64,7 +56,7 @@ def _write(path: Path, events: Iterable[Any]) -> None:
         os.fsync(file.fileno())
 
 
-def _events(trial: TrialContent, rows: Iterable[MetricRow]) -> Iterator[Any]:
+def _events(trial: TrialContent, rows: Rows) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.compat.proto.summary_pb2 import Summary
 

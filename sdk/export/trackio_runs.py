@@ -6,28 +6,31 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from detslurm.sdk.export.content import ExperimentContent, TrialContent, reported_at, scalars
-from detslurm.sdk.export.journal import RunChange
+from detslurm.sdk.export.content import (
+    ExperimentContent,
+    ExportWriter,
+    Rows,
+    TrialContent,
+    reported_at,
+    scalars,
+)
 from detslurm.store import MetricRow
 
 
-class TrackioWriter:
+class TrackioWriter(ExportWriter):
     """Writes `trackio/`, the directory that TRACKIO_DIR names; its environment has it set."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "trackio").mkdir(exist_ok=True)
 
     def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
-        """Add to the run of a trial, or put another in its place."""
+        """Put a run in the place of an earlier one."""
         from trackio.sqlite_storage import SQLiteStorage
 
         project, name = f"experiment-{experiment.id}", f"{experiment.name}/{trial.id}"
-        rows = change.rows
-        if change.kind == "rewritten" or not rows:  # its settings are written with rows alone
-            SQLiteStorage.delete_run(project, name, run_id=trial.run_id)
-            rows = change.all_rows
+        SQLiteStorage.delete_run(project, name, run_id=trial.run_id)
         logged = [(row, dict(scalars(row))) for row in rows]
         SQLiteStorage.bulk_log(
             project,
@@ -46,7 +49,7 @@ def _config(experiment: ExperimentContent, trial: TrialContent) -> dict[str, Any
         "experiment": experiment.id,
         "trial": trial.id,
         "state": trial.row.state,
-        "labels": list(experiment.labels),
+        "labels": list(experiment.view.labels),
         "config": dict(experiment.config),
     }
     return {**trial.hparams, "detslurm": about, "_Group": experiment.name}

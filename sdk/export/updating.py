@@ -1,25 +1,19 @@
-"""One export: find what is new of each trial, and let the format's writer add it."""
+"""One export: find the trials with something new, and let the format's writer write them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.export import ExportedTrial, Progress
-from detslurm.sdk.export.content import ExperimentContent, TrialContent, content_of
-from detslurm.sdk.export.journal import (
-    ExportedRun,
-    ExportJournal,
-    RunChange,
-    about,
-    change_of,
-    is_settled,
-    written,
-)
+from detslurm.sdk.export.content import ExperimentContent, ExportWriter, content_of
+from detslurm.sdk.export.journal import ExportedRun, ExportJournal, exported_run, facts_digest
 
 # Made with the directory.
 _WRITERS: Final = {
@@ -32,21 +26,14 @@ _WRITERS: Final = {
 }
 
 
-@runtime_checkable
-class TrialWriter(Protocol):
-    """Writes a format that has something of its own for each trial."""
-
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
-    ) -> None:
-        """Write what has changed of a trial; it is on disk when this returns."""
-
-
-class ExperimentWriter(Protocol):
-    """Writes a format that has all trials of an experiment together."""
-
-    def write_experiment(self, experiment: ExperimentContent) -> None:
-        """Write an experiment of which some trial has changed, to the disk as well."""
+def require(to: str) -> None:
+    """Raise LifecycleError, with the extra to install, where the format's library is missing."""
+    module = {"parquet": "pyarrow"}.get(to, to)
+    if find_spec(module) is None:
+        raise LifecycleError(
+            f"{to} needs {module}, which is not installed for this Python: "
+            f"pip install 'detslurm[{to}]'"
+        )
 
 
 def update(
@@ -59,37 +46,30 @@ def update(
         # Made when something is new: the libraries are slow to import.
         writer = cache(lambda: getattr(import_module(module), name)(folder))
         for experiment in experiments:
-            for trial in _update_one(content_of(experiment), journal, writer):
+            for trial in _update_experiment(content_of(experiment), journal, writer):
                 done.append(trial)
                 progress(trial)
     return done
 
 
-def _update_one(
-    experiment: ExperimentContent,
-    journal: ExportJournal,
-    writer: Callable[[], TrialWriter | ExperimentWriter],
+def _update_experiment(
+    experiment: ExperimentContent, journal: ExportJournal, writer: Callable[[], ExportWriter]
 ) -> Iterator[ExportedTrial]:
     journal.refuse_namesake(experiment)
-    whole: ExperimentWriter | None = None
-    together: list[ExportedRun] = []
+    written: list[ExportedRun] = []
     for trial in experiment.trials:
-        known, facts = journal.known(trial), about(experiment, trial)
-        change = None
-        if not is_settled(known, facts):
+        known, about = journal.known(trial), facts_digest(experiment, trial)
+        change, count = "unchanged", 0
+        if not (trial.row.final and known is not None and known.about == about):
             rows = trial.read()
-            change = change_of(known, facts, rows)
-            if change is not None:
-                journal.write([ExportedRun(trial.run_id, experiment.id, trial.id, pending=True)])
-                made, line = writer(), written(experiment.id, trial, facts, rows)
-                if isinstance(made, TrialWriter):
-                    made.write_trial(experiment, trial, change)
-                    journal.write([line])
-                else:
-                    whole = made
-                    together.append(line)
-        kind, count = (change.kind, len(change.rows)) if change else ("unchanged", 0)
-        yield ExportedTrial(experiment.id, trial.id, trial.run_id, kind, count)
-    if whole is not None:
-        whole.write_experiment(experiment)
-        journal.write(together)
+            line = exported_run(experiment, trial, about, rows)
+            if line != known:
+                change, count = "new" if known is None else "changed", len(rows)
+                journal.write([ExportedRun(trial.run_id, experiment.id, trial.id)])
+                restarted = known is not None and known.run_count != line.run_count
+                writer().write_trial(experiment, trial, rows, restarted)
+                written.append(line)
+        yield ExportedTrial(experiment.id, trial.id, trial.run_id, change, count)
+    if written:
+        writer().write_experiment(experiment)
+        journal.write(written)

@@ -13,26 +13,32 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from detslurm.sdk.export.content import ExperimentContent, TrialContent, reported_at, scalars
-from detslurm.sdk.export.journal import RunChange
+from detslurm.sdk.export.content import (
+    ExperimentContent,
+    ExportWriter,
+    Rows,
+    TrialContent,
+    reported_at,
+    scalars,
+)
 from detslurm.store.artifacts import Artifact
 
 
-class WandbWriter:
+class WandbWriter(ExportWriter):
     """Writes `wandb/offline-run-*`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, change: RunChange
+        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
         """Write the run of a trial, in the place of an earlier one."""
         for earlier in self._folder.glob(f"wandb/offline-run-*-{trial.run_id}"):
             shutil.rmtree(earlier)
         run = self._begin(experiment, trial)
         logged: list[tuple[int, float, dict[str, Any]]] = [
-            (row.steps, reported_at(trial, row), dict(scalars(row))) for row in change.all_rows
+            (row.steps, reported_at(trial, row), dict(scalars(row))) for row in rows
         ]
         with tempfile.TemporaryDirectory() as folder:
             for one in trial.artifacts():
@@ -64,8 +70,8 @@ class WandbWriter:
             group=f"{experiment.id} {experiment.name}"[:128],
             id=trial.run_id,
             name=f"{experiment.name}/{trial.id}"[:128],
-            notes=experiment.description or None,
-            tags=[re.sub(r"[,/\\#?%:\s]+", "-", label)[:64] for label in experiment.labels],
+            notes=experiment.view.description or None,
+            tags=[re.sub(r"[,/\\#?%:\s]+", "-", label)[:64] for label in experiment.view.labels],
             config={
                 **trial.hparams,
                 "detslurm": {

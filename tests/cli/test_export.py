@@ -95,7 +95,7 @@ def _installed(module: str) -> None:
         pytest.skip(f"{module} is not installed")
 
 
-def test_the_curves_arrive_and_an_export_adds_only_what_is_new(
+def test_the_curves_arrive_and_an_export_writes_only_changed_trials(
     begun: tuple[Scene, ExperimentDir, TrialDir], to: str, tmp_path: Path, detslurm: Detslurm
 ) -> None:
     """Twice the same; more rows; then a restart that takes some back."""
@@ -113,7 +113,7 @@ def test_the_curves_arrive_and_an_export_adds_only_what_is_new(
     assert _files(folder) == before
 
     report(running, 1, [training(3, loss=0.6, acc={"top1": 0.3})])
-    assert exported(detslurm, to, folder) == {1: ("unchanged", 0), 2: ("added", 1)}
+    assert exported(detslurm, to, folder) == {1: ("unchanged", 0), 2: ("changed", 4)}
     two["training/loss"].append((3, 0.6))
     two["training/acc/top1"].append((3, 0.3))
     shutil.copytree(folder, tmp_path / "then")
@@ -121,7 +121,7 @@ def test_the_curves_arrive_and_an_export_adds_only_what_is_new(
     running.write_end(1, {"outcome": "preempted", "time": 2000.0})
     resume = {"uuid": "c", "steps": 1}
     scene.run(experiment, 1, resume=resume, losses=[0.4], end="completed")
-    assert exported(detslurm, to, folder) == {1: ("unchanged", 0), 2: ("rewritten", 2)}
+    assert exported(detslurm, to, folder) == {1: ("unchanged", 0), 2: ("changed", 2)}
     again = {
         "training/loss": [(1, 0.9)],
         "training/acc/top1": [(1, 0.1)],
@@ -216,22 +216,18 @@ def test_a_torn_journal_and_a_broken_off_export_are_made_good(
     exported(detslurm, "tensorboard", tmp_path)
     journal = tmp_path / ".detslurm-tensorboard.jsonl"
     lines = journal.read_bytes().splitlines()
-    pending = next(line for line in lines if b'"pending":true' in line and b'"trial":2' in line)
-    journal.write_bytes(b"\n".join(lines) + b"\n" + pending + b'\n{"run":"torn')
-    assert exported(detslurm, "tensorboard", tmp_path) == {1: ("unchanged", 0), 2: ("rewritten", 3)}
+    begun_line = next(line for line in lines if b'"trial":2' in line)
+    journal.write_bytes(b"\n".join(lines) + b"\n" + begun_line + b'\n{"run":"torn')
+    assert exported(detslurm, "tensorboard", tmp_path) == {1: ("unchanged", 0), 2: ("changed", 3)}
     assert from_tensorboard(tmp_path)[2]["training/loss"] == [(1, 0.9), (2, 0.8)]
     assert set(exported(detslurm, "tensorboard", tmp_path).values()) == {("unchanged", 0)}
 
 
-@pytest.mark.parametrize(("to", "first"), [("tensorboard", "unchanged"), ("csv", "rewritten")])
-def test_an_interrupted_export_goes_on_behind_the_trials_that_it_has_written(
-    begun: tuple[Scene, ExperimentDir, TrialDir],
-    tmp_path: Path,
-    detslurm: Detslurm,
-    to: Format,
-    first: str,
+@pytest.mark.parametrize("to", ["tensorboard", "csv"])
+def test_an_interrupted_export_begins_its_experiment_again(
+    begun: tuple[Scene, ExperimentDir, TrialDir], tmp_path: Path, detslurm: Detslurm, to: Format
 ) -> None:
-    """A table has all trials of its experiment: that is begun again."""
+    """Nothing is there twice."""
     if to == "tensorboard":
         pytest.importorskip(to)
 
@@ -241,7 +237,7 @@ def test_an_interrupted_export_goes_on_behind_the_trials_that_it_has_written(
     with pytest.raises(KeyboardInterrupt):
         export([begun[0].client.experiment(1)], to, tmp_path, progress=interrupt)
     found = exported(detslurm, to, tmp_path)
-    assert {trial: change for trial, (change, _) in found.items()} == {1: first, 2: "new"}
+    assert {trial: change for trial, (change, _) in found.items()} == {1: "changed", 2: "new"}
     (there,) = curves(to, tmp_path)
     assert {trial: len(tags) for trial, tags in there.items()} == {1: 1, 2: 3}
 
@@ -265,7 +261,7 @@ def test_a_finished_trial_is_not_read_again(
     assert exported(detslurm, "csv", tmp_path)[1] == ("unchanged", 0)
     assert read == [2]
     scene.client.stored(1).set_name("another")
-    assert exported(detslurm, "csv", tmp_path)[1] == ("added", 0)
+    assert exported(detslurm, "csv", tmp_path)[1] == ("changed", 2)
 
 
 def test_experiments_of_two_stores_do_not_mix(
@@ -341,7 +337,7 @@ def test_a_missing_library_is_named_with_what_to_install(
 ) -> None:
     """Nothing is written."""
     scene.experiment(1)
-    monkeypatch.setattr("detslurm.sdk.export.libraries.find_spec", lambda name: None)
+    monkeypatch.setattr("detslurm.sdk.export.updating.find_spec", lambda name: None)
     result = detslurm("experiment", "export", 1, "--to", to, "-o", tmp_path / "out")
     assert result.status == 1
     assert f"pip install 'detslurm[{extra}]'" in result.err
@@ -381,8 +377,8 @@ def test_mlflow_gets_metrics_and_parameters_of_any_name_and_is_told_of_new_ones(
     stored.set_name("another")
     stored.set_description("d" * 30_000)
     stored.set_labels(["kept", "new"])
-    added = {1: ("added", 1), 2: ("added", 0), 3: ("added", 0)}
-    assert exported(detslurm, "mlflow", tmp_path, 1, 2) == added
+    changed = {1: ("changed", 2), 2: ("changed", 1), 3: ("changed", 1)}
+    assert exported(detslurm, "mlflow", tmp_path, 1, 2) == changed
 
     (_, _, (run,)), (name, description, runs) = in_mlflow(tmp_path)
     long = "training/" + "l" * 241

@@ -111,7 +111,7 @@ def test_what_can_not_be_shown_is_refused(
     assert "name an experiment" in detslurm("tensorboard", "start").err
     result = detslurm("tensorboard", "start", 1)
     assert (result.status, "experiment-1 has reported no metrics yet" in result.err) == (1, True)
-    monkeypatch.setattr("detslurm.sdk.export.libraries.find_spec", lambda name: None)
+    monkeypatch.setattr("detslurm.sdk.export.updating.find_spec", lambda name: None)
     result = detslurm("tensorboard", "start", 1)
     assert "pip install 'detslurm[tensorboard]'" in result.err
     assert signal.getsignal(signal.SIGTERM) is before

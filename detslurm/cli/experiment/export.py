@@ -35,7 +35,7 @@ def export(ids: list[int], to: Any, output_dir: Path) -> Document:
 
     Each trial becomes a run with its hyperparameters, its configuration with secrets masked, its
     state and its metrics; what a trial repeated after a restart is there once. A second export to
-    the same directory adds only what is new. Nothing goes over the network.
+    the same directory writes only trials that have changed. Nothing goes over the network.
 
     \b
     Examples:
