@@ -10,9 +10,9 @@ from types import FrameType
 
 from detslurm import _pythonpath
 
-# Ctrl-C, and what a lost connection and `kill` send: none may leave a job that nobody knows of.
+# Ctrl-C, and the signals of a lost connection and of `kill`: none may leave an unrecorded job.
 _ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-# What C code may call without a look at what it raises.
+# C code may call these without a look at their exceptions.
 _SWALLOWING = frozenset({"__del__", "__eq__", "__getattr__", "__hash__", "__repr__"})
 
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     finally:
         freeze()  # else Python's end looks for cycles in all of it, which takes as long again
-        # What is left is Python's own end: a Ctrl-C in there would only hide the exit status.
+        # The rest is Python's own end: a Ctrl-C in there would only hide the exit status.
         for number in (*_ENDING, signal.SIGALRM):
             signal.signal(number, signal.SIG_IGN)
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "agent": Entry("resource_pool:agent", "See the nodes of the cluster.", ("a",)),
     "slot": Entry("resource_pool:slot", "See the slots of the cluster.", ("s",)),
     "workspace": Entry("project:workspace", "List workspaces.", ("w",)),
-    "project": Entry("project:project", "List projects and what is in them.", ("p",)),
+    "project": Entry("project:project", "List projects and their experiments.", ("p",)),
     "report": Entry("report:report", "Write experiments to a page that any browser opens."),
     "tensorboard": Entry("tensorboard:tensorboard", "Look at metrics with TensorBoard."),
     "ui": Entry("ui:ui", "Show experiments in a browser, live."),
@@ -91,12 +91,12 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.Abort as error:
-        # click's answer to any EOFError: of what was read that broke off, or of a question.
+        # click's answer to any EOFError: of input that broke off, or of a question.
         if isinstance(error.__cause__, EOFError):
             return _explain(error.__cause__, current)
         asked = isinstance(error.__context__, EOFError)
         if asked and not (sys.stdin is not None and sys.stdin.isatty()):
-            why = click.ClickException("nobody answers this question here; --yes answers it")
+            why = click.ClickException("this question has no terminal to answer it; add --yes")
             return _explain(why, current)
         return 130
     except KeyboardInterrupt:
@@ -106,7 +106,7 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
         return int(error.exit_code)
     except Exception as error:
         if "_DETSLURM_COMPLETE" in os.environ:
-            return 1  # a shell completes a line: nobody asked for an explanation yet
+            return 1  # a shell completes a line: an explanation would disturb it
         return _explain(error, current)
     return done if isinstance(done, int) else 0
 

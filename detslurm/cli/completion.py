@@ -22,7 +22,7 @@ _QUOTED_IN_BASH = r"""case ${COMP_WORDS[COMP_CWORD]} in
             esac
             COMPREPLY+=("$value")
             [[ $value == *= ]] && compopt -o nospace 2>/dev/null"""
-# What real shells make of click's scripts: a blank behind `key=`; in zsh an error at each start
+# Faults of click's scripts in real shells: a blank behind `key=`; in zsh an error at each start
 # where nothing else has set up completion; in fish descriptions that end at their first comma.
 _MENDED: Mapping[str, Sequence[tuple[str, str]]] = {
     "bash": [

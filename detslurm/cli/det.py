@@ -1,7 +1,7 @@
 """`python -m detslurm.compat det ARGS...`: scripts that call `det` go on with detslurm's commands.
 
 JSON comes without detslurm's envelope, as `det` prints it. What has no meaning without a server is
-named on stderr and left out, or refused where leaving it out would change what is done.
+named on stderr and left out, or refused where leaving it out would change the result.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _USAGE = "usage: python -m detslurm.compat det COMMAND ...  (det's commands, don
 
 
 class Translated(NamedTuple):
-    """A command line of detslurm, and what was left out on the way."""
+    """A command line of detslurm, and the words left out on the way."""
 
     words: list[str]
     notes: list[str]
 
 
 class NoMeaning(Exception):
-    """What the user asked for does not exist here; its text says what to do instead."""
+    """The user's request does not exist here; its text names the alternative."""
 
 
 def translate(argv: Sequence[str]) -> Translated:
@@ -68,7 +68,7 @@ def _refuse_command(path: str, rest: Sequence[str]) -> None:
 
 
 def _global_options(words: list[str], notes: list[str]) -> list[str]:
-    """What is left after the options that stand before the command."""
+    """The rest after the options that stand before the command."""
     while words and words[0].partition("=")[0] in det_tables.GLOBAL:
         name, equals, _ = words[0].partition("=")
         ignored = det_tables.GLOBAL[name]

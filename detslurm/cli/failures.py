@@ -54,7 +54,7 @@ def print_expected(error: Exception) -> str:
 
 
 def _usage_text(error: click.ClickException) -> str:
-    """What is wrong with a command line; of an option with a few values which these are."""
+    """The fault of a command line; for an option with a few values, these values."""
     option = error.param if isinstance(error, click.BadParameter) else None
     if not isinstance(option, click.Option) or not isinstance(option.type, click.Choice):
         return error.format_message()

@@ -49,7 +49,7 @@ class LazyGroup(click.Group):
             click.echo(self._help_for(ctx, args[1:]))
             ctx.exit(0)
         if args and not args[0].startswith("-") and self.full_name(args[0]) is None:
-            if ctx.resilient_parsing:  # a shell completes what is not written to its end
+            if ctx.resilient_parsing:  # a shell completes an unfinished line
                 return None, None, args
             ctx.fail(f"no such command {args[0]!r}{self._instead(ctx, args)}")
         _, command, rest = super().resolve_command(ctx, args)
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
         return command.get_help(inner)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """What Tab offers: the names in the table, without importing what they name."""
+        """Completion by Tab: the names in the table, without an import of their commands."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -78,10 +78,10 @@ class LazyGroup(click.Group):
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def _instead(self, ctx: click.Context, args: list[str]) -> str:
-        """What may have been meant: a slip of the finger, or a command of another program."""
+        """Likely meanings: a slip of the finger, or a command of another program."""
         from detslurm.cli.foreign import elsewhere, synonyms
 
-        # What is done elsewhere is done to experiments: in other groups the ids are other ids.
+        # Other programs' commands act on experiments: in other groups the ids are other ids.
         if ctx.parent is None or self.name == "experiment":
             known = elsewhere(args[0], args[1:])
             return f": {known}" if known else self._nearest(args[0])
@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
         return _question(same) if same else self._nearest(args[0])
 
     def _nearest(self, given: str) -> str:
-        """What may have been meant, here or in a group below: 'experiment list' for `list`."""
+        """Likely meanings, here or in a group below: 'experiment list' for `list`."""
         import difflib
 
         meant: dict[str, list[str]] = {}

@@ -46,7 +46,7 @@ def workspace() -> None:
 
 @click.group()
 def project() -> None:
-    """See projects and what is in them; `submit --project WORKSPACE/PROJECT` makes one."""
+    """See projects and their experiments; `submit --project WORKSPACE/PROJECT` makes one."""
 
 
 @workspace.command("list")

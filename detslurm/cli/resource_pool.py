@@ -100,7 +100,7 @@ def list_resource_pools(cluster: str) -> Table:
 @cluster_option
 @shows
 def list_agents(pool: str | None, cluster: str) -> Table:
-    """List the nodes with their state, what is in use of them, and why one is drained or down.
+    """List the nodes with their state, their usage, and why one is drained or down.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""What one run of the command line has to remember until its end."""
+"""The memory of one run of the command line until its end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Session:
     Attributes:
         as_json: Whether errors are printed as JSON, too.
         bare: Whether JSON is printed without the envelope, as `det` does.
-        errors: What went wrong so far, as the envelope has it.
+        errors: The errors so far, as the envelope has them.
         answered: Whether the envelope was printed.
     """
 

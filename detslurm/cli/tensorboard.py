@@ -38,9 +38,9 @@ def start(
 ) -> None:
     """Show experiments in TensorBoard until Ctrl-C.
 
-    It listens on this machine's loopback address alone and serves nobody without the secret in its
-    address. How to reach it from your laptop is printed first. The files that your code has written
-    are shown as they grow; where there are none, the metrics that were reported so far.
+    It listens on this machine's loopback address alone, and refuses requests without the secret in
+    its address. It prints first how to reach it from your laptop. It shows the files that your code
+    has written as they grow, or the reported metrics where there are no files.
 
     \b
     Examples:

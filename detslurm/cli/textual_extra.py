@@ -1,4 +1,4 @@
-"""What commands need that take the whole terminal."""
+"""Checks for commands that take the whole terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ def check_textual(command: str, otherwise: str) -> None:
 
     Args:
         command: The command.
-        otherwise: What prints the same without a terminal, as the beginning of a sentence.
+        otherwise: The way without a terminal, as the beginning of a sentence.
     """
     import codecs
     import os

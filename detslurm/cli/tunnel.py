@@ -1,4 +1,4 @@
-"""What a server for one user's browser needs: a way to a laptop, and an end with its terminal."""
+"""Serves one user's browser: a way to a laptop, and an end with its terminal."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
 
     Notes, labels and whether lists show an experiment can be set there, and nothing else.
     It listens on a Unix socket that only you can open. How to reach it from your laptop is printed
-    first. It ends with the terminal, too, and after half an hour in which nobody looks.
+    first. It ends with the terminal, too, and after half an hour without a reader.
 
     \b
     Examples:
@@ -53,7 +53,7 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
         minutes = counted(idle_minutes, "minute")
         note(f"Until Ctrl-C, the end of this terminal, or {minutes} without a request.")
         server.serve_until_idle(60 * idle_minutes)
-        note(f"Nobody has looked for {minutes}: ended.")
+        note(f"No page was read for {minutes}: ended.")
 
 
 ui.entries = {
@@ -132,7 +132,7 @@ def install_ondemand(directory: Path | None) -> Document:
 
     place = (directory or default_directory()).absolute()
     for_all = not place.resolve().is_relative_to(Path.home().resolve())  # a home may be a link
-    # What nobody has chosen is a directory at home, of which each user has another.
+    # The default store is a directory at home, of which each user has another.
     store = None if for_all and root_origin() == DEFAULT_ORIGIN else client().store.path
     done = install(place, store, os.environ)
     for text in filter(None, (failure(place), *doubts(place, store, for_all=for_all))):

@@ -1,7 +1,7 @@
-"""Who may ask: checks that stand before a WSGI application.
+"""Access rules: checks that stand before a WSGI application.
 
 A browser sends requests to `localhost` for any page that it shows, also for one whose own name was
-made to lead there (DNS rebinding): only the Host header tells these from the user's.
+made to lead there (DNS rebinding): only the Host header distinguishes these from the user's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _OWN_HOST = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?", re.IGN
 
 
 def for_own_host(application: WSGIApplication) -> WSGIApplication:
-    """Answer only what was asked of this machine by its own names: localhost or 127.0.0.1.
+    """Answer only requests by this machine's own names: localhost or 127.0.0.1.
 
-    What pages of other sites ask for in the background is refused, too.
+    Background requests of other sites' pages are refused, too.
 
     Args:
         application: Answers the rest.

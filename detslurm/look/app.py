@@ -5,7 +5,7 @@
     /experiments/ID/snapshot.json   its data, which the page asks for again and again
     /experiments/ID/edit            its notes, labels, and whether it is archived; with a token only
 
-Who may ask is decided outside of it: see `detslurm.look.access`.
+Access is decided outside of it: see `detslurm.look.access`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from detslurm.store import NotFound, StoreError
 MOST_IDS: Final = 20
 """How many experiments one page may show."""
 
-# What a page that brings its own policy can't say in its head.
+# Policies that a page can't give in its head.
 _PAGE_POLICY = "frame-ancestors 'self'; base-uri 'none'; form-action 'none'; object-src 'none'"
 _ID = "[1-9][0-9]{0,14}"
 _EDITED = re.compile(f"/experiments/({_ID})/edit")
@@ -101,7 +101,7 @@ class _Pages:
             return answer(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            text = "This could not be shown; the terminal where it runs says why."
+            text = "This could not be shown; the terminal where it runs has the reason."
             return answer(HTTPStatus.INTERNAL_SERVER_ERROR, text)
 
     def _page(self, path: str, environ: WSGIEnvironment) -> Response:
@@ -169,7 +169,7 @@ class _Pages:
 
 
 def _lacks_slash(environ: WSGIEnvironment) -> bool:
-    """Whether the prefix alone was asked for; of Passenger only the whole address tells that."""
+    """Whether the prefix alone was asked for; of Passenger only the whole address shows that."""
     path, prefix = environ.get("PATH_INFO", ""), _prefix(environ)
     if path == "":
         return bool(prefix) and environ["SCRIPT_NAME"] == prefix
@@ -178,7 +178,7 @@ def _lacks_slash(environ: WSGIEnvironment) -> bool:
 
 
 def _prefix(environ: WSGIEnvironment) -> str:
-    """What stands before all paths; some servers have it end in a slash, or be only that."""
+    """The prefix of all paths; some servers have it end in a slash, or be only that."""
     prefix: str = environ.get("SCRIPT_NAME", "")
     return prefix.rstrip("/")
 

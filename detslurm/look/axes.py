@@ -63,7 +63,7 @@ def _can_stand(value: float, log: bool) -> bool:
 
 
 def _coincide(low: float, high: float, log: bool) -> bool:
-    """Whether no axis can tell them apart, computed as `Scale.share` does."""
+    """Whether they are equal on any axis, computed as `Scale.share` does."""
     return math.log(low) == math.log(high) if log else low / 2 == high / 2
 
 
@@ -103,7 +103,7 @@ def _log_ticks(low: float, high: float, factors: Sequence[int], every: int) -> l
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
-    """Ticks as people write them, all in one unit, with the digits that tell them apart: 0, 500,
+    """Ticks as people write them, all in one unit, with the digits that distinguish them: 0, 500,
     1000; 0, 2.5k, 5k; 1e-05."""
     largest = max(map(abs, ticks), default=0.0)
     smallest = min((abs(tick) for tick in ticks if tick), default=0.0)
@@ -124,7 +124,7 @@ def _uneven(smallest: float, largest: float) -> bool:
 
 
 def _decimals(step: float) -> int:
-    """How many decimals tell multiples of `step` apart."""
+    """The number of decimals that distinguish multiples of `step`."""
     if step <= 0 or not math.isfinite(step):
         return 0
     return max(0, -_power(step))

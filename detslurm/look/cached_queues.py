@@ -15,7 +15,7 @@ PATIENCE: Final = 3.0
 
 
 class _Answer(NamedTuple):
-    """What the queues said, of which jobs they were asked, and what went wrong."""
+    """The queues' answers, the jobs they were asked for, and the errors."""
 
     snapshot: QueueSnapshot
     covered: frozenset[JobRef]
@@ -27,7 +27,7 @@ class CachedQueues(Queues):
 
     A question whose time has come decides which jobs the queues are asked about: until the next
     one, the clusters of other jobs count as unreachable, for nothing is known of these. A busy
-    scheduler may take half a minute to answer, and nobody waits that long: until it has, the
+    scheduler may take half a minute to answer, too long for a page: until it has, the
     answer before counts.
 
     Questions come from one thread at a time.
@@ -61,7 +61,7 @@ class CachedQueues(Queues):
 
     @property
     def warnings(self) -> list[str]:
-        """What the user should know of the last question."""
+        """Warnings from the last question."""
         late = ["the queue has not answered yet; states may be old"] if self._is_asking else []
         return [*self._answer.warnings, *late]
 

@@ -26,7 +26,7 @@ class TextSpan(NamedTuple):
 
 
 class Canvas:
-    """A rectangle of character cells; what is drawn later covers what was drawn before.
+    """A rectangle of character cells; later drawings cover earlier ones.
 
     Args:
         width: Its cells in a line.
@@ -103,7 +103,7 @@ class Canvas:
 
 
 def letter(series: int) -> str:
-    """What a curve is called in a plot and in its legend: a, b, c ..."""
+    """A curve's letter in a plot and in its legend: a, b, c ..."""
     return chr(ord("a") + series % 26)
 
 

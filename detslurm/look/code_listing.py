@@ -22,8 +22,8 @@ ALL: Final = 512 << 10
 def code_listing(folder: Path, secrets: Sequence[bytes] = ()) -> dict[str, str]:
     """The text files below a directory by their relative paths, in the order of their names.
 
-    What is hidden, large or no UTF-8 is left out, and links are not followed. Asterisks stand in
-    the place of `secrets`, and of those that are written into the code.
+    Files that are hidden, large or no UTF-8 are left out, and links are not followed. Asterisks
+    replace `secrets`, and those that are written into the code.
     """
     listed: dict[str, str] = {}
     left = ALL

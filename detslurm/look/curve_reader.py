@@ -35,14 +35,14 @@ class CurveReader:
         self._profiles: dict[int, list[Series]] = {}
 
     def prepare(self, trials: Sequence[Trial]) -> None:
-        """Take in what is compacted of an experiment's trials."""
+        """Take in the compacted part of an experiment's trials."""
         self._overviews |= overviews([trial.directory for trial in trials])
 
     def read(self, trial: Trial, profiled: bool | None) -> None:
         """Take in a trial's curves; `profiled` as far as that is known."""
         found = self._overviews.pop(trial.id, None)
         if found is None:
-            cache: SeriesCache = {}  # which nobody keeps who looks but once
+            cache: SeriesCache = {}  # of this one look
             if self._caches is not None:
                 cache = self._caches.setdefault(trial.id, cache)
             found = logged_series(trial.directory, cache)

@@ -41,7 +41,7 @@ PAGE: Final = CurveBudget(points=1_000_000, size=16_000_000, point_size=14, arti
 """In a page, where curves are compressed."""
 
 LIVE: Final = CurveBudget(points=200_000, size=6_000_000, point_size=14, artifacts=2 << 20)
-"""In a page that is read again and again while somebody looks at it."""
+"""In a page that is read again and again while it is open."""
 
 Number = float | str | None
 """A number as JSON can hold it: "inf" and "-inf" are infinite, None is NaN."""
@@ -73,7 +73,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         count: How many points there were before thinning.
         smallest: The smallest finite value; None without one.
         largest: The largest finite value; None without one.
-        means: What a moving average of a thinned curve is made of; None if it is not thinned.
+        means: The values for a moving average of a thinned curve; None if it is not thinned.
     """
 
     group: str
@@ -164,7 +164,7 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         hparams: Its hyperparameters by name; nested ones are dotted, and integers that a double
             can't hold are texts.
         steps: How many batches it has trained.
-        progress: Which part of its training is done, from 0 to 1.
+        progress: The part of its training that is done, from 0 to 1.
         restarts: How many of `max_restarts` it has used.
         started: When its first run began.
         ended: When its last run ended; None while it is unfinished.
@@ -222,7 +222,7 @@ class RungPart(msgspec.Struct, frozen=True, kw_only=True):
         trials: How many trials have a result there.
         outstanding: How many are on their way to it.
         best: The best result.
-        best_trial: Whose it is.
+        best_trial: The trial that has it.
     """
 
     bracket: int
@@ -242,11 +242,11 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         name: Its name.
         owner: The user who submitted it.
         state: Its state, such as "COMPLETED".
-        message: What keeps it from going on, in a sentence.
+        message: The obstacle, in a sentence.
         description: Its description.
         notes: Its notes.
         labels: Its labels.
-        progress: Which part of it is done, from 0 to 1.
+        progress: The part of it that is done, from 0 to 1.
         created: When it was submitted.
         started: When its first run began.
         ended: When its last run ended; None while it is unfinished.
@@ -259,7 +259,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         code: The text files of its code by path, as far as they are small; empty if not asked for.
         trials: Its trials.
         rungs: The rungs of its search, lowest first.
-        problems: What could not be read, in sentences.
+        problems: The unreadable records, in sentences.
     """
 
     id: int

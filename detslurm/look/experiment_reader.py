@@ -30,7 +30,7 @@ CHECKPOINTS: Final = 10_000
 
 @dataclass(frozen=True)
 class Wanted:
-    """What of each experiment the document is to have."""
+    """The parts of each experiment that the document is to have."""
 
     trials: Collection[int] | None
     code: bool
@@ -105,11 +105,11 @@ class ExperimentReader:
         return ExperimentPart(**about, problems=plain(problems))
 
     def _code(self) -> dict[str, str]:
-        """Nothing for those who can't know what is secret in it."""
+        """Nothing for readers who can't know its secrets."""
         experiment = self._experiment
         secrets = secrets_in(experiment._snapshot.directory)
         if secrets is None:
-            self._problems.append("code is left out: only its owner knows what is secret in it")
+            self._problems.append("code is left out: only its owner knows its secrets")
             return {}
         return code_listing(experiment.path / "code", secrets)
 

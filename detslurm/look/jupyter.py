@@ -1,6 +1,6 @@
 """The pages of a store in Jupyter: what jupyter-server-proxy starts, and sends requests to.
 
-The proxy answers its own user alone, and nobody else can open the socket that it names; what a
+The proxy answers its own user alone, and no other user can open the socket that it names; what a
 browser calls the host is the portal's name here.
 """
 

@@ -22,7 +22,7 @@ from detslurm.store import ExperimentRow
 ROWS: Final = 200
 """How many experiments one page lists."""
 
-# What the list has beyond the report, whose style it shares.
+# The list's rules beyond the report, whose style it shares.
 _OWN_STYLE = """
 header.top input[type="search"] { width: min(320px, 60vw); }
 td progress { width: 5em; vertical-align: middle; accent-color: var(--accent); }
@@ -43,7 +43,7 @@ td.name { white-space: normal; overflow-wrap: anywhere; max-width: 44ch; }
 }
 @media print { button, td:first-child { display: none; } }
 """
-# A tab that nobody looks at asks for nothing, so that a forgotten one does not keep the server.
+# A hidden tab asks for nothing, so that a forgotten one does not keep the server.
 # Sweden writes times as the page does.
 _SCRIPT = """
 for (const time of document.querySelectorAll("time")) {
@@ -139,7 +139,7 @@ def listing(overview: Overview, choice: Choice | None = None, *, editable: bool 
 
     Args:
         overview: The experiments.
-        choice: Which of them are shown, and how; by default all.
+        choice: The selection and order of rows; by default all.
         editable: Whether each has a link to the page that changes its notes and labels; off by
             default.
     """
@@ -152,7 +152,7 @@ def listing(overview: Overview, choice: Choice | None = None, *, editable: bool 
 
 
 def message(status: HTTPStatus, text: str, *, still: bool = False) -> Response:
-    """A page that says why there is nothing else to see; it looks again by itself unless `still`.
+    """A page with the reason why there is nothing else; it looks again by itself unless `still`.
 
     An answer to a form is still: to load it again would send the form again.
     """
@@ -168,7 +168,7 @@ def page_html(title: str, bar: str, content: str, source: str = "") -> str:
         title: Its title.
         bar: HTML beside the title.
         content: The HTML below it.
-        source: What the footer says after the time; nothing by default.
+        source: The footer's text after the time; nothing by default.
     """
     now = time.time()
     zone = f"this machine's time zone, {time.strftime('%Z', time.localtime(now))}"

@@ -38,7 +38,7 @@ class Overview(NamedTuple):
     Attributes:
         store: The path of the store.
         rows: The experiments, newest first, as many as were asked for.
-        warnings: What could not be read, and which queues did not answer.
+        warnings: Unreadable records, and queues that did not answer.
     """
 
     store: str
@@ -69,7 +69,7 @@ class LiveStore:
         """The newest experiments in short; older ones are not read.
 
         Args:
-            wanted: Says whether an experiment counts.
+            wanted: Whether an experiment counts.
             most: How many, at most.
             archived: Whether archived ones are among them; off by default.
 
@@ -180,7 +180,7 @@ class AnswerMemory(Generic[Answer]):
                 return known.answer
             answer = make()
             now = self._clock()
-            # What nobody asks for any more grows old, and takes no part: a page may have 10 MB.
+            # A page without readers grows old, and leaves the cache: it may have 10 MB.
             self._known = {other: one for other, one in self._known.items() if one.until > now}
             rest = max(FRESH_SECONDS, _REST * (now - begun) * (1 + len(self._known)))
             while len(self._known) >= _KEPT:

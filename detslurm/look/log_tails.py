@@ -23,13 +23,13 @@ def log_tails(
 ) -> dict[int, list[str]]:
     """The last lines of each of these trials' logs, of which the newest are kept if all are much.
 
-    Nothing of a log is shown to those who can't know what is secret in it.
+    Nothing of a log is shown to readers who can't know its secrets.
     """
     if not trials or lines < 1:
         return {}
     secrets = secrets_in(directory)
     if secrets is None:
-        problems.append("logs are left out: only their owner knows what is secret in them")
+        problems.append("logs are left out: only their owner knows their secrets")
         return {}
     found: dict[int, list[str]] = {}
     for trial in trials:

@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a connection to this machine's loopback address."""
+"""Finds the user at the other end of a connection to this machine's loopback address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def loopback_user(connection: socket.socket) -> int | None:
         connection: This end of the connection.
 
     Returns:
-        The user id; None where the kernel does not tell, or the other end is closed already.
+        The user id; None where the kernel does not show it, or the other end is closed already.
     """
     try:
         here, there = connection.getsockname(), connection.getpeername()

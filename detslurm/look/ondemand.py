@@ -49,7 +49,7 @@ def load_source(name, path):
 """
 
 # The portal's own Python is older than ours, and its environment is not that of a login, nor of a
-# module which says where ours finds its libraries.
+# module that names the place of our libraries.
 _PYTHON = """\
 #!/bin/sh
 {exports}exec {python} "$@"
@@ -107,7 +107,7 @@ def doubts(directory: Path, store: Path | None, *, for_all: bool) -> list[str]:
 
 
 def _open_to_others(path: Path) -> bool:
-    """Whether everybody may enter a directory and all above it; one that is missing will say."""
+    """Whether everybody may enter a directory and all above it."""
     try:
         return all(one.stat().st_mode & 0o001 for one in (path, *path.parents) if one.exists())
     except OSError:
@@ -139,7 +139,7 @@ def failure(directory: Path) -> str | None:
 
 
 def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> InstalledApp:
-    """Write the app; what is there already as it should be stays untouched.
+    """Write the app; files that are right already stay untouched.
 
     Args:
         directory: The app's directory, made if it is missing.
@@ -162,7 +162,7 @@ def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> 
         _refuse_others(directory / name, _OURS[name])
     changed = [_write(directory / name, *content) for name, content in files.items()]
     if any(changed):
-        restart = directory / "tmp" / "restart.txt"  # its time says that a running app is old
+        restart = directory / "tmp" / "restart.txt"  # its time marks a running app as old
         restart.parent.mkdir(exist_ok=True)
         restart.touch()
     return InstalledApp(directory, any(changed))

@@ -18,7 +18,7 @@ def chosen(value: Any) -> Any:
 def plain(value: Any) -> Any:
     """The same value of numbers, texts, lists and mappings alone.
 
-    Infinities become "inf" and "-inf", NaN None, and what is no Unicode is escaped.
+    Infinities become "inf" and "-inf", NaN None, and bytes that are no Unicode are escaped.
     """
     return _built(value, lambda one: one)
 

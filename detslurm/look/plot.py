@@ -158,7 +158,7 @@ def _draw_marks(canvas: Canvas, line: Line, number: int, x: Scale, y: Scale, bra
 
 
 def resume_mark(braille: bool) -> str:
-    """What stands on a curve where its trial was resumed."""
+    """The mark on a curve where its trial was resumed."""
     return "◆" if braille else "^"
 
 

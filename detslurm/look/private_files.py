@@ -16,7 +16,7 @@ _LONGEST_NAME: Final = len("/ui-0123456789ab.sock")
 
 
 def private_directory(environ: Mapping[str, str]) -> Path:
-    """Return a directory of this machine that nobody else may enter, made if it is missing.
+    """Return a directory of this machine for this user alone, made if it is missing.
 
     It is the same at each call, so that a tunnel to a socket in it outlives the server: below
     XDG_RUNTIME_DIR if that is ours alone, else in the directory for temporary files; where somebody
@@ -53,7 +53,7 @@ def socket_name(store: Path) -> str:
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a directory is ours and nobody else may enter it; a link is none.
+    """Return whether a directory is ours, closed to other users; a link is not.
 
     Args:
         path: The directory.
@@ -76,7 +76,7 @@ def new_token(path: Path) -> str:
         path: The file.
 
     Raises:
-        OSError: If it can't be written, or is somebody else's.
+        OSError: If it can't be written, or belongs to another user.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "r+") as file:

@@ -1,4 +1,4 @@
-"""What could not be read: a page with a gap is better than none."""
+"""Collects unreadable records: a page with a gap is better than none."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class Problems(list[str]):
-    """Sentences about what is missing."""
+    """Sentences about missing parts."""
 
     def noting(self, what: str) -> _Noting:
         """A block which, where it fails, is left with a sentence about what could not be read."""

@@ -1,4 +1,4 @@
-"""What the profiler recorded, as series in time.
+"""The profiler's records, as series in time.
 
 Needs numpy: other modules import this one where they use it.
 """

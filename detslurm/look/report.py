@@ -72,7 +72,7 @@ def page(snapshot: Snapshot, live: bool = False, *, editable: bool = False) -> s
     """The page that shows a snapshot, as HTML without any reference to something outside.
 
     Args:
-        snapshot: What to show.
+        snapshot: The document to show.
         live: Whether the page looks for news at `snapshot.json`, relative to its own address.
         editable: Whether a live page has a link to `edit`, for notes and labels; off by default.
 
@@ -95,7 +95,7 @@ def page(snapshot: Snapshot, live: bool = False, *, editable: bool = False) -> s
 
 
 def title(experiments: list[ExperimentPart]) -> str:
-    """What a page about these experiments is called."""
+    """The title of a page about these experiments."""
     if len(experiments) == 1:
         only = experiments[0]
         return f"Experiment {only.id}: {only.name}" if only.name else f"Experiment {only.id}"

@@ -1,4 +1,4 @@
-"""What is sent to a browser: never stored, never taken for something else, compressed."""
+"""A response to a browser: never stored, never taken for something else, compressed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Response:
     """An answer to a request.
 
     Attributes:
-        body: What it says.
+        body: Its content.
         policy: Its content security policy.
-        status: Whether it is what was asked for.
-        content_type: What the body is.
+        status: The status of HTTP.
+        content_type: The type of the body.
         more: Further headers.
-        etag: What changes with what it says; empty where nobody asks for news only.
+        etag: A value that changes with the content; empty where it has no use.
         allowed: The methods that a refused one could have been.
     """
 
@@ -56,7 +56,7 @@ class Response:
 
 
 def redirect(target: str, *more: tuple[str, str]) -> Response:
-    """The answer that leads to another page of ours, relative to what was asked for."""
+    """A redirection to another page of ours, relative to the request."""
     return Response(b"", status=HTTPStatus.SEE_OTHER, more=(("Location", target), *more))
 
 

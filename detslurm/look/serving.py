@@ -30,7 +30,7 @@ _PATIENCE: Final = 60.0
 """For how long a reader may take to send a request, or to take a piece of an answer."""
 
 _FIRST_LINE: Final = 5.0
-"""For how long a reader may be connected and say nothing: others of this machine could wait so."""
+"""For how long a reader may be connected in silence: others of this machine could wait so."""
 
 _MOST_READERS: Final = 64
 _MOST_SILENT: Final = 256
@@ -90,7 +90,7 @@ class LookServer(ThreadingMixIn, WSGIServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer in a thread. A browser connects ahead of its requests: a silent connection takes
-        nobody's turn, and of many the oldest is closed."""
+        no turn, and of many the oldest is closed."""
         with self._silent_lock:
             self._silent[request] = None
             oldest = next(iter(self._silent)) if len(self._silent) > _MOST_SILENT else None
@@ -139,7 +139,7 @@ class LookServer(ThreadingMixIn, WSGIServer):
         """A browser that goes away in the middle of an answer is no error."""
 
     def serve_until_idle(self, idle_seconds: float) -> None:
-        """Answer requests until nobody has asked for that long.
+        """Answer requests until none has come for that long.
 
         Args:
             idle_seconds: Seconds without a request; infinity for no such end.
@@ -155,7 +155,7 @@ class UnixServer(LookServer):
     A socket that a killed process has left is replaced; the own one is removed at the end.
 
     Args:
-        path: Where to make the socket, in a directory that nobody else may enter.
+        path: Where to make the socket, in a directory closed to other users.
         application: Answers the requests.
 
     Raises:

@@ -30,7 +30,7 @@ MOST_POINTS: Final = 20_000_000
 
 @dataclass
 class ReadSoFar:
-    """What snapshots have read of logs that grow: given to the next one, it reads only on."""
+    """The part of growing logs that snapshots have read: with it, the next one reads only on."""
 
     metrics: dict[int, Any] = field(default_factory=dict)
     logs: dict[int, Any] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class ReadSoFar:
         return sum(run.size for run in runs)
 
     def client(self, client: Client) -> Client:
-        """The client, which from now on reads what is new of logs that it has read before."""
+        """The client, which from now on reads only new bytes of known logs."""
         client._logs = self.logs
         return client
 
     def trim(self, asked: Collection[int]) -> None:
-        """Forget what is too much, other trials than these first."""
+        """Forget the excess, other trials than these first."""
         others = (self.metrics.keys() | self.logs.keys()).difference(asked)
         if len(others) > MOST_TRIALS or self.points > MOST_POINTS:
             for trial in others:
@@ -69,9 +69,9 @@ def snapshot(
     progress: Progress | None = None,
     known: ReadSoFar | None = None,
 ) -> Snapshot:
-    """Put down what is known of experiments now.
+    """Put down the known state of experiments.
 
-    What can't be read is named in `problems` of its experiment; nothing is raised for it.
+    An unreadable record is named in `problems` of its experiment; nothing is raised for it.
 
     Args:
         experiments: The experiments, as their clients have read them.
@@ -80,8 +80,8 @@ def snapshot(
         code: Whether to list the experiments' code; off by default.
         log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
         budget: How much the curves may take; by default what suits a document of JSON.
-        progress: Gets how many trials were read and how many there are; by default nobody does.
-        known: What earlier snapshots have read of the same experiments; by default nothing.
+        progress: Gets how many trials were read and how many there are; nothing by default.
+        known: The part of the same experiments that was read before; by default nothing.
 
     Returns:
         The document: `encode` writes it as JSON.

@@ -1,4 +1,4 @@
-"""Which curves of an experiment a plot shows: the metric, and the best trials."""
+"""The curves of an experiment that a plot shows: the metric, and the best trials."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ExperimentCurves(NamedTuple):
 
 
 def legend(rows: Sequence[TrialRow], lines: Sequence[Line], *, searched: bool) -> list[str]:
-    """A line for each curve: trial, state, last value, best value, and what tells it apart.
+    """A line for each curve: trial, state, last value, best value, and its distinction.
 
     Args:
         rows: The trial of each curve.

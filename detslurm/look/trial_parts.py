@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def trial_part(trial: Trial, view: TrialView, problems: Problems) -> TrialPart:
-    """The part of the document about one trial, as far as its view tells."""
+    """The part of the document about one trial, as far as its view knows."""
     rung, bracket = _place_in_search(trial)
     best, latest = view.best_validation, view.last_validation
     return TrialPart(

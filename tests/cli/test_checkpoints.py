@@ -143,7 +143,7 @@ def test_what_cant_be_read_is_left_out_with_one_warning(saved: Scene, detslurm: 
         (["metadata", GOOD, "--set", "x"], "KEY=VALUE"),
         (["metadata", GOOD, "--set", "x=[1"], "not YAML"),
         (["metadata", GOOD, "--set", "x=.nan"], "a finite number is expected"),
-        (["verify"], "say what to check"),
+        (["verify"], "name checkpoints to check"),
         (["delete", ","], "no id given"),
     ],
 )

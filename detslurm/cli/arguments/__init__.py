@@ -1,1 +1,1 @@
-"""What commands take: ids, seconds, a cluster, and what Tab offers for them."""
+"""Arguments of commands: ids, seconds, a cluster, and their completion by Tab."""

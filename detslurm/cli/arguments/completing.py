@@ -1,4 +1,4 @@
-"""What Tab offers: ids with names, keys of the configuration, columns, files.
+"""Completion by Tab: ids with names, keys of the configuration, columns, files.
 
 Imported only while a shell completes a command line. A mistake here shows nothing rather than a
 traceback in the middle of what the user types.

@@ -95,7 +95,7 @@ def _one(parse: Callable[[str], int]) -> Callable[..., Any]:
 def several(parse: Callable[[str], Iterable[object]]) -> Callable[..., Any]:
     """A callback that takes `3 4,5` as 3, 4, 5, each once; an empty tuple where nothing is given.
 
-    What is given and empty, such as a variable that is not set, is refused: it is not all of them.
+    An empty argument, such as a variable that is not set, is refused: it does not mean all.
     """
 
     def callback(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
@@ -198,7 +198,7 @@ def for_each(
     as_json: bool,
     deleted: bool = False,
 ) -> None:
-    """Do something with each experiment and print what was done; one failure stops no other.
+    """Do something with each experiment and print the result; one failure stops no other.
 
     As JSON it is a list: of each id whether it was done, and the message. `deleted` takes those
     that were deleted before, too. The exit status is 1 after any failure.
@@ -218,7 +218,7 @@ def for_each_trial(ids: Iterable[int], act: Callable[[Trial], str], *, as_json: 
 def report_each(
     key: str, names: Iterable[Name], act: Callable[[Name], str], *, as_json: bool
 ) -> None:
-    """Do something with each of `names` and print what was done; as `for_each`.
+    """Do something with each of `names` and print the result; as `for_each`.
 
     In JSON each of them stands under `key`.
     """

@@ -10,7 +10,7 @@ _MOST: Final = 1e12
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds: finite, and none that overflows what is computed from it."""
+    """A number of seconds: finite, and small enough for computations."""
 
     def __init__(self, *, min: float = 0.0, min_open: bool = False) -> None:
         super().__init__(min=min, min_open=min_open)

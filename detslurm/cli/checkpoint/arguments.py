@@ -1,4 +1,4 @@
-"""What the commands on checkpoints take: their ids, ages and sizes."""
+"""Arguments of commands on checkpoints: ids, ages and sizes."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class CheckpointBrowser(App[None]):
         self.shown: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """The tree, what is known of its line, and the keys."""
+        """The tree, the details of its line, and the keys."""
         with Horizontal():
             tree: Tree[Node | None] = Tree("experiments", data=None)
             tree.guide_depth = 2
@@ -99,12 +99,12 @@ class CheckpointBrowser(App[None]):
     # -- reading -----------------------------------------------------------------------------------
 
     def on_tree_node_expanded(self, event: Tree.NodeExpanded[Node | None]) -> None:
-        """Read what is below a line, once."""
+        """Read the children of a line, once."""
         if not event.node.children:
             self._read(event.node)
 
     def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[Node | None]) -> None:
-        """Show what is known of a line."""
+        """Show the details of a line."""
         node = event.node.data
         self.query_one("#details", Static).update(_table(node.details if node else []))
 
@@ -191,7 +191,7 @@ class CheckpointBrowser(App[None]):
             self.push_screen(PathScreen(question, f"checkpoints/{one.uuid}"), copy)
 
     def _copying(self, uuid: str) -> Callable[[int, int], None]:
-        """Says how far a copy is, at each percent, and breaks it off when the user leaves."""
+        """Shows the progress of a copy, at each percent, and breaks it off when the user leaves."""
         said = -1
 
         def progress(done: int, whole: int) -> None:
@@ -236,7 +236,7 @@ class CheckpointBrowser(App[None]):
         self.notify(f"Deleted {uuid[:8]}")
 
     def action_reread(self) -> None:
-        """Read what is below the line again, or below the one that it is in."""
+        """Read the children of the line again, or those of its parent."""
         place = self._tree.cursor_node or self._tree.root
         while place.parent is not None and not place.is_expanded:
             place = place.parent

@@ -1,4 +1,4 @@
-"""What the browser of checkpoints shows: a tree of nodes that read their children when asked."""
+"""The tree of the checkpoint browser: nodes that read their children when asked."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Node(Protocol):
 
     @property
     def details(self) -> Details:
-        """What is shown beside the tree; read before."""
+        """The details beside the tree; read before."""
 
     def children(self) -> Sequence[Node]:
-        """What is below it, read now."""
+        """Its children, read now."""
 
 
 def experiments(client: Client) -> list[Node]:
@@ -84,7 +84,7 @@ class ExperimentNode:
 
     @property
     def details(self) -> Details:
-        """What lists of experiments have."""
+        """The columns of lists of experiments."""
         row = self.row
         return [
             ("Experiment", row.id),
@@ -179,7 +179,7 @@ class CheckpointNode:
         return paged([FileNode(name, bytes_) for name, bytes_ in found if not name.endswith("/")])
 
     def restoring(self) -> str:
-        """What to type to have it again."""
+        """The command that restores it."""
         one = self.checkpoint
         return "\n".join(_restoring(one))
 

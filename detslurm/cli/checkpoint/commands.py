@@ -14,7 +14,7 @@ COMMANDS = {
     "download": Entry(
         "checkpoint.download:download", "Copy a checkpoint, with the code of its Trial class."
     ),
-    "verify": Entry("checkpoint.show:verify", "Find files that somebody has removed or changed."),
+    "verify": Entry("checkpoint.show:verify", "Find files that were removed or changed."),
     "metadata": Entry("checkpoint.edit:metadata", "Show or change the metadata of a checkpoint."),
     "rm": Entry("checkpoint.edit:remove_files", "Delete some files of checkpoints."),
     "delete": Entry("checkpoint.edit:delete", "Delete checkpoints."),

@@ -128,7 +128,7 @@ def remove_files(uuids: list[str], globs: tuple[str, ...], yes: bool, as_json: b
 def delete(uuids: list[str], yes: bool, as_json: bool) -> None:
     """Delete checkpoints with all their files.
 
-    What a model version, another experiment, a running trial or a search needs is not deleted.
+    A checkpoint that a model version, another experiment, a running trial or a search needs stays.
 
     \b
     Examples:

@@ -222,7 +222,7 @@ def _branches(resources: dict[str, int]) -> Iterator[str]:
 def verify(
     uuids: list[str], experiments: list[int], trials: list[int], every: bool, deep: bool
 ) -> Table:
-    """Compare the files of checkpoints with what was recorded when they were saved.
+    """Compare the files of checkpoints with the records of their saves.
 
     What is wrong is recorded, and lists show it from then on. One whose storage can't be seen from
     here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound: of what
@@ -235,7 +235,7 @@ def verify(
       detslurm checkpoint verify --all
     """
     if not (uuids or experiments or trials or every):
-        raise click.UsageError("say what to check: UUIDs, --experiment, --trial or --all")
+        raise click.UsageError("name checkpoints to check: UUIDs, --experiment, --trial or --all")
     mine = client()
     found = [mine.checkpoint(uuid) for uuid in uuids]
     if experiments or trials or every:

@@ -40,7 +40,7 @@ def bundle(experiment_id: int, output: Path, checkpoints: str) -> Document:
     """Put a finished experiment into one file, for another site: `detslurm import` reads it.
 
     Configuration, code, metrics, logs and checkpoints go along. Secrets of the configuration are
-    left out; what is in code and logs is in the file.
+    left out; secrets in code and logs are in the file.
 
     \b
     Examples:

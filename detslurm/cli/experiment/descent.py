@@ -44,7 +44,7 @@ def continue_experiment(experiment_id: int, **given: Any) -> None:
     """Train on with a finished, canceled or failed experiment, from its latest checkpoints.
 
     It becomes a new experiment, linked to this one, which stays as it is. Its trials go on
-    counting, and their curves begin with what was trained before. The code is that which ran.
+    counting, and their curves begin with the training before. The code is that which ran.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
     if _waits(view):
-        yield "Waits", f"`detslurm job why {view.id}` says why, and for how long"
+        yield "Waits", f"`detslurm job why {view.id}` shows why, and for how long"
     yield "Submitted", view.submission
     for node, count in view.failing_nodes.items():
         yield "Failing node", _failing_node(node, count, excluded=node in view.excluded_nodes)
@@ -142,7 +142,7 @@ def _curve(experiment: Experiment) -> str:
     try:
         values = best.metrics("validation", [view.metric]).metrics.get(view.metric, ())
     except StoreError:
-        return ""  # what can't be read is told by what needs it
+        return ""  # its reader reports an unreadable record
     return f"  {sparkline(values)}" if len(values) > 1 else ""
 
 
@@ -177,7 +177,7 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _environment_text(experiment: Experiment) -> str:
-    """What the nodes stage, and whether they could."""
+    """The environment that the nodes stage, and whether they could."""
     environment = experiment.environment
     if environment is None:
         return ""
@@ -195,7 +195,7 @@ def _environment_text(experiment: Experiment) -> str:
 
 
 def _looked_into(experiment: Experiment) -> list[TrialDir]:
-    """The first trials that began: in hundreds of them hardly anything new is said."""
+    """The first trials that began: hundreds of them add hardly anything new."""
     begun = (trial.directory for trial in experiment.trials() if trial.row.run_count)
     return list(itertools.islice(begun, _STAGED))
 
@@ -257,7 +257,7 @@ def rungs_table(search: SearchView) -> str:
 
 
 def properties(rows: Iterable[tuple[str, Any]]) -> str:
-    """Names and values below one another; what is empty is left out."""
+    """Names and values below one another; empty ones are left out."""
     shown = [(name, str(value).expandtabs()) for name, value in rows if value not in (None, "")]
     width = max(len(name) for name, _ in shown)
     indent = "\n" + " " * (width + 3)

@@ -1,4 +1,4 @@
-"""What `experiment describe` shows, as tables: experiments, trials, and their workloads."""
+"""The tables of `experiment describe`: experiments, trials, and their workloads."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _trial(trial: Trial) -> Row:
 
 
 def _workloads(trial: Trial) -> Iterator[Row]:
-    """What was reported at each step, and what was saved."""
+    """The reports of each step, and the saved checkpoints."""
     about = {"experiment_id": trial.experiment_id, "trial_id": trial.id}
     for row in trial.metric_rows():
         metrics = {f"{row.group}.{name}": value for name, value in row.metrics.items()}

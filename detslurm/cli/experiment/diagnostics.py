@@ -1,4 +1,4 @@
-"""What the user should know of an experiment beyond its figures."""
+"""Advice about an experiment beyond its figures."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _unknown_metric(experiment: Experiment) -> str | None:
 
 
 def _is_to_report(experiment: Experiment) -> bool:
-    """Whether its code is to validate: functions don't, and `--test-mode` says what is missing."""
+    """Whether its code is to validate: functions don't, and `--test-mode` reports gaps itself."""
     from detslurm import _env
     from detslurm.sdk.functions.packing import METRIC
 

@@ -122,7 +122,7 @@ def priority(experiment_id: int, value: int, as_json: bool) -> None:
 @click.argument("value", metavar="NAME")
 @json_option
 def resource_pool(experiment_id: int, value: str, as_json: bool) -> None:
-    """Move what waits, and what is submitted later, to another partition."""
+    """Move waiting jobs and later submissions to another partition."""
     _set(experiment_id, "resource_pool", lambda one: one.set_resource_pool(value), value, as_json)
 
 
@@ -131,7 +131,7 @@ def resource_pool(experiment_id: int, value: str, as_json: bool) -> None:
 @click.argument("value", metavar="NAME")
 @json_option
 def qos(experiment_id: int, value: str, as_json: bool) -> None:
-    """Give what waits, and what is submitted later, another quality of service."""
+    """Give waiting jobs and later submissions another quality of service."""
     _set(experiment_id, "qos", lambda one: one.set_qos(value), value, as_json)
 
 

@@ -1,4 +1,4 @@
-"""What trials did with what they had, as a table and as text."""
+"""The use that trials made of their resources, as a table and as text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def efficiency(experiment_id: int) -> Table:
     GPU % is the average, P10 what a tenth of the time did not exceed. Memory is the peak on one
     node and its part of what the trial has there. CPUs are those kept busy on average, of those
     that the trial has. Wasted are slot-hours in which slots were idle or trained what a later run
-    trained again. What is not available stays empty: that is not 0.
+    trained again. An unavailable figure stays empty: that is not 0.
 
     \b
     Examples:

@@ -150,7 +150,7 @@ def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
 
 
 def _size_of(experiment: Experiment) -> int:
-    """What an experiment takes, as far as it can be read; 0 where it was half deleted before."""
+    """The disk usage of an experiment, as far as readable; 0 where it was half deleted before."""
     from detslurm.store import StoreError
 
     try:
@@ -166,7 +166,7 @@ def _question(what: str, ids: list[int]) -> str:
     mine, named, total = client(), [], 0
     for number in ids:
         named.append(str(number))
-        with contextlib.suppress(StoreError):  # it is told when they are deleted
+        with contextlib.suppress(StoreError):  # the deletion reports it
             experiment = mine.stored(number, deleted=True)
             named[-1] += f" {experiment.name!r}"
             total += _size_of(experiment)

@@ -175,7 +175,7 @@ def chosen(
     from detslurm.sdk.disk.purge import purge_days
 
     query, mine = _query(**filters), client()
-    # What ends early may be asked for in few words: only so many are read then.
+    # Only as many are read as the options ask for.
     first = min(offset, sys.maxsize)
     last = sys.maxsize if limit is None else min(offset + limit, sys.maxsize)
     page = None if sort or limit is None or any(filters.values()) else last
@@ -226,7 +226,7 @@ def _query(
 
 
 def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> list[ExperimentRow]:
-    """By the columns, what has no value there, or one that is not finite, always last."""
+    """By the columns; rows without a finite value there always come last."""
     from detslurm.sdk.enums import OrderBy
     from detslurm.sdk.experiments.ordering import ordered
 

@@ -181,7 +181,7 @@ def _legend(experiment: Experiment, found: ExperimentCurves, width: int) -> Iter
 
 
 def _warn_of_gaps(found: ExperimentCurves, log: bool) -> None:
-    """Say what the plot can't show; NaN also stands where a step reported other metrics."""
+    """Warn of values that the plot can't show; NaN also stands for other metrics' steps."""
     values = [value for curve in found.curves for value in curve.values]
     hidden = sum(math.isinf(value) or (log and value <= 0) for value in values)
     if hidden:

@@ -11,7 +11,7 @@ COMMANDS = {
     "update-batch": Entry(
         "job.update:update_batch", "Change several jobs that wait, one after another."
     ),
-    "why": Entry("job.why:why", "Say why a job waits, and when it will start."),
+    "why": Entry("job.why:why", "Show why a job waits, and when it will start."),
 }
 
 job = lazy_group("job", "See and change the queue.", COMMANDS)

@@ -88,7 +88,7 @@ def _remedy(job: Job) -> str:
     from detslurm.slurm.reasons import reason_of
 
     if job.held and job.experiment_id is not None:
-        return f"`detslurm job why -j {job.id}` says what lets it go on"
+        return f"`detslurm job why -j {job.id}` shows how it can go on"
     return reason_of(job.reason).remedy.format(ref=job.id)
 
 

@@ -44,7 +44,7 @@ def why(
     experiment: bool,
     is_job: bool,
 ) -> Document:
-    """Say why a job waits, what shows it, what would help, and when it will start.
+    """Show why a job waits, the evidence, the remedy, and when it will start.
 
     ID is Slurm's, such as 4711 or 4711_3, of anybody's job, or that of an experiment, of whose jobs
     the first to start is meant. Of a number that is both, the experiment is meant while it has jobs

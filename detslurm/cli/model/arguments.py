@@ -1,4 +1,4 @@
-"""How commands are told which model they mean, and what to set."""
+"""Arguments that name a model, and the values to set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that change what is said of a model or of one of its versions."""
+"""Commands that change the texts of a model or of one of its versions."""
 
 from __future__ import annotations
 

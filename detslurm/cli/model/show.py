@@ -156,7 +156,7 @@ def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
 
 
 def version_data(one: ModelVersion, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
-    """A version for JSON, with what is known of its checkpoint where that is given."""
+    """A version for JSON, with its checkpoint where that is given."""
     data: dict[str, Any] = {
         "model": one.model_name,
         "version": one.version,

@@ -1,1 +1,1 @@
-"""What commands print: results, tables, progress, and figures as people read them."""
+"""The output of commands: results, tables, progress, and figures as people read them."""

@@ -1,4 +1,4 @@
-"""What commands print: results on stdout, everything else on stderr.
+"""The output of commands: results on stdout, everything else on stderr.
 
 A command that shows rows returns a `Table` and is decorated by `shows`, which adds --json, --yaml,
 --csv and --table and prints it; one that shows something else returns a `Document` and is decorated
@@ -61,7 +61,7 @@ _TIMES = frozenset(
     {"as_of", "begun", "created", "deleted_time", "ended", "expected_start", "made", "newest",
      "started", "submitted", "time", "updated"}
 )  # fmt: skip
-# What users have named: no name in there says what a value is.
+# Names of users: none of them gives a value's kind.
 _GIVEN = frozenset(
     {"config", "data", "fields", "hparams", "hyperparameters", "metadata", "metrics", "resources",
      "summary_metrics", "validation_metrics"}
@@ -84,7 +84,7 @@ class Table:
         rows: One object a row.
         data: The rows for JSON; by default `rows` themselves.
         wanted: Whether the user chose these columns: all of them are shown then.
-        text: What people see in place of the table; --table still prints the table.
+        text: Text for people in place of the table; --table still prints the table.
     """
 
     columns: Sequence[Column]
@@ -95,7 +95,7 @@ class Table:
 
 
 class UserData(NamedTuple):
-    """What a user has stored, as a document for JSON: no name in it says what a value is."""
+    """A user's own data as a document for JSON: no name in it gives a value's kind."""
 
     value: Any
 
@@ -116,7 +116,7 @@ class Document:
 
 
 def shows(command: Callable[..., Table | None]) -> Callable[..., None]:
-    """Print the `Table` that a command returns, as --json, --yaml, --csv and --table say.
+    """Print the `Table` that a command returns, by --json, --yaml, --csv and --table.
 
     It stands below all other decorators. A command that returns None has printed everything.
     """
@@ -187,7 +187,7 @@ def note(text: str) -> None:
 
 
 def confirm_deletion(question: str, yes: bool) -> None:
-    """Ask before something is deleted, unless the user said `yes` before; a no ends the command."""
+    """Ask before something is deleted, unless the user gave `yes`; a no ends the command."""
     if not yes and not click.confirm(question, err=True):
         note("Nothing was deleted.")
         raise click.exceptions.Exit(1)
@@ -286,7 +286,7 @@ def _unicode() -> bool:
 def plain(value: Any, key: str = "", *, given: bool = False) -> Any:
     """Plain data for JSON out of views, tuples, sets and numbers of every kind.
 
-    Numbers under `key`, and under the names inside, are times where these names say so; not in
+    Numbers under `key`, and under the names inside, are times where these names mean times; not in
     what users have `given`.
     """
     given = given or key in _GIVEN

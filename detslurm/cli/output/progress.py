@@ -38,7 +38,7 @@ def _silent(done: int, whole: int) -> None:
 
 @contextmanager
 def transfer(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Shows bytes, their rate and the time that is left; gets what is done, and the whole."""
+    """Shows bytes, their rate and the remaining time; gets the bytes done, and the whole."""
     if quiet or not sys.stderr.isatty():
         yield _silent if quiet else _lines(what, human_size)
         return
@@ -82,7 +82,7 @@ def one_by_one(what: str, whole: int) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """As `one_by_one`; gets what is done, and the whole."""
+    """As `one_by_one`; gets the number done, and the whole."""
     if quiet or not sys.stderr.isatty():
         yield _silent if quiet else _lines(what, str)
         return

@@ -27,7 +27,7 @@ Kind = Literal["text", "time", "clock", "size", "share", "state"]
 _OBEYED = re.compile(r"(\x1b\[[\d;:]*m)|[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 _GAP = 2  # cells between two columns
 _BAR = 8  # cells of a share's bar
-# Colours say at a glance what runs, what is over and what went wrong.
+# Colours distinguish at a glance running, ended and failed.
 _STATE_STYLES = {
     "ACTIVE": "cyan",
     "RUNNING": "cyan",
@@ -50,8 +50,8 @@ class Column(NamedTuple):
 
     Attributes:
         header: Its title, also in CSV.
-        value: What a row has there.
-        kind: What the value is: text (and numbers), a time or a clock (seconds since 1970; people
+        value: The value of a row there.
+        kind: The kind of value: text (and numbers), a time or a clock (seconds since 1970; people
             see how long ago a time was, and when it was on a clock), a size (bytes), a share
             (0 to 1) or a state.
         drop: Columns with the highest number are left out first where a terminal is too narrow;
@@ -60,7 +60,7 @@ class Column(NamedTuple):
             not.
         csv_header: Its title in CSV, by default `header`.
         csv_only: Whether it stands in CSV alone.
-        csv_value: What a row has there in CSV, where `value` is words or rounded; by default
+        csv_value: The value of a row there in CSV, where `value` is words or rounded; by default
             `value`.
     """
 
@@ -91,7 +91,7 @@ class Column(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Which columns are shown, by their places, and how wide each of them is."""
+    """The shown columns, by their places, and the width of each."""
 
     shown: tuple[int, ...]
     widths: tuple[int, ...]

@@ -60,7 +60,7 @@ class _WaitingLines:
 
 
 class BottomLine:
-    """A line that stays below what is printed to a terminal; elsewhere a line a minute.
+    """A line that stays below other output to a terminal; elsewhere a line a minute.
 
     Args:
         text: Makes the line.
@@ -76,7 +76,7 @@ class BottomLine:
         """Write it, or write it again."""
         if self._on_terminal:
             self.clear()
-            # No longer than a line: what is wrapped can't be taken away.
+            # No longer than a line: a wrapped text can't be taken away.
             click.echo(self._text()[: shutil.get_terminal_size().columns - 1], nl=False, err=True)
             self._shown = True
         elif monotonic() - self._printed >= LINE_SECONDS:

@@ -1,4 +1,4 @@
-"""What a submission costs, as lines for people."""
+"""The costs of a submission, as lines for people."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _share_of(trial: Trial) -> Callable[[], str]:
 
 
 def result(trial: TrialView) -> str:
-    """What came of a trial, in a line or two."""
+    """The result of a trial, in a line or two."""
     lines = [f"Trial {trial.id} of experiment {trial.experiment_id}: {trial.state}"]
     best, latest = trial.best_validation, trial.latest_checkpoint
     if trial.state == "ERROR" and trial.end_reason:

@@ -130,7 +130,7 @@ def submit(
         from detslurm.cli.submission.follow import follow_first_trial
 
         completed = follow_first_trial(mine, done.experiment_id)
-        if not (completed or test_mode):  # a test says what it found
+        if not (completed or test_mode):  # a test prints its own result
             raise click.exceptions.Exit(1)
     if test_mode:
         from detslurm.cli.submission.test_mode import await_checks

@@ -42,7 +42,7 @@ def _since(ctx: click.Context, param: click.Parameter, value: str | None) -> str
 
 
 def _absent(name: str, why: str) -> Callable[..., Any]:
-    """An option of `det` that nothing here could choose by: given, it says so."""
+    """An option of `det` without a meaning here: given, it prints so."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value:
@@ -80,14 +80,14 @@ _log_options = together(
     click.option(
         "--level",
         type=click.Choice(["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], False),
-        help="Print only lines of this level or a higher one. What names no level is INFO.",
+        help="Print only lines of this level or higher. A line without a level is INFO.",
     ),
     click.option(
         "--source",
         "sources",
         type=click.Choice(["code", "detslurm"]),
         multiple=True,
-        help="Print only what the experiment's code says, or what detslurm says of it.",
+        help="Print only lines of the experiment's code, or detslurm's lines about it.",
     ),
     click.option("--search", metavar="TEXT", help="Print only lines that contain TEXT."),
     click.option(

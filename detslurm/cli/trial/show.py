@@ -179,7 +179,7 @@ def list_checkpoints(trial_id: int) -> Table:
 )
 @describes
 def support_bundle(trial_id: int, output: Path) -> Document:
-    """Put into one file what somebody needs who is asked why a trial does not run.
+    """Put into one file all that a helper needs to see why a trial does not run.
 
     Configuration, records, the end of the logs, figures of the metrics, what the cluster knows of
     the jobs, and what `detslurm doctor` finds. Secrets of the configuration are masked, in the logs

@@ -1,4 +1,4 @@
-"""What stands in the tables of `detslurm top`: rows of text, by the key of each row."""
+"""The tables of `detslurm top`: rows of text, by the key of each row."""
 
 from __future__ import annotations
 

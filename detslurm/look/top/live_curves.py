@@ -1,4 +1,4 @@
-"""The metrics of a trial that trains: what was read is kept, and only what is new is read."""
+"""The metrics of a trial that trains: each look reads only new bytes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class LiveCurves:
 
 
 def read_together(shown: Sequence[LiveCurves]) -> None:
-    """Take in what is new of trials of one experiment. Raises StoreFault."""
+    """Take in new bytes of trials of one experiment. Raises StoreFault."""
     waiting = [one for one in shown if one._compacted is None]
     if waiting:
         _look_for_compacted(waiting)

@@ -53,7 +53,7 @@ class PacedCluster:
         return [row for row in self._rows if partition is None or partition in row.partitions]
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
-        """What the last listing has of these jobs."""
+        """The rows of these jobs in the last listing."""
         wanted = frozenset(job_ids)
         rows = [row for row in self.queue() if row.job_id in wanted]
         return {ref: _info(row, ref) for row in rows for ref in row.refs}
@@ -61,7 +61,7 @@ class PacedCluster:
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
-        """What is known by now of jobs that left the queue; the rest is asked for next."""
+        """The known records of jobs that left the queue; the rest is asked for next."""
         now = self._clock()
         self._missing |= {ref: since for ref in job_ids if self._ends.is_open(ref, now)}
         if self._ends.refusal is not None:
@@ -97,7 +97,7 @@ class PacedCluster:
 
 @dataclass
 class _Ends:
-    """What the cluster remembers of jobs, and when it was asked."""
+    """The cluster's records of jobs, and the time of the question."""
 
     jobs: dict[str, JobInfo] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)

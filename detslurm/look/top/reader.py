@@ -72,7 +72,7 @@ class Reader:
             self._busy_since = time.monotonic()
             try:
                 view = self._watcher.look(self._request)
-            except Exception as error:  # the view's thread raises it: nobody would see it here
+            except Exception as error:  # the view's thread raises it: here it would be invisible
                 self._failed(error)
                 return
             self._busy_since = None

@@ -32,7 +32,7 @@ class StoreTail:
         self._uncreated: set[int] = set()  # a submission is under way, or was interrupted
         self._turn = 0
         self.incarnation = 0
-        """Counts how often all was read anew: what was read of trials before is of others."""
+        """Counts how often all was read anew: earlier reads of trials are then of others."""
         self.problems: dict[int, str] = {}
         """Why experiments can't be read, by id."""
 
@@ -57,7 +57,7 @@ class StoreTail:
         return self._finished[number]
 
     def look(self, chosen: int | None) -> bool:
-        """Read what is new; `chosen` is looked at each time.
+        """Read new facts; `chosen` is looked at each time.
 
         Returns:
             Whether anything has changed.
@@ -85,7 +85,7 @@ class StoreTail:
     def _look_for_experiments(self) -> bool:
         if text := self._client.missing():
             self._catalog = None
-            raise NotFound(text)  # what was known stays on the screen until there is a store again
+            raise NotFound(text)  # old rows stay on the screen until there is a store again
         if self._catalog is None:
             self._open.clear()
             self._finished.clear()
@@ -128,7 +128,7 @@ class StoreTail:
         return len(self._uncreated) < len(numbers)
 
     def _settle(self, number: int) -> None:
-        """Keep of what is over only its row."""
+        """Keep only the row of an ended experiment."""
         one = self._open.get(number)
         if one is not None and one.row.finished:
             self._rows[number] = one.row
@@ -178,7 +178,7 @@ def _may_have_news(one: ExperimentSnapshot) -> list[int]:
     """Trials that run, and those that may have begun by now.
 
     Left out are those that wait: in the queue, as far as that has said, in their search, or for
-    their submission. Of the others listings say which have begun where these are many.
+    their submission. Of the others listings show which have begun where these are many.
     """
     if one.facts.searching:
         running = {row.id for row in one.trials.values() if row.state == "RUNNING"}

@@ -42,14 +42,14 @@ _VALIDATION: Final = "validation"
 
 @dataclass(frozen=True)
 class Request:
-    """What is looked at.
+    """A request to the watcher.
 
     Attributes:
         experiment: The id of the experiment under the cursor; None before there is one.
         trial: The id of the trial under the cursor; None for the first one that runs, or the best.
-        page: What is shown of it.
+        page: The page of it.
         search: Words that experiments must have.
-        metric: Whose curves are shown, where there are any; None for the searcher's.
+        metric: The metric of the curves, where there are any; None for the searcher's.
     """
 
     experiment: int | None = None
@@ -61,20 +61,20 @@ class Request:
 
 @dataclass
 class TopView:
-    """What is shown.
+    """The content of the screen.
 
     Attributes:
-        request: What was asked for.
+        request: The request that it answers.
         experiments: The rows of the upper table.
         hidden: How many experiments have no row.
-        title: A line about what is below it.
+        title: A line about the part below it.
         rows: The rows of the page; empty where it has none.
         curves: The curves of the page.
         legend: A line for each curve.
-        metrics: What the trials have reported, the searcher's metric first.
-        metric: Whose curves these are; None without any.
+        metrics: The metrics that the trials have reported, the searcher's first.
+        metric: The metric of these curves; None without any.
         log: The last lines of the log.
-        problems: What did not work, in sentences.
+        problems: The failures, in sentences.
         queue_time: When the queue was asked; None before.
         changed: Whether anything is new since the last look.
     """
@@ -95,7 +95,7 @@ class TopView:
 
 
 class Watcher:
-    """Looks at a store and its queue, as often as it is told to.
+    """Looks at a store and its queue, as often as asked.
 
     Args:
         root: The directory of the store; by default the one that the commands use.
@@ -124,7 +124,7 @@ class Watcher:
         self._last: TopView | None = None
 
     def look(self, request: Request) -> TopView:
-        """Read what is new and return all of it; what can't be read becomes a problem."""
+        """Read the news and return all of it; an unreadable record becomes a problem."""
         view = TopView(request)
         with _noting(view.problems):
             view.changed = self._store.look(request.experiment)
@@ -272,7 +272,7 @@ def _trial_of(one: ExperimentSnapshot, wanted: int | None) -> TrialRow | None:
 
 
 def _worth_showing(rows: Sequence[TrialRow]) -> list[TrialRow]:
-    """What runs, then the newest, in the order of their ids."""
+    """Running ones, then the newest, in the order of their ids."""
     first = sorted(rows, key=lambda row: (row.state == "RUNNING", row.run_count > 0, row.id))
     return sorted(first[-MOST_ROWS:], key=lambda row: row.id)
 
