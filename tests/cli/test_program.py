@@ -365,7 +365,7 @@ def test_a_question_that_nobody_answers(scene: Scene) -> None:
     done = subprocess.run(
         argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False
     )
-    assert done.returncode == 1 and "--yes answers it" in done.stderr
+    assert done.returncode == 1 and "add --yes" in done.stderr
     assert scene.client.experiment(1).state == "COMPLETED"
 
 

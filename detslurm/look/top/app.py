@@ -40,7 +40,7 @@ _COLUMNS: dict[str, Sequence[str]] = {
 _QUESTIONS = {
     "pause": "Pause {what}? Running trials save a checkpoint and free their nodes. Code that never"
     " calls should_preempt() trains on until it is killed, after preemption_timeout.",
-    "activate": "Activate {what}? What is held is released, what lost its job is queued again.",
+    "activate": "Activate {what}? Held jobs are released, and lost jobs are queued again.",
     "cancel": "Cancel {what}? Running trials save a checkpoint. Code that never calls"
     " should_preempt() trains on until it is killed, after preemption_timeout."
     " This can't be undone.",
@@ -73,7 +73,7 @@ class LookFailed(Message):
 
 
 class Told(Message):
-    """What came of a change."""
+    """The result of a change."""
 
     def __init__(self, text: str, severity: SeverityLevel) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class TopApp(App[None]):
         self._view = TopView(self._request)
 
     def compose(self) -> ComposeResult:
-        """The two halves, what is known of them, and the keys."""
+        """The two halves, their details, and the keys."""
         yield _table("experiments")
         yield Static(id="pages")
         yield Static(id="title")
@@ -155,14 +155,14 @@ class TopApp(App[None]):
         self._reader.stop()
 
     def _tell(self, message: Message) -> None:
-        """From the thread that looks; nobody listens any more once the application ends."""
+        """From the thread that looks; it has no listener once the application ends."""
         if self.is_running:
             self.post_message(message)
 
-    # -- what is shown -----------------------------------------------------------------------------
+    # -- showing -----------------------------------------------------------------------------------
 
     def on_view_read(self, message: ViewRead) -> None:
-        """Show what is new."""
+        """Show the news."""
         if not self.is_running:
             return  # the application ends: the widgets are gone before the last messages
         view, before = message.view, self._view
@@ -220,7 +220,7 @@ class TopApp(App[None]):
         parts += [f"filter {self._request.search!r}"] if self._request.search else []
         parts += [f"{view.hidden} more experiments: / finds them"] if view.hidden else []
         if (seconds := self._reader.busy_seconds) >= _STALLED_SECONDS:
-            parts = [f"no answer for {seconds:.0f} seconds; what is shown is older"]
+            parts = [f"no answer for {seconds:.0f} seconds; the tables are older"]
         text = Text("  ".join([*view.problems, *parts]), no_wrap=True, overflow="ellipsis")
         text.stylize("red" if view.problems or seconds >= _STALLED_SECONDS else "")
         self.query_one("#status", Static).update(text)
@@ -236,10 +236,10 @@ class TopApp(App[None]):
             text.append(f" {number} {page.capitalize()} ", style=style)
         self.query_one("#pages", Static).update(text)
 
-    # -- what is asked for -------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """The cursor moved; in a table that was only filled nobody has chosen a line."""
+        """The cursor moved; in a table that was only filled no line was chosen."""
         table = event.data_table
         if not self.is_running or table.id not in ("experiments", "trials"):
             return  # an application that ends has no screen before the last messages
@@ -308,11 +308,11 @@ class TopApp(App[None]):
             field.display = False
             self.query_one("#experiments").focus()
 
-    # -- what is changed ---------------------------------------------------------------------------
+    # -- changes -----------------------------------------------------------------------------------
 
     def action_change(self, what: str) -> None:
         """Ask, and then pause, activate, cancel or kill the experiment under the cursor."""
-        # What was asked for last may lag behind keys that came together.
+        # The last request may lag behind keys that came together.
         number = _under_cursor(self._table("experiments"))
         if number is None:
             self.notify("Move to an experiment first.", severity="warning")
@@ -322,7 +322,7 @@ class TopApp(App[None]):
 
         def act(answer: bool | None) -> None:
             if answer:
-                # No daemon: one who quits has still said that it should be done.
+                # No daemon: the user who quits has still asked for it.
                 threading.Thread(target=self._change, args=(what, number)).start()
 
         self.push_screen(TextScreen(question), act)
@@ -407,7 +407,7 @@ def _cell(value: str) -> Text:
     return Text(value, no_wrap=True, style=_STATES.get(value, ""))
 
 
-# Colours say at a glance what runs, what is over and what went wrong, as in the tables of commands.
+# Colours distinguish at a glance running, ended and failed, as in the tables of commands.
 _STATES = {
     "ACTIVE": "cyan", "RUNNING": "cyan", "QUEUED": "yellow",
     "PAUSED": "magenta", "COMPLETED": "green", "CANCELED": "bright_black", "ERROR": "red",
