@@ -283,8 +283,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return found
 
     def quotas(self) -> list[Quota]:
-        """Return free space and quota on the file systems of the store and of its checkpoints; None
-        where unknown."""
+        """Return free space and quota where the store and its checkpoints are; None if unknown."""
         from detslurm.sdk.disk.quota import quota_of
 
         places = [self.store.path, self.store.path / "checkpoints"]

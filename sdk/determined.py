@@ -146,8 +146,7 @@ class Determined(Client):
         return sorted({users.current(), *(User(row.owner) for row in self.rows(archived=True))})
 
     def get_user_by_name(self, user_name: str) -> User:
-        """Return the user `user_name` of the cluster. Raises `NotFound` if neither this machine nor
-        the store knows it."""
+        """Return the cluster's user `user_name`; `NotFound` if machine and store don't know it."""
         user = User(user_name)
         if user.user_id is None and user not in self.list_users():
             raise NotFound(f"there is no user {user_name!r} on this cluster")
@@ -166,8 +165,7 @@ class Determined(Client):
         raise NotFound(f"no experiment is in a workspace {name!r}")
 
     def create_workspace(self, name: str) -> Workspace:
-        """Return the workspace `name` (one line of printable text without a slash) to put projects
-        into; the first experiment makes it."""
+        """Return the workspace `name`, a printable line without a slash, to put projects into."""
         return Workspace(self, name)
 
     def delete_workspace(self, name: str) -> None:

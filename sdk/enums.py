@@ -114,8 +114,7 @@ class CheckpointState(_State):
 
 
 class DownloadMode(_Name):
-    """How Determined fetches a checkpoint; here `AUTO`, `DIRECT` and `MASTER` all read the storage,
-    because there is no master."""
+    """How Determined fetches a checkpoint; here `AUTO`, `DIRECT` and `MASTER` are the same."""
 
     AUTO = auto()
     DIRECT = auto()

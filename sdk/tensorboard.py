@@ -117,8 +117,7 @@ class TensorboardServer(NamedTuple):
     path: str
 
     def url(self, port: int | None = None) -> str:
-        """Return its address for a browser; `port` is the browser's end of a tunnel, by default its
-        own port."""
+        """Return its address for a browser, at the `port` of a tunnel (by default its own)."""
         return f"http://localhost:{port or self.port}{self.path}/"
 
 

@@ -22,8 +22,7 @@ class TrialCheck(NamedTuple):
 
 
 def checks(trial: TrialRow, metric: str | None) -> list[TrialCheck]:
-    """One check each of training, validation by the searcher's `metric`, and checkpoint, for a
-    trial that has ended in test mode."""
+    """The checks of training, validation by `metric`, and checkpoint, of a trial that has ended."""
     return [_training(trial), _validation(trial, metric), _checkpoint(trial)]
 
 

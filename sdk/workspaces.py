@@ -98,8 +98,7 @@ class Workspace:
 
 
 def project_overrides(text: str) -> list[str]:
-    """A project (`PROJECT` or `WORKSPACE/PROJECT`) as overrides of a configuration. Raises
-    `ValueError` for anything else."""
+    """`PROJECT` or `WORKSPACE/PROJECT` as overrides of a configuration; else `ValueError`."""
     workspace, slash, project = text.rpartition("/")
     if (slash and not workspace) or not project or "/" in workspace:
         raise ValueError(f"{text!r} is not PROJECT or WORKSPACE/PROJECT")

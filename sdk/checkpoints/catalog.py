@@ -23,8 +23,7 @@ from detslurm.store.checkpoint_links import Links, correct_links, links_of
 def saved_checkpoints(
     store: Store, warn: Callable[[str], None], ids: Iterable[int] | None = None
 ) -> Iterator[SavedCheckpoints]:
-    """The checkpoints of these experiments, by default of all; what can't be read is left out, with
-    a warning."""
+    """The checkpoints of these (by default all) experiments; it warns of unreadable ones."""
     index = store.checkpoint_index()
     for problem in index.problems:
         warn(f"left out: {problem}")

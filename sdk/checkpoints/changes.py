@@ -46,8 +46,7 @@ def edit_metadata(
 
 
 def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
-    """Delete checkpoints of one experiment, then their files. A needed checkpoint stays, and is an
-    error at the end."""
+    """Delete checkpoints of one experiment with their files; a needed one raises at the end."""
     _refuse_others(directory)
     needed = _needed(directory, checkpoints)
     free = [_recorded(one) for one in checkpoints if one.uuid not in needed]
@@ -121,8 +120,7 @@ def remove_files(
 
 
 def _needed(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
-    """The checkpoints that their trials have to find, or from which a search may start others, each
-    with its user."""
+    """The checkpoints that a trial has to find or a search may start from, each with the reason."""
     facts = fold_facts(directory)
     by_search = f"the search of experiment {directory.id}, which may start a trial from it"
     found = dict.fromkeys(needed_by_search(directory, facts), by_search)

@@ -128,14 +128,12 @@ class Checkpoint:
 
     @property
     def task_id(self) -> str | None:
-        """The id of its trial's task, as in `ClusterInfo.task_id`; None where no run is
-        recorded."""
+        """The id of its trial's task, as in `ClusterInfo.task_id`; None without a recorded run."""
         return self._ids[0]
 
     @property
     def allocation_id(self) -> str | None:
-        """The id of the run that saved it, as in `ClusterInfo.allocation_id`; None if
-        unrecorded."""
+        """The id of the run that saved it (`ClusterInfo.allocation_id`); None if unrecorded."""
         return self._ids[1]
 
     @property
@@ -163,8 +161,7 @@ class Checkpoint:
         return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the metrics that its trial reported at exactly its step; `group` is one group,
-        such as "validation", by default all of them."""
+        """Return its trial's metrics at exactly its step, of one `group` or by default of all."""
         rows = trial_metrics(self._directory.trial(self.trial_id), group)
         exactly = (row for row in rows if row.steps == self.steps_completed)
         return (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
@@ -243,8 +240,7 @@ class Checkpoint:
         edit_metadata(self, metadata, ())
 
     def remove_metadata(self, keys: Iterable[str]) -> None:
-        """Remove the metadata of these `keys`, a list (`TypeError` for a text); unknown ones are
-        ignored."""
+        """Remove metadata by a list of `keys` (a text is a `TypeError`), ignoring unknown ones."""
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, {}, settings.as_list("keys", keys))

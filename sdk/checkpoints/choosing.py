@@ -99,8 +99,7 @@ def _is_number(value: Any) -> bool:
 
 
 def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
-    """The one checkpoint whose id begins so. Raises NotFound for none, LifecycleError for
-    several."""
+    """The one checkpoint whose id begins so. Raises NotFound or, for several, LifecycleError."""
     found = [one for one in checkpoints if one.uuid.startswith(prefix)]
     found = [one for one in found if one.uuid == prefix] or found
     if not found:
@@ -112,8 +111,7 @@ def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
 
 
 def as_stored(store: Store, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
-    """Compare checkpoints with the disks that this machine sees: those whose directories somebody
-    has removed are DELETED, and say so."""
+    """The checkpoints, DELETED where their directories are gone from a visible disk."""
     from detslurm.storage import SharedFS
 
     groups: dict[Path, list[Checkpoint]] = defaultdict(list)

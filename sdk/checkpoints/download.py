@@ -82,8 +82,7 @@ def _stage(target: Path, uuid: str) -> Path:
 
 
 def _stays(target: Path) -> bool:
-    """Whether it can't be replaced: a shell that works in it would be left in a removed one, and a
-    mount point can't be removed."""
+    """Whether it can't be replaced, as a mount point or the working directory of a shell."""
     return target.is_dir() and (target.is_mount() or target.samefile("."))
 
 

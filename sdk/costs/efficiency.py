@@ -277,6 +277,5 @@ def runs_share_jobs(facts: ExperimentFacts) -> bool:
 
 
 def queued_times(view: TrialView, facts: ExperimentFacts) -> list[float | None]:
-    """When the job of each run of a trial began to wait in the queue; None where it didn't, or
-    where that is unknown."""
+    """When the job of each run of a trial began to wait in the queue; None where unknown."""
     return _waiting(view.runs, facts.submission_times, shared=runs_share_jobs(facts))

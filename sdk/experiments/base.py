@@ -43,8 +43,7 @@ class ExperimentBase:
 
     @property
     def submission(self) -> Submission:
-        """The facts of its submission, if a submission has returned this object; `LifecycleError`
-        if it was found by its id."""
+        """The facts of its submission; `LifecycleError` if this object was found by its id."""
         if self._submission is None:
             raise LifecycleError("only the experiment that a submission returns has `submission`")
         return self._submission

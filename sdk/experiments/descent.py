@@ -90,8 +90,8 @@ class Descendants(ExperimentBase):
         cluster: str | None = None,
         paused: bool = False,
     ) -> Self:
-        """Return a new run of it from the beginning, with the same configuration, code and seeds;
-        the arguments and errors are as in `continue_`."""
+        """Return a new run from the beginning, with the same configuration, code and seeds, with
+        arguments and errors as in `continue_`."""
         from detslurm.sdk.submission.descent import Changes, plan_copy
 
         changes = Changes(config, overrides, cluster=cluster)

@@ -112,8 +112,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return [Trial(self, number) for number in self._snapshot.trials]
 
     def first_trial(self) -> Trial:
-        """Return the trial with the smallest id. Raises `LifecycleError` if there is no trial
-        yet."""
+        """Return the trial with the smallest id; `LifecycleError` if there is no trial yet."""
         from detslurm.sdk.trials.trial import Trial
 
         search = self._snapshot.search
@@ -292,8 +291,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     def metrics_frame(
         self, group: str = "validation", names: Sequence[str] | None = None
     ) -> pandas.DataFrame:
-        """Return the metrics of all trials as `Trial.metrics_frame` does, with arguments as in
-        `Trial.metrics_frame`."""
+        """Return all trials' metrics as a data frame: arguments as in `Trial.metrics_frame`."""
         from detslurm.sdk.frames import metrics_frame
 
         return metrics_frame((trial.directory for trial in self.trials()), group, names)

@@ -56,8 +56,7 @@ def _best(row: TrialRow) -> float | None:
 
 
 def duration(started: float | None, ended: float | None) -> float | None:
-    """For how many seconds something has gone on, until now or until it ended: never less than 0,
-    though the clocks of two machines differ; None where it has not begun."""
+    """The seconds from the start to the end, or to now; at least 0, None before the start."""
     if started is None:
         return None
     return max((time.time() if ended is None else ended) - started, 0.0)
@@ -83,8 +82,7 @@ def experiments_by(
     *,
     sizes: Callable[[], Mapping[int, Sequence[int]]],
 ) -> list[ExperimentRow]:
-    """Experiments in order; `sizes` gives the bytes of the checkpoints of each by its id, if it
-    comes to that."""
+    """Experiments in order; `sizes` returns the bytes of each one's checkpoints by its id."""
     by = ExperimentSortBy(by)
     if (key := _CHECKPOINT_KEYS.get(by)) is None:
         return ordered(rows, _EXPERIMENT_KEYS[by], order)

@@ -43,8 +43,7 @@ class Settings(ExperimentBase):
         self._set("folder", folder)
 
     def move_to_project(self, workspace_name: str, project_name: str) -> None:
-        """Move the experiment to `project_name` of `workspace_name`: Determined's name of
-        `move`."""
+        """Move it to `project_name` of `workspace_name`: Determined's name of `move`."""
         self.move(workspace_name, project_name)
 
     def set_labels(self, labels: Iterable[str]) -> None:

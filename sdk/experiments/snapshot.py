@@ -259,8 +259,7 @@ def has_not_begun(row: TrialRow) -> bool:
 
 
 def read(directory: ExperimentDir, logs: dict[int, ReadCache] | None = None) -> ExperimentSnapshot:
-    """An experiment by the store alone; only the parts of trials' logs are read that `logs`, by
-    trial, does not have yet."""
+    """An experiment by the store alone; the parts of trials' logs in `logs` are not read again."""
 
     def fold(trial: TrialDir, context: FoldContext) -> TrialView:
         return view_trial(trial, context, None if logs is None else logs.setdefault(trial.id, {}))

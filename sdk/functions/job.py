@@ -125,8 +125,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
         self.trial.kill()
 
     def get_info(self, mode: str = "force") -> dict[str, str]:
-        """Return the known facts about the job; the `mode` "force", which is the default, reads the
-        store and queries the queue now."""
+        """Return the known facts about the job, queried now if `mode` is "force" (the default)."""
         self._poller.look(force=mode == "force")
         status = self.trial.job_status
         return {

@@ -29,8 +29,7 @@ class PreviewError(ValueError):
 
 
 def preview_search(config: Mapping[str, Any]) -> Preview:
-    """How many trials of a resolved configuration train how far, if none of them fails. Raises
-    `PreviewError` where none could start."""
+    """How many trials of a configuration train how far without failures. Raises `PreviewError`."""
     return structs.replace(preview(config), concurrency=worker_count(config, None))
 
 

@@ -34,8 +34,7 @@ def _assignment(trial: SearchTrial) -> _Assignment:
 
 
 def _with_lost_run(row: Row) -> Row:
-    """A trial that its search has given up; where its last run left no end record, that ended with
-    the last result that is known."""
+    """A trial that its search has given up, with the last result as the end of a lost run."""
     results = (one.time for one in (row.last_validation, row.latest_checkpoint) if one is not None)
     known = [moment for moment in (row.started, *results) if moment is not None]
     if row.ended is None and known:

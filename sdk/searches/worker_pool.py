@@ -95,8 +95,7 @@ class WorkerPool:
 
 
 def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
-    """Release the workers that are held, and queue as many more as trials wait for; False if a
-    queue does not answer, so that the search may not continue."""
+    """Release held workers and queue those that trials wait for; False if a queue is silent."""
     log: EventLog[State] = EventLog(one.directory.search, Search(one.directory.config()))
     while (done := _resume(one, queues, log)) is None:
         pass

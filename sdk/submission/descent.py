@@ -232,8 +232,7 @@ def _planned(
 
 
 def left_out(config: Mapping[str, Any]) -> list[str]:
-    """Return a warning if the whole configuration `config` lacks values that the experiment's
-    bundle has left out."""
+    """Return a warning if `config` lacks values that the experiment's bundle has left out."""
     lacking = []
     for name, value in flat(config):
         if name.startswith("environment.environment_variables."):

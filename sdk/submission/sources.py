@@ -59,7 +59,7 @@ def warm_start(
     config: Mapping[str, Any], store: Store, latest: str | None
 ) -> tuple[int, str] | None:
     """The checkpoint that the section `searcher` names, and the experiment that has saved it;
-    `latest` is that of its `source_trial_id`."""
+    `latest` is the latest of its `source_trial_id`."""
     number = config["searcher"].get("source_trial_id")
     uuid = config["searcher"].get("source_checkpoint_uuid")
     if number is not None:

@@ -80,8 +80,7 @@ def _request(
 
 
 def check(plan: Plan, store: Store) -> tuple[str, ...]:
-    """Ask the cluster whether it would accept the job; returns warnings of what it may wait for.
-    Raises `SubmitError`."""
+    """Return warnings of what the job may wait for. Raises `SubmitError` if it would be refused."""
     request = _first_request(plan, store.path / "experiments" / "0", store.path)
     try:
         awaited = plan.cluster.check(request)

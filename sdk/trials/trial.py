@@ -79,8 +79,7 @@ class Trial(CheckpointChoice):
 
     @property
     def reason(self) -> str | None:
-        """Why it is in its state, such as the exception that ended it, or why its job waits; None
-        without a reason."""
+        """Why it is in its state: the exception that ended it, or why its job waits; else None."""
         status = self.job_status
         return self.row.end_reason or (status.message if status else None)
 
@@ -230,8 +229,7 @@ class Trial(CheckpointChoice):
         return found_by(found, uuid)
 
     def latest_checkpoint(self) -> Checkpoint:
-        """Return the newest checkpoint, from which the trial would go on. Raises `LifecycleError`
-        if there is none."""
+        """Return the newest checkpoint, to go on from; `LifecycleError` if there is none."""
         found = [one for one in self.checkpoints() if one.state == "COMPLETED"]
         if not found:
             raise LifecycleError(f"{self._named} has no checkpoint")
@@ -278,7 +276,7 @@ class Trial(CheckpointChoice):
             refuse_unknown([self.directory], group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the same as `metric_rows`, with Determined's names and arguments as in
+        """Return the rows of `metric_rows` with Determined's names, with arguments as in
         `metric_rows`."""
         return metrics_of([self.directory], group)
 
