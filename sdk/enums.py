@@ -132,12 +132,9 @@ class OrderBy(Enum):
 
 
 class ExperimentSortBy(_Name):
-    """What a list of experiments is sorted by.
+    """What a list of experiments is sorted by: `ID`, `NAME`, `DESCRIPTION`, or another fact.
 
     Attributes:
-        ID: The id.
-        NAME: The name.
-        DESCRIPTION: The description.
         START_TIME: When it was submitted.
         END_TIME: When its last run ended.
         STATE: The name of the state.
@@ -166,10 +163,9 @@ class ExperimentSortBy(_Name):
 
 
 class TrialSortBy(_Name):
-    """What a list of trials is sorted by.
+    """What a list of trials is sorted by: `ID`, or another fact.
 
     Attributes:
-        ID: The id.
         START_TIME: When its first run began.
         END_TIME: When its last run ended.
         STATE: The name of the state.
@@ -196,12 +192,9 @@ class TrialSortBy(_Name):
 
 
 class ModelSortBy(_Name):
-    """What a list of models is sorted by.
+    """What a list of models is sorted by: `ID`, `NAME`, `DESCRIPTION`, or another fact.
 
     Attributes:
-        ID: The id.
-        NAME: The name.
-        DESCRIPTION: The description.
         CREATION_TIME: When it was made.
         LAST_UPDATED_TIME: When it or one of its versions was changed last.
         NUM_VERSIONS: How many versions it has.

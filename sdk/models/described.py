@@ -79,85 +79,36 @@ class Described(ABC, Generic[Row]):
         return moment(self.row.updated)
 
     def reload(self) -> Self:
-        """Read it again from the store.
-
-        Returns:
-            This object.
-
-        Raises:
-            NotFound: If it or its model was deleted.
-        """
+        """Return this object, read again from the store; `NotFound` if it was deleted."""
         self._take(self._registry.registry_state())
         return self
 
     def set_notes(self, notes: str) -> None:
-        """Replace its notes.
-
-        Args:
-            notes: Printable text.
-
-        Raises:
-            LifecycleError: If it is not printable.
-        """
+        """Replace its notes by the text `notes`."""
         self._change(lambda row: {"notes": settings.text("notes", notes)})
 
     def set_labels(self, labels: Iterable[str]) -> None:
-        """Replace its labels.
-
-        Args:
-            labels: Lines of printable text.
-
-        Raises:
-            LifecycleError: If one is not such a line.
-        """
+        """Replace its labels by `labels`, a list of lines."""
         wanted = settings.labels(labels)
         self._change(lambda row: {"labels": wanted})
 
     def add_labels(self, labels: Iterable[str]) -> None:
-        """Add labels.
-
-        Args:
-            labels: Lines of printable text.
-
-        Raises:
-            LifecycleError: If one is not such a line.
-        """
+        """Add `labels`, a list of lines."""
         more = settings.labels(labels)
         self._change(lambda row: {"labels": sorted({*row.labels, *more})})
 
     def remove_labels(self, labels: Iterable[str]) -> None:
-        """Remove labels; those that it does not have are ignored.
-
-        Args:
-            labels: The labels.
-
-        Raises:
-            TypeError: If they are a text.
-        """
+        """Remove `labels`, a list; those that it does not have are ignored."""
         gone = set(settings.as_list("labels", labels))
         self._change(lambda row: {"labels": [label for label in row.labels if label not in gone]})
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add metadata; a value of the same name is replaced.
-
-        Args:
-            metadata: Plain data as JSON has it, by name.
-
-        Raises:
-            TypeError: If it is not plain data.
-        """
+        """Add `metadata`, plain data as JSON has it; a value of the same name is replaced."""
         more = settings.data("metadata", metadata)
         self._change(lambda row: {"metadata": {**row.metadata, **more}})
 
     def remove_metadata(self, keys: Iterable[str]) -> None:
-        """Remove metadata.
-
-        Args:
-            keys: The names; those that it does not have are ignored.
-
-        Raises:
-            TypeError: If they are a text.
-        """
+        """Remove the metadata with the names `keys`; unknown names are ignored."""
         gone = set(settings.as_list("keys", keys))
         self._change(
             lambda row: {"metadata": {k: v for k, v in row.metadata.items() if k not in gone}}

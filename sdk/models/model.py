@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Model(Described[ModelRow]):
     """A name for checkpoints, as it was when it was read last: `Client().get_model(NAME)` gives it.
 
-    Only the user who made it may change it: `StoreError` for others.
+    Only the user who made it may change it: `StoreError` for others. Changes raise `LifecycleError`
+    for text that is not printable, and `TypeError` for a value of another type.
     """
 
     def __repr__(self) -> str:
@@ -87,11 +88,7 @@ class Model(Described[ModelRow]):
         return [self._version(n) for n in sorted(self.row.versions, reverse=newest_first)]
 
     def get_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
-        """Return what `list_versions` does; this is its older name.
-
-        Args:
-            order_by: As for `list_versions`; by default the newest is first.
-        """
+        """Return the versions by an older name of the method; arguments as in `list_versions`."""
         deprecated("Model.get_versions", "list_versions")
         return self.list_versions(order_by)
 
@@ -173,37 +170,15 @@ class Model(Described[ModelRow]):
     # -- changes of it -----------------------------------------------------------------------------
 
     def set_name(self, name: str) -> None:
-        """Give it another name.
-
-        Args:
-            name: One line of printable text without "/", and not a number.
-
-        Raises:
-            LifecycleError: If it is not such a line.
-            StoreError: If another model has that name.
-        """
+        """Rename it to `name`, one line without "/", no number; `StoreError` if it is taken."""
         self._change(lambda row: {"name": settings.model_name(name)})
 
     def set_description(self, description: str) -> None:
-        """Replace the description.
-
-        Args:
-            description: Printable text.
-
-        Raises:
-            LifecycleError: If it is not printable.
-        """
+        """Replace the description by the text `description`."""
         self._change(lambda row: {"description": settings.text("a description", description)})
 
     def move_to_workspace(self, workspace_name: str) -> None:
-        """Put it into another workspace.
-
-        Args:
-            workspace_name: The name of the workspace, one line without a slash.
-
-        Raises:
-            LifecycleError: If it is not such a line.
-        """
+        """Put it into the workspace `workspace_name`, one line without a slash."""
         name = settings.folder("a workspace", workspace_name)
         self._change(lambda row: {"workspace": name})
 

@@ -96,14 +96,7 @@ class Registry:
         return Model(self, self.registry_state().model(int(identifier) if number else identifier))
 
     def get_model_by_id(self, model_id: int) -> Model:
-        """Return a model by its id.
-
-        Args:
-            model_id: The id.
-
-        Raises:
-            NotFound: If there is no such model.
-        """
+        """Return the model with the id `model_id`; raises `NotFound` if there is none."""
         return self.get_model(model_id)
 
     def list_models(
@@ -159,14 +152,7 @@ class Registry:
         name: str | None = None,
         description: str | None = None,
     ) -> list[Model]:
-        """Return what `list_models` does; this is its older name.
-
-        Args:
-            sort_by: As for `list_models`; the name by default.
-            order_by: As for `list_models`; ascending by default.
-            name: As for `list_models`; by default all.
-            description: As for `list_models`; by default all.
-        """
+        """Return the models of `list_models` by its older name; arguments as in `list_models`."""
         deprecated("get_models", "list_models")
         return self.list_models(sort_by, order_by, name, description)
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class ModelVersion(Described[VersionRow]):
     """A version of a model, as it was when it was read last: `Model.get_version()` gives it.
 
-    Only the user who made the model may change it: `StoreError` for others.
+    Only the user who made the model may change it: `StoreError` for others. Changes raise
+    `LifecycleError` for text that is not printable, and `TypeError` for a value of another type.
     """
 
     def __repr__(self) -> str:
@@ -69,22 +70,11 @@ class ModelVersion(Described[VersionRow]):
         return self.checkpoint.get_metrics(group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return what `get_metrics` does.
-
-        Args:
-            group: As for `get_metrics`; all groups by default.
-        """
+        """Return the metrics of `get_metrics`; arguments as in `get_metrics`."""
         return self.get_metrics(group)
 
     def set_name(self, name: str) -> None:
-        """Give it another name.
-
-        Args:
-            name: One line of printable text; empty for none.
-
-        Raises:
-            LifecycleError: If it is not such a line.
-        """
+        """Name it `name`: one line of printable text, or empty for no name."""
         wanted = settings.line("a name", name) if name else ""
         self._change(lambda row: {"name": wanted})
 
