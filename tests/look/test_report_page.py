@@ -176,6 +176,31 @@ def _is_number(text: str) -> bool:
     return True
 
 
+# Small plots get their turns only when `window.rest()` gives them.
+BUSY = """<script>
+window.turns = [];
+requestIdleCallback = (act) => turns.push(act);
+window.rest = () => turns.shift()({ didTimeout: false, timeRemaining: () => 50 });
+</script>"""
+
+
+def test_small_plots_are_drawn_one_by_one_while_nothing_else_is_to_do(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    """The reader's next click or key comes between them."""
+    shown(chromium, document(trials=12), tmp_path, first=BUSY)
+    chromium.js("document.querySelector('#curves').scrollIntoView()")
+    chromium.wait_for("document.querySelector('#curves > .plotbox .trace') && turns.length === 1")
+    small = "document.querySelectorAll('#curves .plots .js-plotly-plot').length"
+    assert chromium.js(f"return {small}") == 0
+    drawn = chromium.js(
+        f"const seen = [0]; while ({small} < 3) {{ if (turns.length) rest();"
+        f" await new Promise((done) => setTimeout(done, 5)); seen.push({small}); }} return seen"
+    )
+    assert sorted(set(drawn)) == [0, 1, 2, 3]
+    quiet(chromium)
+
+
 def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
     """The moving average is that of the means, which stand where they were taken."""
     made = document(trials=1)

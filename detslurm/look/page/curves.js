@@ -13,7 +13,6 @@ import { openTrial } from "./routing.js";
 import { differingHparams, trialLabel, trialName } from "./trials.js";
 
 const TOPS = [5, 10, 20, 50, 100];
-const LATER = 200; // milliseconds: small plots unpack other metrics, and the large one is seen first
 const NARROW = 640; // pixels: the legend stands below the plot
 const SYMBOLS = { resumed: "triangle-right", preempted: "square", "time limit": "diamond", paused: "hourglass", failed: "x" };
 
@@ -49,7 +48,7 @@ function smallPlots(looks) {
   const lines = state.metrics.filter((name) => name !== state.metric).flatMap((metric) => trials.flatMap((trial, place) =>
     (trial.curves.has(metric) ? [{ title: metric, name: trialLabel(trial, names), block: metric, place, faded: selectedElsewhere(trial),
       drawn: (known) => drawnCurve(curveOf(trial, metric, known), trial, looks) }] : [])));
-  return { lines, file: "curves", legend: false, axes: axesOf(looks), later: LATER, shapes: () => [] };
+  return { lines, file: "curves", legend: false, axes: axesOf(looks), later: true, shapes: () => [] };
 }
 
 function drawCurves(box, looks) {

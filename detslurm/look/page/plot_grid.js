@@ -73,6 +73,17 @@ export function plotGrid(plotsOf, choose) {
   return { element: el("div", {}, holder, more), draw: redraw };
 }
 
+let turns = Promise.resolve();
+
+// Wait until the page has nothing else to do. Callers get their turns one by one, so that clicks
+// and keys come between. A short rest means that a frame is due.
+function quiet() {
+  const idle = globalThis.requestIdleCallback ?? ((act) => setTimeout(act, 50, { didTimeout: true })); // Safari has none
+  const wait = (done) => idle((rest) => (rest.didTimeout || rest.timeRemaining() > 20 ? done() : wait(done)), { timeout: 1000 });
+  turns = turns.then(() => new Promise(wait));
+  return turns;
+}
+
 function onePlot(title, file, choose) {
   const plot = el("div", { class: "plot", role: "img", "aria-label": title.slice(0, 200) });
   const name = `${file}-${title.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
@@ -85,13 +96,13 @@ function onePlot(title, file, choose) {
     element,
     async draw(lines, look) {
       const turn = ++asked;
-      if (look.later) await new Promise((done) => setTimeout(done, look.later));
+      if (look.later) await quiet(); // unpacking is work, too
       if (look.later && turn < asked) return;
-      Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))]).then(([, ...known]) => {
-        if (turn < drawn || !plot.isConnected) return; // newer points were unpacked sooner
-        drawn = turn;
-        draw(plot, lines.map((line, place) => trace(line, line.drawn(known[place]), place)), layoutOf(lines, look));
-      });
+      const [, ...known] = await Promise.all([plotlyLoaded(), ...lines.map((line) => unpack(line.block))]);
+      if (look.later) await quiet();
+      if (turn < (look.later ? asked : drawn) || !plot.isConnected) return; // newer points were unpacked sooner
+      drawn = turn;
+      draw(plot, lines.map((line, place) => trace(line, line.drawn(known[place]), place)), layoutOf(lines, look));
     },
   };
 }
