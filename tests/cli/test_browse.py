@@ -52,9 +52,15 @@ def drive(scene: Scene, act: Callable[[Pilot[None]], Awaitable[None]]) -> Checkp
 
 
 async def settled(pilot: Pilot[None]) -> None:
-    """Until what was asked for was read."""
-    await pilot.pause()
-    await pilot.app.workers.wait_for_complete()
+    """Until what was asked for was read.
+
+    A key passes several widgets' queues until a worker begins, and so does what it has read. Each
+    pause waits for one more queue; a pause for an idle process ends early on a busy machine.
+    """
+    for _ in range(2):
+        for _ in range(10):
+            await pilot.pause(0)
+        await pilot.app.workers.wait_for_complete()
     await pilot.pause()
 
 

@@ -111,7 +111,7 @@ class User:
 @cache
 def lab() -> grp.struct_group:
     """A group that all accounts of the tests are in; only root can make it."""
-    return wait_for(lambda: _known_group() or _made_group(), 30, "a group")
+    return wait_for(lambda: _known_group() or _made_group(), what="a group")
 
 
 def _known_group() -> grp.struct_group | None:
@@ -142,7 +142,7 @@ def local_user(name: str, spec: ClusterSpec, layout: Layout, env: Mapping[str, s
     """The account `name`, made by root where it is missing; without root: oneself."""
     account = _account(name) if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     if os.geteuid() == 0:
-        wait_for(lambda: _join(name), 30, f"{name} in the group {_LAB}")
+        wait_for(lambda: _join(name), what=f"{name} in the group {_LAB}")
     home = layout.homes / name
     tmp = home / "tmp" if spec.shared_tmp else layout.var / f"tmp-{name}"
     user = User(
@@ -163,7 +163,7 @@ def local_user(name: str, spec: ClusterSpec, layout: Layout, env: Mapping[str, s
 
 def _account(name: str) -> pwd.struct_passwd:
     """Another starter may be making an account at this moment: useradd fails then."""
-    return wait_for(lambda: _known(name) or _made(name), 30, f"an account {name}")
+    return wait_for(lambda: _known(name) or _made(name), what=f"an account {name}")
 
 
 def _known(name: str) -> pwd.struct_passwd | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_for(condition: Callable[[], T | None], timeout: float = 30.0, what: str = "") -> T:
+def wait_for(condition: Callable[[], T | None], timeout: float = 120.0, what: str = "") -> T:
     """The first true value of `condition()`; TimeoutError naming `what` after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     pause = 0.01

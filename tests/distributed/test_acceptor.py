@@ -129,7 +129,7 @@ def test_a_chief_that_stalls(
     with rendezvous._listen(where, 8) as listener:
         workers = [pool.submit(enter, where, index) for index in (1, 2)]
         for _ in range(12):
-            assert calls.acquire(timeout=30)
+            assert calls.acquire(timeout=120)
         monkeypatch.setattr(rendezvous, "_PATIENCE", 30.0)
         found = Acceptor(listener, KEY, 3, "the ranks").accept_all()
     for index, worker in enumerate(workers, start=1):

@@ -76,5 +76,5 @@ def test_a_running_experiment_is_watched(desk: Desk, bob: User) -> None:
         wait_for(lambda: trial(running.socket, number)["state"] == "COMPLETED", 60, "the end")
         assert len(calls.read_text()) <= 1 + (time.monotonic() - begun) // 30
         running.process.send_signal(signal.SIGHUP)
-        assert running.process.wait(30) == 130
+        assert running.process.wait(120) == 130
         assert not running.socket.exists()

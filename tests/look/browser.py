@@ -33,7 +33,7 @@ _PREFERENCES: Final = {
     "network.connectivity-service.enabled": False,
     "remote.active-protocols": 1,
 }
-TIMEOUT: Final = 60.0
+TIMEOUT: Final = 180.0
 
 
 class Browser:

@@ -378,8 +378,8 @@ def test_nobody_waits_for_a_busy_scheduler(
 
     job = JobRef("slurm", "8")
     queues = CachedQueues(scene.client.queues, clock=clock, patience=0.05)
-    wait_for(lambda: queues.query([job]).jobs.keys() == {job}, 30, "the first answer")
-    wait_for(lambda: not queues.warnings, 30, "the end of the first question")
+    wait_for(lambda: queues.query([job]).jobs.keys() == {job}, what="the first answer")
+    wait_for(lambda: not queues.warnings, what="the end of the first question")
     monkeypatch.setattr(scene.queue, "query", slow)
     clock.now += 30
     assert queues.query([job]).jobs.keys() == {job}
@@ -388,8 +388,8 @@ def test_nobody_waits_for_a_busy_scheduler(
     assert queues.warnings == ["the queue has not answered yet; states may be old"]
     scene.queue.put("8", "PENDING")
     ready.set()
-    wait_for(lambda: queues.query([job]).jobs[job].state == "PENDING", 30, "the answer")
-    wait_for(lambda: not queues.warnings, 30, "the end of the question")
+    wait_for(lambda: queues.query([job]).jobs[job].state == "PENDING", what="the answer")
+    wait_for(lambda: not queues.warnings, what="the end of the question")
     assert len(calls) == 1
 
 

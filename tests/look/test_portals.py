@@ -163,7 +163,7 @@ def test_the_printed_line_opens_a_tunnel_to_the_socket(place: PortalUser) -> Non
             assert "lively" in get(port, Host="localhost:8080").text
             assert get(port, Host="evil.example:8080").status == 403
             running.process.terminate()
-            running.process.wait(30)
+            running.process.wait(120)
             with ui(place.env, user=place.user, group=place.user):
                 assert "lively" in get(port, "/experiments/1/", Host="localhost:8080").text
 

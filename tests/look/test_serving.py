@@ -92,7 +92,7 @@ def test_it_ends_with_its_terminal_and_leaves_no_socket(env: Env, how: signal.Si
         assert running.socket.parent.parent == Path(env["XDG_RUNTIME_DIR"])
         assert "lively" in get(running.to, running.path).text
         running.process.send_signal(how)
-        assert running.process.wait(30) == 130
+        assert running.process.wait(120) == 130
         assert not running.socket.exists()
         assert "Traceback" not in running.process.communicate()[1]
 
@@ -100,7 +100,7 @@ def test_it_ends_with_its_terminal_and_leaves_no_socket(env: Env, how: signal.Si
 def test_it_ends_when_nobody_looks(env: Env) -> None:
     """After the minutes that were given; the clock starts again with each request."""
     with ui(env, "--idle-minutes", "0.02") as running:
-        assert running.process.wait(30) == 0
+        assert running.process.wait(120) == 0
         assert not running.socket.exists()
         assert "ended" in running.process.communicate()[1]
 
@@ -112,7 +112,7 @@ def test_a_tab_that_is_refused_keeps_no_server(env: Env) -> None:
             while running.process.poll() is None:
                 assert get(running.to).status == 403
                 time.sleep(0.05)
-        assert running.process.wait(30) == 0
+        assert running.process.wait(120) == 0
 
 
 def test_a_killed_one_is_started_again_at_the_same_place(env: Env, detslurm: Detslurm) -> None:
@@ -122,7 +122,7 @@ def test_a_killed_one_is_started_again_at_the_same_place(env: Env, detslurm: Det
         assert (result.status, "runs on this machine already" in result.err) == (1, True)
         assert get(running.socket).status == 200
         running.process.kill()
-        running.process.wait(30)
+        running.process.wait(120)
         assert running.socket.exists()
     with ui(env) as again:
         assert again.to == running.to
@@ -171,12 +171,12 @@ def test_a_store_that_goes_is_missed_in_words(env: Env, scene: Scene) -> None:
     with ui(env) as running:
         assert get(running.to).status == 200
         scene.root.rename(scene.root.with_name("away"))
-        wait_for(lambda: get(running.to).status == 503, 30, "the error page")
+        wait_for(lambda: get(running.to).status == 503, 120, "the error page")
         assert "there is no store at" in get(running.to).text
         scene.root.with_name("away").rename(scene.root)
-        wait_for(lambda: get(running.to).status == 200, 30, "the page")
+        wait_for(lambda: get(running.to).status == 200, 120, "the page")
         running.process.terminate()
-        assert "Traceback" not in running.process.communicate(timeout=30)[1]
+        assert "Traceback" not in running.process.communicate(timeout=120)[1]
 
 
 def test_a_port_needs_the_token_and_an_own_name(env: Env) -> None:
@@ -519,7 +519,7 @@ def test_jupyter_starts_it_on_the_socket_that_it_names(env: Env, tmp_path: Path)
     command = [word.format(unix_socket=path, port=0, base_url="/") for word in settings["command"]]
     with subprocess.Popen(command, env={**os.environ, **env}, cwd=tmp_path) as process:
         try:
-            wait_for(lambda: listens(path), 30, "the socket")
+            wait_for(lambda: listens(path), 120, "the socket")
             assert "lively" in get(path, "/experiments/1/", Host="hub.example.org").text
         finally:
             process.kill()

@@ -25,7 +25,7 @@ def kill_scheduler(cluster: LocalCluster) -> None:
     pid = scheduler_pid(cluster)
     if pid is not None:
         os.kill(pid, signal.SIGKILL)
-        wait_for(lambda: scheduler_pid(cluster) is None, 30, "the scheduler's end")
+        wait_for(lambda: scheduler_pid(cluster) is None, what="the scheduler's end")
 
 
 def strays(cluster: LocalCluster) -> list[int]:
@@ -36,4 +36,4 @@ def strays(cluster: LocalCluster) -> list[int]:
 def end_scheduler(cluster: LocalCluster) -> None:
     """Kill the scheduler; its supervisors end all jobs."""
     kill_scheduler(cluster)
-    wait_for(lambda: not strays(cluster), 30, "the end of all jobs")
+    wait_for(lambda: not strays(cluster), what="the end of all jobs")

@@ -40,7 +40,7 @@ def test_a_killed_scheduler_loses_nothing(local: Bench) -> None:
     for i in range(4):
         local.wait_word(f"{job}_{i}", "start")
     kill_scheduler(local_cluster(local))
-    wait_for(lambda: not strays(local_cluster(local)), 30, "the end of the jobs' processes")
+    wait_for(lambda: not strays(local_cluster(local)), what="the end of the jobs' processes")
     assert len(local.cluster.query([job])) == 6
     for i in range(4):
         local.wait_word(f"{job}_{i}", "start", times=2)
