@@ -231,26 +231,3 @@ def test_preempted_and_bit_identical(desk: Desk) -> None:
         assert trial.restarts == 0
         rows = [(row.steps, row.metrics["loss"]) for row in desk.metrics(number)]
         assert rows == losses(size)
-
-
-def test_horovod_in_a_script_of_ones_own(desk: Desk, horovod: None) -> None:
-    """The same with its launcher, on two nodes, and with Horovod's own collectives."""
-    script = textwrap.dedent(TRAIN)
-    for mpi, hvd in (
-        ("from mpi4py import MPI", "import horovod.torch as hvd"),
-        (
-            "world = MPI.COMM_WORLD",
-            "hvd.init()\nworld = det.core.DistributedContext.from_horovod(hvd)",
-        ),
-        ("det.core.DistributedContext.from_mpi()", "world"),
-    ):
-        script = script.replace(mpi, hvd)
-    desk.write("train.py", "import os\nassert os.environ['USE_HOROVOD']\n" + script)
-    launch = "srun --ntasks-per-node=1 python3 -m detslurm.launch.horovod --cycle-time-ms 2 --"
-    batch(desk, f"{launch} train.py\n", "--partition=low", "--nodes=2", "--job-name=horovod")
-    number = named(desk, "horovod", steps=3)
-    make_room(desk)
-    desk.wait_for_state(number, "COMPLETED", "ERROR")
-    assert desk.outcomes(number) == ["preempted", "completed"], desk.log(number)
-    assert desk.trial(number).runs[1].resumed_steps == 3
-    assert [(r.steps, r.metrics["loss"]) for r in desk.metrics(number)] == losses(2)

@@ -1,4 +1,4 @@
-"""The PyTorch examples train on the cluster: one slot and several nodes, by script and by class."""
+"""The PyTorch examples train on the cluster: one slot and several nodes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ pytestmark = pytest.mark.cluster
 
 # Else the seed would be the time, and every run of these tests another training.
 SEED = "reproducibility.experiment_seed=1"
-ONE_TRIAL = (
-    "searcher={name: single, metric: accuracy, smaller_is_better: false, max_length: {epochs: 2}}"
-)
 
 
 def submit(desk: Desk, example: str, config: str, *args: str, length: int | None = None) -> int:
@@ -85,16 +82,6 @@ def test_what_one_rank_raises(desk: Desk) -> None:
     described = desk.run("experiment", "describe", str(number)).stdout
     assert described.rstrip().endswith("KeyError: 'image 815'")
     assert "ChildFailedError" not in described and "ChildFailedError" in desk.log(number)
-
-
-def test_digits_by_class(desk: Desk) -> None:
-    """The class alone trains by the configuration, and under Determined's name."""
-    model = copy_example(desk, "pytorch_digits") / "model_def.py"
-    model.write_text(model.read_text().replace("from detslurm import", "from determined import"))
-    point = {"learning_rate": 0.003, "channels": 8, "dropout": 0.1}
-    settings = [f"hyperparameters.{name}={value}" for name, value in point.items()]
-    number = submit(desk, "pytorch_digits", "adaptive.yaml", ONE_TRIAL, *settings)
-    assert [steps for steps, _ in validations(desk, number, "accuracy")] == [47, 94]
 
 
 def test_two_nodes_read_one_file(desk: Desk) -> None:

@@ -144,26 +144,6 @@ def outcomes(desk: Desk, number: int) -> Counter[str | None]:
     return Counter(run.outcome for run in all_runs(desk, number))
 
 
-def test_a_search_runs_itself_to_the_end(desk: Desk, site: Cluster) -> None:
-    """Four workers run eight trials by promotion, each promoted one from its own checkpoint."""
-    number = desk.submit(project(desk, LEARNS, ASHA))
-    desk.wait_for_state(number, "COMPLETED")
-    state = assert_sound(desk, number)
-    view = desk.view(number)
-    assert [(job.count, job.standby) for job in view.jobs] == [(4, False), (1, True)]
-    ((low, top),) = rungs(desk, number)
-    assert low == 8 and 2 <= top < 8
-    steps = Counter(trial.steps for trial in view.trials)
-    assert steps == {3: 8 - top, 9: top}
-    assert view.trial_states == {"COMPLETED": 8}
-    assert view.best_trial is not None
-    assert desk.trial_by_id(number, view.best_trial).steps == 9
-    for index, trial in enumerate(state.trials):
-        runs = desk.trial(number, index).runs
-        assert [run.resumed_steps for run in runs] == [0, 3][: trial.fencing_token]
-    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
-
-
 # Reports every step and asks whether to go on. By this seed the first sample is the best one, so
 # that not every trial can be better than those before it.
 STOPPABLE = """\
@@ -392,14 +372,25 @@ def test_several_trials_in_one_job_and_invalid_ones_replaced(desk: Desk, site: C
 
 
 def test_a_search_where_jobs_must_not_submit_jobs(desk: Desk, site: Cluster) -> None:
-    """Cover waits in the array; at the end nothing of it is left in the queue."""
+    """Four workers run eight trials by promotion, each promoted trial from its own checkpoint.
+    Cover waits in the array; at the end nothing of it is left in the queue."""
     profile = desk.write("site.yaml", "submit_from_jobs: false\n")
     desk.user.env["DETSLURM_SITE"] = str(profile)
     number = desk.submit(project(desk, LEARNS, ASHA), "slurm.trials_per_job=2")
     desk.wait_for_state(number, "COMPLETED")
-    assert_sound(desk, number)
+    state = assert_sound(desk, number)
     view = desk.view(number)
     assert [(job.count, job.standby) for job in view.jobs] == [(4, False), (1, True)]
+    ((low, top),) = rungs(desk, number)
+    assert low == 8 and 2 <= top < 8
+    steps = Counter(trial.steps for trial in view.trials)
+    assert steps == {3: 8 - top, 9: top}
+    assert view.trial_states == {"COMPLETED": 8}
+    assert view.best_trial is not None
+    assert desk.trial_by_id(number, view.best_trial).steps == 9
+    for index, trial in enumerate(state.trials):
+        runs = desk.trial(number, index).runs
+        assert [run.resumed_steps for run in runs] == [0, 3][: trial.fencing_token]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 

@@ -224,23 +224,23 @@ def test_smoothing_a_thinned_curve(chromium: Browser, tmp_path: Path) -> None:
 EVERY_PLOT = "curves parallel scatter heat importance rungs timeline"
 
 
-def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
+def test_brush_compare_and_open(chromium: Browser, tmp_path: Path) -> None:
     """From all trials to a few, to one, and back. Every view is drawn, and can be saved as a
     picture."""
-    shown(any_browser, document(2, trials=12), tmp_path)
-    any_browser.js("document.querySelector('#parallel').scrollIntoView()")
-    any_browser.wait_for("document.querySelector('#parallel .scatterlayer .trace')")
-    any_browser.wait_for("document.querySelector('#curves.drawn')")  # which stands above it
-    x, y = any_browser.place("#parallel .plot")
-    height = any_browser.js("return document.querySelector('#parallel .plot').clientHeight")
-    left = x - any_browser.js("return document.querySelector('#parallel .plot').clientWidth") // 2
+    shown(chromium, document(2, trials=12), tmp_path)
+    chromium.js("document.querySelector('#parallel').scrollIntoView()")
+    chromium.wait_for("document.querySelector('#parallel .scatterlayer .trace')")
+    chromium.wait_for("document.querySelector('#curves.drawn')")  # which stands above it
+    x, y = chromium.place("#parallel .plot")
+    height = chromium.js("return document.querySelector('#parallel .plot').clientHeight")
+    left = x - chromium.js("return document.querySelector('#parallel .plot').clientWidth") // 2
     top = y - height // 2 + 60
-    any_browser.drag([(left + 50, top - 2), (left + 50, top + 40), (left + 50, y)])  # high rates
-    any_browser.wait_for("document.querySelector('#parallel .count').textContent.includes(' of ')")
-    press(any_browser, "#parallel button", "Select these to compare")
-    any_browser.wait_for("document.querySelectorAll('#compare thead a').length > 1")
+    chromium.drag([(left + 50, top - 2), (left + 50, top + 40), (left + 50, y)])  # high rates
+    chromium.wait_for("document.querySelector('#parallel .count').textContent.includes(' of ')")
+    press(chromium, "#parallel button", "Select these to compare")
+    chromium.wait_for("document.querySelectorAll('#compare thead a').length > 1")
     headings = "[...document.querySelectorAll('#compare thead a')]"
-    chosen = any_browser.js(f"return {headings}.map(a => +a.textContent.slice(6))")
+    chosen = chromium.js(f"return {headings}.map(a => +a.textContent.slice(6))")
     rates = {
         trial.id: trial.hparams["lr"]
         for one in document(2, trials=12).experiments
@@ -248,25 +248,25 @@ def test_brush_compare_and_open(any_browser: Browser, tmp_path: Path) -> None:
         if trial.curves
     }
     assert min(rates[one] for one in chosen) > max(rates[one] for one in rates if one not in chosen)
-    names = any_browser.js(
+    names = chromium.js(
         "return [...document.querySelectorAll('#compare tbody th')].map(h => h.textContent)"
     )
     assert "lr" in names and "batch_size" not in names
-    any_browser.click("#compare thead a")
-    any_browser.wait_for(f"document.querySelector('#trial h2').textContent === 'Trial {chosen[0]}'")
-    any_browser.wait_for("document.querySelectorAll('#trial .part-metrics svg').length > 0")
-    assert "detslurm checkpoint download" in any_browser.js(
+    chromium.click("#compare thead a")
+    chromium.wait_for(f"document.querySelector('#trial h2').textContent === 'Trial {chosen[0]}'")
+    chromium.wait_for("document.querySelectorAll('#trial .part-metrics svg').length > 0")
+    assert "detslurm checkpoint download" in chromium.js(
         "return document.querySelector('#trial').innerText"
     )
-    any_browser.type("\ue00c")
-    any_browser.wait_for("document.querySelector('#trial').hidden")
+    chromium.type("\ue00c")
+    chromium.wait_for("document.querySelector('#trial').hidden")
     for view in EVERY_PLOT.split():
-        any_browser.js(f"document.querySelector('#{view}').scrollIntoView()")
-        any_browser.wait_for(f"document.querySelector('#{view} .plot .main-svg')")
+        chromium.js(f"document.querySelector('#{view}').scrollIntoView()")
+        chromium.wait_for(f"document.querySelector('#{view} .plot .main-svg')")
     for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
-        press(any_browser, "#timeline button", kind)
-        assert downloaded(any_browser, f"timeline.{kind.lower()}").startswith(start)
-    quiet(any_browser)
+        press(chromium, "#timeline button", kind)
+        assert downloaded(chromium, f"timeline.{kind.lower()}").startswith(start)
+    quiet(chromium)
 
 
 def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path) -> None:
