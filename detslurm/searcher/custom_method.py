@@ -39,7 +39,7 @@ class ExitedReason(enum.Enum):
 class SearcherState(msgspec.Struct, rename="camel"):
     """The facts about a search that every method may need; the runner passes it to each call.
 
-    Args:
+    Attributes:
         failures: Trials that failed; none by default.
         trial_progress: The progress of each trial, as the runner knows it; empty by default.
         trials_closed: Trials that have closed; none by default.

@@ -21,7 +21,7 @@ class Operation(msgspec.Struct, frozen=True, tag_field="op"):
 class Create(Operation, frozen=True, tag="create"):
     """Add a trial; it waits for its first `ValidateAfter`.
 
-    Args:
+    Attributes:
         request_id: The trial's name for the method, a `uuid.uuid4()`.
         hparams: The trial's hyperparameters.
         checkpoint: The checkpoint that the trial starts from, as a mapping with a `uuid`; by
@@ -36,7 +36,7 @@ class Create(Operation, frozen=True, tag="create"):
 class ValidateAfter(Operation, frozen=True, tag="validate_after"):
     """Let a trial train to a length and report its metric.
 
-    Args:
+    Attributes:
         request_id: The trial's name.
         length: The length, counted from the beginning of the trial, in the search's unit.
     """
@@ -48,7 +48,7 @@ class ValidateAfter(Operation, frozen=True, tag="validate_after"):
 class Close(Operation, frozen=True, tag="close"):
     """Ask nothing more of a trial: it closes once its last `ValidateAfter` is completed.
 
-    Args:
+    Attributes:
         request_id: The trial's name.
     """
 
@@ -58,7 +58,7 @@ class Close(Operation, frozen=True, tag="close"):
 class Progress(Operation, frozen=True, tag="progress"):
     """Report which part of the search is done; the runner sends it after each event.
 
-    Args:
+    Attributes:
         progress: From 0 to 1.
     """
 
@@ -68,7 +68,7 @@ class Progress(Operation, frozen=True, tag="progress"):
 class Shutdown(Operation, frozen=True, tag="shutdown"):
     """End the search: completed, unless an argument sets another verdict.
 
-    Args:
+    Attributes:
         cancel: Whether it counts as canceled; off by default.
         failure: Whether it counts as failed; off by default.
     """
