@@ -15,7 +15,7 @@ from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.detect import detect_cluster
-    from detslurm.slurm.interface import Cluster, ClusterLimits, JobInfo, PartitionLimits
+    from detslurm.slurm.interface import Allowance, Cluster, ClusterLimits, JobInfo, PartitionLimits
     from detslurm.slurm.local import LocalCluster
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Allocation",
+    "Allowance",
     "Cluster",
     "ClusterLimits",
     "JobArray",
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "Allowance": "interface",
     "Cluster": "interface",
     "ClusterLimits": "interface",
     "JobInfo": "interface",

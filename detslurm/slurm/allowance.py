@@ -1,48 +1,195 @@
-"""What QOS and associations allow of one kind of job."""
+"""What QOS and accounts allow of a job, asked as little as need be.
+
+In Slurm's order the QOS of the partition counts before that of the job, and associations where no
+QOS has a limit. What is not shown is unknown: nothing is refused for it, and sbatch decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+import math
+import os
+import pwd
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+from detslurm._quantities import counted
+from detslurm.config.sbatch_args import last_given
+from detslurm.slurm.chosen_option import chosen_option
+from detslurm.slurm.errors import SlurmError
+from detslurm.slurm.interface import Allowance, ClusterLimits, PartitionLimits
+from detslurm.slurm.quotas import (
+    Charge,
+    QuotaLimit,
+    Scope,
+    ask,
+    ask_controller,
+    default_account,
+    quotas_of,
+)
+from detslurm.slurm.request import JobRequest
+from detslurm.slurm.submit_environment import variables_of
+
+_UNITS = {"gres/gpu": "GPUs", "cpu": "CPUs", "node": "nodes"}
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """Whose limits count for a job: names of QOS in their order, and an association."""
-
-    user: str
-    account: str
-    partition: str
-    qos: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
-        """What `to_dict` made; fields of a newer version are skipped."""
-        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
-        return cls(**{**known, "qos": tuple(data["qos"])})
+def _that_count(limits: Iterable[QuotaLimit], thing: str) -> list[QuotaLimit]:
+    """The limits on a thing that Slurm applies: of each scope that of the first QOS which has one,
+    and those of associations where no QOS has any."""
+    qos: dict[Scope, QuotaLimit] = {}
+    others = []
+    for limit in limits:
+        if limit.counted == thing and limit.of_qos:
+            qos.setdefault(limit.scope, limit)
+        elif limit.counted == thing:
+            others.append(limit)
+    taken = {*qos, "own"} if {"user", "account"} & qos.keys() else {*qos}
+    return [*qos.values(), *(limit for limit in others if limit.scope not in taken)]
 
 
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """What is allowed of one kind of job; None and empty where no limit is known.
+def _in_the_way(limits: Collection[QuotaLimit], thing: str, need: float) -> QuotaLimit | None:
+    """The limit because of which a job that needs so much never starts.
 
-    Attributes:
-        room: How many more may be submitted now; each element of an array is one.
-        limit: The limit that `room` comes from.
-        at_once: How many may run at once.
-        at_once_limit: The limit that `at_once` comes from.
-        problem: Why not even one could ever start.
-        charge: Whose limits these are.
+    A QOS may have a flag that puts it before that of the partition: both must refuse.
     """
+    for limit in _that_count(limits, thing):
+        same = (one for one in limits if one.of_qos and one[2:4] == limit[2:4])
+        if need > limit.most and all(need > one.most for one in same):
+            return limit
+    return None
 
-    room: int | None = None
-    limit: str = ""
-    at_once: int | None = None
-    at_once_limit: str = ""
-    problem: str | None = None
-    charge: Charge | None = None
+
+def ask_allowance(request: JobRequest, limits: ClusterLimits) -> Allowance:
+    """What is allowed of such jobs, as far as the site shows it.
+
+    What a plugin of the site makes of a job can't be known before: nothing is asked then.
+    """
+    if limits.changes_jobs:
+        return Allowance()
+    here = limits.partition(request.partition)
+    charge, known = None, []
+    if limits.enforces_qos:
+        with suppress(SlurmError):
+            user = _user_name()
+            text = ask_controller(user)
+            charge = _charge(request, here, user, text, limits.cluster)
+            known = quotas_of(text, charge) if charge is not None else []
+    problem = _time_problem(request, here, known, charge, limits) or _resource_problem(
+        request, known
+    )
+    return Allowance(*_room(known), problem, charge)
+
+
+def ask_again(charge: Charge) -> Allowance:
+    """The room later, by one call to the controller. Raises `SlurmError`."""
+    return Allowance(*_room(quotas_of(ask_controller(charge.user), charge)), charge=charge)
+
+
+def _room(known: Collection[QuotaLimit]) -> tuple[int | None, str]:
+    rooms = ((limit.room, str(limit)) for limit in _that_count(known, "submitted"))
+    return min(rooms, default=(None, ""))
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _charge(
+    request: JobRequest, here: PartitionLimits | None, user: str, text: str, cluster: str
+) -> Charge | None:
+    """Whose limits count; None where the account or the QOS is unknown."""
+    asked = chosen_option(request, "account", "A")
+    account = asked.value if asked is not None else default_account(text, user)
+    partition = here.name if here is not None else request.partition or ""
+    qos = chosen_option(request, "qos", "q")
+    name = qos.value if qos is not None else _default_qos(user, account, partition, cluster)
+    if not account or not name:
+        return None
+    order = [name] if here is None or here.qos is None else [here.qos, name]
+    return Charge(user, account, partition, tuple(order))
+
+
+def _default_qos(user: str, account: str, partition: str, cluster: str) -> str:
+    """The QOS of an association, of the partition's own before that for all; empty if unknown."""
+    who = [f"user={user}", f"cluster={cluster}", f"account={account}"]
+    columns = "format=Partition,DefaultQOS,QOS"
+    rows = ask("sacctmgr", "-nP", "show", "assoc", "where", *who, columns).splitlines()
+    found = dict.fromkeys(("", partition), "")
+    for row in rows:
+        where, default, allowed = row.split("|")
+        # Slurm's own choice among the QOS of an association that names none.
+        found[where] = default or ("normal" if "normal" in allowed.split(",") else "")
+    return found[partition] or found[""]
+
+
+def _resource_problem(request: JobRequest, known: Collection[QuotaLimit]) -> str | None:
+    for name, need in needs(request).items():
+        if (limit := _in_the_way(known, name, need)) is not None:
+            return (
+                f"a trial needs {need} {_UNITS[name]}, and {limit.holder} allows {limit.most}"
+                f" ({limit.name}={limit.most}): it would never start. Ask for less with"
+                " resources.slots_per_trial, or choose another slurm.qos, slurm.account or"
+                " resources.resource_pool"
+            )
+    return None
+
+
+def needs(request: JobRequest) -> dict[str, int]:
+    """The resources that a job needs at least."""
+    slots = "cpu" if request.slot_type == "cpu" else "gres/gpu"
+    found = {"node": request.nodes, "cpu": max(request.nodes, 1)}
+    return {**found, slots: request.slots} if request.slots else found
+
+
+def _time_problem(
+    request: JobRequest,
+    here: PartitionLimits | None,
+    known: Collection[QuotaLimit],
+    charge: Charge | None,
+    limits: ClusterLimits,
+) -> str | None:
+    """Why a job with this time limit would wait without end, though sbatch accepts it."""
+    minutes = _minutes(request, here)
+    if minutes is None:
+        return None
+    limit = _in_the_way(known, "wall", minutes)
+    if (
+        here is not None
+        and minutes > (here.max_time or math.inf)
+        and not _is_lifted(charge, limits)
+    ):
+        longest, whose = here.max_time or 0, f"partition {here.name}"
+    elif limit is not None:
+        longest, whose = limit.most, limit.holder
+    else:
+        return None
+    wanted = "no time limit" if minutes == math.inf else counted(minutes, "minute")
+    who = "slurm.time asks for" if request.time_minutes is not None else "without slurm.time it has"
+    return (
+        f"{who} {wanted}, and {whose} gives a job at most {counted(longest, 'minute')}: it would"
+        " never start. Ask for less with slurm.time: training goes on in the next segment"
+    )
+
+
+def _minutes(request: JobRequest, here: PartitionLimits | None) -> float | None:
+    """The time limit; None if sbatch's variables or options may set it."""
+    given = last_given(request.sbatch_args, "time", "t")
+    if given is not None or "SBATCH_TIMELIMIT" in variables_of(request):
+        return None
+    if request.time_minutes is None:
+        return here.default_time if here is not None else None
+    return request.time_minutes or math.inf
+
+
+def _is_lifted(charge: Charge | None, limits: ClusterLimits) -> bool:
+    """Whether a QOS may lift the partition's limit: the job's, or any while that is unknown."""
+    if not limits.accounting:
+        return False
+    try:
+        rows = ask("sacctmgr", "-nP", "show", "qos", "format=Name,Flags").splitlines()
+    except SlurmError:
+        return True
+    lifting = {row.partition("|")[0] for row in rows if "PartitionTimeLimit" in row}
+    return bool(lifting if charge is None else lifting & set(charge.qos))

@@ -17,11 +17,10 @@ from detslurm.slurm.request import JobRequest
 from detslurm.slurm.submit_environment import submit_environment
 
 if TYPE_CHECKING:
-    from detslurm.slurm.allowance import Allowance
+    from detslurm.slurm.interface import Allowance
     from detslurm.slurm.limits import LimitsQuery
     from detslurm.slurm.node_info import NodeInfo
-    from detslurm.slurm.pending_details import PendingDetails, StartTest
-    from detslurm.slurm.qos import UserQuotas
+    from detslurm.slurm.pending_details import PendingDetails
     from detslurm.slurm.queued_job import QueuedJob
 
 ASK_PATIENCE = 20.0
@@ -74,29 +73,16 @@ class SlurmCluster:
         except SlurmError:  # then what the test said is all that is known
             return ""
 
-    def time_problem(self, request: JobRequest) -> str | None:
-        """Which limit of the partition or of a QOS is in the way; None where it is unknown."""
-        from detslurm.slurm.walltime import time_problem
-
-        try:
-            return time_problem(request, self._limits, self._quotas)
-        except SlurmError:
-            return None
-
     def allowance(self, request: JobRequest) -> Allowance:
-        """What QOS and associations allow of such jobs; nothing is known where none answers."""
-        from detslurm.slurm.allowance import Allowance
-        from detslurm.slurm.job_quotas import ask_allowance
+        """What partition, QOS and accounts allow of such jobs, as far as the site shows it."""
+        from detslurm.slurm.allowance import ask_allowance
 
-        try:
-            return ask_allowance(request, self._limits, self._quotas)
-        except SlurmError:
-            return Allowance()
+        return ask_allowance(request, self._limits)
 
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
         """The same later, with one call to the controller."""
-        from detslurm.slurm.allowance import Charge
-        from detslurm.slurm.job_quotas import ask_again
+        from detslurm.slurm.allowance import ask_again
+        from detslurm.slurm.quotas import Charge
 
         return ask_again(Charge.from_dict(charge))
 
@@ -212,9 +198,9 @@ class SlurmCluster:
 
         return pending_details(job, ref, rival)
 
-    def start_of(self, options: Sequence[str]) -> StartTest:
+    def start_of(self, options: Sequence[str]) -> float:
         """Slurm's estimate for a job with these options, with one `sbatch --test-only`."""
-        from detslurm.slurm.start_test import start_of
+        from detslurm.slurm.pending import start_of
 
         return start_of(options)
 
@@ -246,12 +232,6 @@ class SlurmCluster:
         # submitit takes long to import: as long as Slurm takes to answer.
         import_module("detslurm.slurm.batch_script")
         return query.answer()
-
-    @cached_property
-    def _quotas(self) -> UserQuotas:
-        from detslurm.slurm.qos import UserQuotas
-
-        return UserQuotas(self._limits.cluster)
 
     def _each(self, argv: Sequence[str], refs: Collection[str], *, joined: bool = False) -> None:
         """One call for many refs; a job that is over meanwhile must not stop the others."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from detslurm._process import Identity
 from detslurm.slurm.command import is_transient
@@ -76,18 +76,34 @@ class Facts(Protocol):
     def sending(self) -> Mapping[int, Announcement]: ...
 
 
-def submit_as_many(cluster: Cluster, request: JobRequest) -> tuple[str, JobRequest]:
-    """Queue an array, or half of it, a quarter ... until the cluster takes it: the job's id and
-    what was asked for. Raises `SubmitLimitReached` where it takes not even one element."""
-    count = request.count or 1
+class Submitted(NamedTuple):
+    """A job that was queued.
+
+    Attributes:
+        job_id: Its id.
+        request: The request, perhaps for fewer elements than were wanted.
+        limit: The limit that was in the way of more, by Slurm's name; empty if unknown.
+    """
+
+    job_id: str
+    request: JobRequest
+    limit: str = ""
+
+
+def submit_as_many(cluster: Cluster, request: JobRequest) -> Submitted:
+    """Queue an array, or half of it, a quarter ... until the cluster accepts it.
+
+    Raises `SubmitLimitReached` where it accepts not even one element.
+    """
+    count, limit = request.count or 1, ""
     while True:
         part = request if count == (request.count or 1) else _part(request, count)
         try:
-            return cluster.submit(part), part
-        except SubmitLimitReached:
+            return Submitted(cluster.submit(part), part, limit)
+        except SubmitLimitReached as refusal:
             if count == 1:
                 raise
-            count //= 2
+            count, limit = count // 2, refusal.limit
 
 
 def _part(request: JobRequest, count: int) -> JobRequest:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from detslurm.slurm.queue_state import QueueState
 
 if TYPE_CHECKING:
-    from detslurm.slurm.allowance import Allowance
     from detslurm.slurm.node_info import NodeInfo
-    from detslurm.slurm.pending_details import PendingDetails, StartTest
+    from detslurm.slurm.pending_details import PendingDetails
     from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm.quotas import Charge
     from detslurm.slurm.request import JobRequest
 
 
@@ -151,6 +151,23 @@ class ClusterLimits:
         return reduce(PartitionLimits.either, (self.partitions[one] for one in names))
 
 
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What QOS and accounts allow of one kind of job; None and empty where no limit is known.
+
+    Attributes:
+        room: How many more may be submitted now; each element of an array counts.
+        limit: The limit that `room` comes from.
+        problem: Why not even a single job could ever start.
+        charge: Whose limits these are.
+    """
+
+    room: int | None = None
+    limit: str = ""
+    problem: str | None = None
+    charge: Charge | None = None
+
+
 class Cluster(Protocol):
     """Slurm or the embedded local cluster; refs are "1234" or "1234_5"."""
 
@@ -165,11 +182,8 @@ class Cluster(Protocol):
         Raises `SlurmError` where the cluster would refuse them.
         """
 
-    def time_problem(self, request: JobRequest) -> str | None:
-        """Why a job with this time limit would wait without end, though it can be queued."""
-
     def allowance(self, request: JobRequest) -> Allowance:
-        """What QOS and associations allow of such jobs, as far as the site shows it."""
+        """What partition, QOS and accounts allow of such jobs, as far as the site shows it."""
 
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
         """The same later, by what `allowance` said counts, with one call. Raises `SlurmError`."""
@@ -227,8 +241,11 @@ class Cluster(Protocol):
         `ref` is one of its elements, `rival` a job ahead of it whose priority is compared.
         """
 
-    def start_of(self, options: Sequence[str]) -> StartTest:
-        """When a job with these options of sbatch would start, without queueing it."""
+    def start_of(self, options: Sequence[str]) -> float:
+        """When a job with these options of sbatch would start, without queueing it.
+
+        Raises `SlurmError` where the cluster would refuse it.
+        """
 
     def expecting_limits(self) -> AbstractContextManager[None]:
         """Ask for the rules already, so that `limits` has them when it is called in the block."""

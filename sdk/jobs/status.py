@@ -106,5 +106,5 @@ def _waiting(job: JobInfo, *, paused: bool) -> str | None:
     if job.held and paused:
         return None
     how = "is held" if job.held else "waits"
-    why = f": it {reason_of(job.reason).sentence}" if job.reason else ""
+    why = f": {reason_of(job.reason).short}" if job.reason else ""
     return f"job {job.ref} {how} in the queue{why} ({job.reason or job.state})"

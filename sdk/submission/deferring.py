@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from detslurm.sdk.errors import SubmitError
-from detslurm.slurm import ClusterLimits
-from detslurm.slurm.allowance import Allowance
+from detslurm.slurm import Allowance, ClusterLimits
 from detslurm.slurm.arrays import first_elements
 from detslurm.slurm.plan import JobPlan
 from detslurm.store import ExperimentDir, records
@@ -25,24 +24,26 @@ class Deferral:
 
 def within_quotas(
     jobs: JobPlan, allowed: Allowance, limits: ClusterLimits, *, is_search: bool
-) -> tuple[JobPlan, Deferral | None, tuple[str, ...]]:
+) -> tuple[JobPlan, Deferral | None, str | None]:
     """The jobs that may be submitted now, the rest, and a message for the user.
 
     A search with fewer workers has no rest. Raises `SubmitError` where there is no room at all.
     """
     elements = sum(array.count for array in jobs.arrays)
-    notes = []
-    if allowed.at_once is not None and allowed.at_once < elements:
-        notes.append(f"at most {allowed.at_once} jobs run at once ({allowed.at_once_limit})")
     allowed = _within_job_count(allowed, elements, limits)
     if allowed.room is None or elements + is_search <= allowed.room or not elements:
-        return jobs, None, tuple(notes)
+        return jobs, None, None
     if allowed.room == 0:
         raise SubmitError(no_room(allowed.limit))
     sent = max(1, allowed.room - is_search)
-    notes.append(_described(sent, elements, allowed.limit, is_search=is_search))
+    note = (
+        f"{sent} of {elements} jobs are submitted now (limit {allowed.limit}): these go on with the"
+        " other trials, and submit more where there is room"
+    )
+    if is_search:
+        note = f"the search begins with {sent} of {elements} workers (limit {allowed.limit})"
     deferral = None if is_search else Deferral(elements - sent, allowed)
-    return replace(jobs, arrays=first_elements(jobs.arrays, sent)), deferral, tuple(notes)
+    return replace(jobs, arrays=first_elements(jobs.arrays, sent)), deferral, note
 
 
 def no_room(limit: str) -> str:
@@ -60,15 +61,6 @@ def _within_job_count(allowed: Allowance, elements: int, limits: ClusterLimits) 
     if elements <= most or room == allowed.room:
         return allowed
     return replace(allowed, room=room, limit=f"MaxJobCount={most} of the cluster")
-
-
-def _described(sent: int, elements: int, limit: str, *, is_search: bool) -> str:
-    if is_search:
-        return f"the search begins with {sent} of {elements} workers (limit {limit})"
-    return (
-        f"{sent} of {elements} jobs are submitted now (limit {limit}): these go on with the other"
-        " trials, and submit more where there is room"
-    )
 
 
 def defer(experiment: ExperimentDir, trials: range, each: int, allowed: Allowance) -> None:

@@ -29,8 +29,7 @@ from detslurm.sdk.submission.sources import (
 )
 from detslurm.sdk.submission.unused import unused_note
 from detslurm.searcher import RUNNABLE, trial_count
-from detslurm.slurm import Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.allowance import Allowance
+from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
 from detslurm.store import Store, probe
 from detslurm.store.used_resources import recall_used
@@ -126,7 +125,7 @@ def make_plan(
     begins_with = warm_start(plain, store, source)
     allowed = _allowed(cluster, jobs.template)
     is_search = plain["searcher"]["name"] not in RUNNABLE
-    jobs, deferral, quota_notes = within_quotas(jobs, allowed, limits, is_search=is_search)
+    jobs, deferral, quota_note = within_quotas(jobs, allowed, limits, is_search=is_search)
     visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
     unused = _unused_notes(store, plain, cpu_slots=jobs.template.slot_type == "cpu")
     staging = [] if environment is None else _staging_notes(environment, config)
@@ -138,7 +137,7 @@ def make_plan(
         *context.notes,
         *source_notes(store, begins_with),
         *jobs.notes,
-        *quota_notes,
+        *([quota_note] if quota_note else []),
         *storage_notes(config),
     )
     return Plan(
@@ -214,8 +213,6 @@ def jobs_within(
         jobs = plan_job(config, site, limits, elements)
     except (SlurmError, PlanError) as err:
         raise SubmitError(str(err)) from err
-    if problem := cluster.time_problem(jobs.template):
-        raise SubmitError(problem)
     return limits, jobs
 
 

@@ -17,8 +17,7 @@ from detslurm.sdk.submission.deferring import defer
 from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import keeping
 from detslurm.searcher.method import length_of
-from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.allowance import Allowance
+from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.plan import JobArray
 from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
@@ -151,10 +150,11 @@ def _queue_arrays(
         dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
         first, sent = 0 if plan.is_search else array.first * each, 0
         try:
-            job_id, part = submit_as_many(cluster, dependent)
-        except SubmitLimitReached:
+            job_id, part, limit = submit_as_many(cluster, dependent)
+        except SubmitLimitReached as refusal:
             if not job_ids:
                 raise
+            limit = refusal.limit
         else:
             job_ids.append(job_id)
             part = part.with_changes(dependency=None)
@@ -163,15 +163,11 @@ def _queue_arrays(
         if sent < array.count:
             if not plan.is_search:
                 left = range(first + sent * each, end)
-                defer(experiment, left, each, _unknown_limit(plan))
+                expected = plan.deferral.allowed if plan.deferral is not None else None
+                defer(experiment, left, each, expected or Allowance(limit=limit))
                 return plan.trials - left.start
             break
     return 0 if plan.is_search else plan.trials - end
-
-
-def _unknown_limit(plan: Plan) -> Allowance:
-    """The limit that was expected, or that it is not known which one was in the way."""
-    return plan.deferral.allowed if plan.deferral is not None else Allowance()
 
 
 def cache_modules(store: Store) -> None:

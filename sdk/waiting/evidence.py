@@ -35,9 +35,9 @@ class JobEvidence:
     """
 
     job: Job
-    queue: tuple[QueuedJob, ...]
+    queue: Sequence[QueuedJob]
     ahead: JobsAhead = field(default_factory=JobsAhead)
-    nodes: tuple[NodeInfo, ...] = ()
+    nodes: Sequence[NodeInfo] = ()
     details: PendingDetails = field(default_factory=PendingDetails)
     now: float
     as_of: float
@@ -48,12 +48,6 @@ class JobEvidence:
         """The job's row of the queue."""
         return self.job.parts[0]
 
-    @property
-    def exclusive(self) -> bool:
-        """Whether the job is known to ask for whole nodes."""
-        record = self.details.record
-        return record is not None and "--exclusive" in record.options
-
 
 def gather(
     job: Job, queue: Sequence[QueuedJob], cluster: Cluster, cache: AnswerCache, now: float
@@ -61,12 +55,12 @@ def gather(
     """Ask the cluster for what the job's reason calls for: at most four calls."""
     row = job.parts[0]
     if not row.waiting:
-        return JobEvidence(job=job, queue=tuple(queue), now=now, as_of=cache.oldest)
+        return JobEvidence(job=job, queue=queue, now=now, as_of=cache.oldest)
     ahead = jobs_ahead(row, queue)
     ref, rival = row.refs[0], ahead.first or None
     missing: list[str] = []
     nodes: list[NodeInfo] = []
-    if _needs_nodes(row):
+    if not row.reason or reason_of(row.reason).category == "resources":
         try:
             nodes = cache.get(f"nodes {cluster.name}", list[NodeInfo], cluster.nodes)
         except SlurmError as error:
@@ -78,16 +72,11 @@ def gather(
     )
     return JobEvidence(
         job=job,
-        queue=tuple(queue),
+        queue=queue,
         ahead=ahead,
-        nodes=tuple(nodes),
+        nodes=nodes,
         details=details,
         now=now,
         as_of=cache.oldest,
         unavailable=(*missing, *details.unavailable),
     )
-
-
-def _needs_nodes(row: QueuedJob) -> bool:
-    reason = reason_of(row.reason)
-    return reason.category == "resources" or not row.reason

@@ -1,76 +1,39 @@
-"""Why a job waits for resources: what is ahead of it, free, away and kept. Pure."""
+"""Why a job waits for resources: what is ahead of it, free, out of service, reserved. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from detslurm._quantities import counted
-from detslurm.sdk.waiting.finding import SHOWN, WaitFinding, held_by
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
-    from detslurm.sdk.waiting.jobs_ahead import UserAhead
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import Priority, ReservedNodes
     from detslurm.slurm.queued_job import QueuedJob
-    from detslurm.slurm.reasons import Reason
 
-_NO_SUCH = "Kill it, and submit it again with features that exist: `sinfo -o '%f %N'` lists them."
-
-
-def resources(evidence: JobEvidence, plain: WaitFinding, reason: Reason) -> WaitFinding:
-    """What is missing, as exactly as the evidence shows it."""
-    if missing := _missing_features(evidence):
-        names, pools = " and ".join(missing), _pools(evidence.row)
-        cause = f"asks for the feature {names}, which no node of {pools} has"
-        return WaitFinding(cause, _NO_SUCH, True)
-    lines = tuple(_licenses(evidence) if reason.code == "Licenses" else _lines(evidence))
-    remedy = _before_reservation(evidence) or plain.remedy
-    cause = _cause(evidence, reason) or plain.cause
-    return replace(plain, cause=cause, remedy=remedy, lines=lines)
+SHOWN: Final = 3
+"""How many of each kind of thing are named."""
 
 
-def _cause(evidence: JobEvidence, reason: Reason) -> str:
+def exact_cause(evidence: JobEvidence, code: str) -> str:
+    """The cause as exactly as the evidence shows it; empty if that adds nothing to the reason."""
     row = evidence.row
-    if reason.code == "Priority" and evidence.ahead.jobs:
+    if code == "Priority" and evidence.ahead.jobs:
         return f"has {counted(evidence.ahead.jobs, 'job')} ahead of it in {_pools(row)}"
-    if reason.code == "Resources" and evidence.nodes:
+    if code == "Resources" and evidence.nodes:
         return f"needs {_needs(evidence)}, and so much is not free in {_pools(row)}"
-    if reason.code == "Reservation" and row.reservation:
+    if code == "Reservation" and row.reservation:
         return f"waits for its reservation {row.reservation}"
-    if reason.code == "Licenses" and row.licenses:
-        return f"waits for licenses that are in use: {row.licenses}"
-    return _out_of_reach(evidence) if reason.code == "ReqNodeNotAvail" else ""
-
-
-def _out_of_reach(evidence: JobEvidence) -> str:
-    """Why too few of the nodes that it may have are in service."""
-    wanted = _wanted_nodes(evidence)
-    away = [node for node in _own_nodes(evidence) if node.name in wanted and not node.available]
-    if away:
-        named = ", ".join(map(_away, away[:SHOWN]))
-        return f"asks for nodes that are out of service: {named}"
-    nodes, needed = _own_nodes(evidence), evidence.row.node_count or 1
-    there = [node for node in nodes if node.available]
-    if nodes and len(there) < needed:
-        have = f"{len(there)} of {counted(len(nodes), 'node')} of {_pools(evidence.row)}"
-        return f"needs {counted(needed, 'node')}, and only {have} are in service"
-    if any(True for _ in _reservations_in_the_way(evidence)):
+    if code == "ReqNodeNotAvail" and _in_the_way(evidence):
         return "needs nodes that are reserved before it could end"
     return ""
 
 
-def _wanted_nodes(evidence: JobEvidence) -> frozenset[str]:
-    record = evidence.details.record
-    return frozenset(record.wanted_nodes if record is not None else ())
-
-
-def _lines(evidence: JobEvidence) -> Iterator[str]:
-    yield from _inactive_features(evidence)
+def resource_lines(evidence: JobEvidence) -> Iterator[str]:
+    """All that the evidence shows, a line each."""
     yield from _ahead(evidence)
     yield from _free(evidence)
     yield from _out_of_service(evidence)
@@ -79,39 +42,15 @@ def _lines(evidence: JobEvidence) -> Iterator[str]:
     yield from _priorities(evidence)
 
 
-def _missing_features(evidence: JobEvidence) -> list[str]:
-    """Features that no node of the job's partitions can have, of those that it can't do without."""
-    return [feature for feature, nodes in _needed_features(evidence) if not nodes]
-
-
-def _inactive_features(evidence: JobEvidence) -> Iterator[str]:
-    """Those that nodes could have, and none has now: Slurm or the site has to change a node."""
-    for feature, nodes in _needed_features(evidence):
-        if nodes and not any(feature in node.features for node in nodes):
-            names = ", ".join(node.name for node in nodes[:SHOWN])
-            more = f" and {len(nodes) - SHOWN} more" * (len(nodes) > SHOWN)
-            where = f"no node of {_pools(evidence.row)} has the feature {feature} active now"
-            yield f"{where}; {names}{more} can have it"
-
-
-def _needed_features(evidence: JobEvidence) -> Iterator[tuple[str, list[NodeInfo]]]:
-    """The features that the job can't do without, and which of its nodes have or can have each."""
-    wanted = evidence.row.features
-    mine = _own_nodes(evidence)
-    # Only plain lists are judged: `a|b`, `[rack1|rack2]` and counts have more than one reading.
-    if not wanted or not mine or re.search(r"[^\w&,.+-]", wanted):
-        return
-    for word in filter(None, re.split(r"[&,]", wanted)):
-        yield word, [n for n in mine if word in {*n.features, *n.available_features}]
-
-
 def _ahead(evidence: JobEvidence) -> Iterator[str]:
     ahead = evidence.ahead
     if ahead.jobs:
-        users = [_of_user(one) for one in ahead.users[:SHOWN]]
-        more = f" and those of {len(ahead.users) - SHOWN} more users" * (len(ahead.users) > SHOWN)
-        whole = f", {counted(ahead.slots, 'slot')} in all" if len(users) > 1 else ""
-        yield f"ahead of it: {', '.join(users)}{more}{whole}"
+        users = [
+            f"{counted(one.jobs, 'job')} of {one.user or 'unknown'} ({counted(one.slots, 'slot')})"
+            for one in ahead.users[:SHOWN]
+        ]
+        whole = f", {counted(ahead.slots, 'slot')} in all" if len(ahead.users) > 1 else ""
+        yield f"ahead of it: {_named(users, len(ahead.users), 'users')}{whole}"
     if ahead.jobs > 1:
         largest = f"{ahead.largest} of {ahead.largest_user or 'unknown'}"
         yield f"the largest of them is {largest}, for {counted(ahead.largest_slots, 'slot')}"
@@ -120,136 +59,95 @@ def _ahead(evidence: JobEvidence) -> Iterator[str]:
         yield f"not counted: {count} of higher priority that can't start now either"
 
 
-def _of_user(one: UserAhead) -> str:
-    return f"{counted(one.jobs, 'job')} of {one.user or 'unknown'} ({counted(one.slots, 'slot')})"
+def _named(names: list[str], count: int, things: str) -> str:
+    more = f" and {count - SHOWN} more {things}" if count > SHOWN else ""
+    return ", ".join(names) + more
 
 
 def _free(evidence: JobEvidence) -> Iterator[str]:
     nodes, row = _own_nodes(evidence), evidence.row
-    if not nodes:
-        return
-    unit = "GPU" if row.gpus else "CPU"
-    free = sum(free_slots(node, row) for node in nodes)
-    total = sum(node.gpus if row.gpus else node.cpus for node in nodes)
-    text = f"{free} of {counted(total, unit)} in {_pools(row)} {'is' if free == 1 else 'are'} free"
-    yield f"{text}; it needs {_needs(evidence)}"
-    enough, count = [node for node in nodes if _fits(node, evidence)], row.node_count or 1
-    if free >= _each(row) * count and len(enough) < count:
-        room = f"only {len(enough)} of {counted(len(nodes), 'node')}" if enough else "no node"
-        yield f"{room} could take its part now"
-
-
-def _fits(node: NodeInfo, evidence: JobEvidence) -> bool:
-    """Whether a node has what the job needs of each of its nodes."""
-    row = evidence.row
-    if evidence.exclusive and node.cpus_used:
-        return False
-    return free_slots(node, row) >= _each(row) and _has_memory(node, row)
+    if nodes:
+        free = sum(free_slots(node, row) for node in nodes)
+        total = sum(node.gpus if row.gpus else node.cpus for node in nodes)
+        of = f"{free} of {counted(total, 'GPU' if row.gpus else 'CPU')} in {_pools(row)}"
+        yield f"{of} {'is' if free == 1 else 'are'} free; it needs {_needs(evidence)}"
 
 
 def _out_of_service(evidence: JobEvidence) -> Iterator[str]:
     nodes = _own_nodes(evidence)
-    away = [node for node in nodes if not node.available]
-    if not away:
-        return
-    named = [_away(node) for node in away[:SHOWN]]
-    more = f" and {len(away) - SHOWN} more" if len(away) > SHOWN else ""
-    yield f"{len(away)} of {counted(len(nodes), 'node')} out of service: {', '.join(named)}{more}"
-
-
-def _away(node: NodeInfo) -> str:
-    why = f": {node.reason}" if node.reason else ""
-    return f"{node.name} ({node.state.lower()}{why})"
+    if away := [node for node in nodes if not node.available]:
+        names = [
+            f"{node.name} ({node.state.lower()}{f': {node.reason}' if node.reason else ''})"
+            for node in away[:SHOWN]
+        ]
+        count = f"{len(away)} of {counted(len(nodes), 'node')}"
+        yield f"{count} out of service: {_named(names, len(away), 'nodes')}"
 
 
 def _next_to_end(evidence: JobEvidence) -> Iterator[str]:
     pools = set(evidence.row.partitions)
     limited = [
-        job
+        (job.time_left, job.ref, job)
         for job in evidence.queue
         if job.running and job.time_left is not None and not pools.isdisjoint(job.partitions)
     ]
     if limited:
-        first = min(limited, key=lambda job: job.time_left or 0)
+        left, ref, job = min(limited, key=lambda one: one[:2])
         # The queue's answer may be a minute old, and counts from then.
-        end = clock_and_span(evidence.as_of + (first.time_left or 0), evidence.now)
-        slots = counted(first.slots, "slot")
-        yield f"the first to reach its time limit is {first.ref} of {first.user}, {slots}: {end}"
+        end = clock_and_span(evidence.as_of + left, evidence.now)
+        slots = counted(job.slots, "slot")
+        yield f"the first to reach its time limit is {ref} of {job.user}, {slots}: {end}"
 
 
 def _reservations(evidence: JobEvidence) -> Iterator[str]:
+    now = evidence.now
     for one in evidence.details.reservations:
         if one.name == evidence.row.reservation:
-            yield f"its reservation {one.name} begins {_when(one.start, evidence.now)}"
-    for one in _reservations_in_the_way(evidence):
-        yield _kept(one, evidence.now)
+            yield f"its reservation {one.name} begins {_when(one.start, now)}"
+    for one in _in_the_way(evidence):
+        until = f" until {clock(one.end, now)}" if one.end else ""
+        kept = f"{counted(len(one.nodes), 'node')} for {one.users or 'others'}"
+        yield f"reservation {one.name} keeps {kept} from {_when(one.start, now)}{until}"
 
 
-def _reservations_in_the_way(evidence: JobEvidence) -> Iterator[ReservedNodes]:
-    """Those of others on its nodes that begin before it could end."""
-    names = _wanted_nodes(evidence) or {node.name for node in _own_nodes(evidence)}
+def _when(moment: float | None, now: float) -> str:
+    return "at an unknown time" if moment is None else clock_and_span(moment, now)
+
+
+def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
+    """The reservations of others on its nodes that begin before it could end."""
     row, now = evidence.row, evidence.now
-    for one in evidence.details.reservations:
-        over = one.end is not None and one.end < now
-        later = None not in (one.start, row.time_limit) and (one.start or 0) > now + (
-            row.time_limit or 0
-        )
-        if one.name != row.reservation and names & set(one.nodes) and not over and not later:
-            yield one
-
-
-def _before_reservation(evidence: JobEvidence) -> str:
-    """The time limit that would end before the first of them begins."""
-    starts = [
-        (one.start, one.name)
-        for one in _reservations_in_the_way(evidence)
-        if one.start is not None and one.start > evidence.now + 60
+    names = {node.name for node in _own_nodes(evidence)}
+    return [
+        one
+        for one in evidence.details.reservations
+        if one.name != row.reservation and not names.isdisjoint(one.nodes)
+        if one.end is None or one.end > now
+        if row.time_limit is None or (one.start or now) <= now + row.time_limit
     ]
-    if not starts:
+
+
+def reserved_before_end(evidence: JobEvidence) -> str:
+    """The time limit that would end before the first reservation begins; empty without any."""
+    found = [(one.start or 0.0, one.name) for one in _in_the_way(evidence)]
+    start, name = min(found, default=(0.0, ""))
+    if start <= evidence.now + 60:
         return ""
-    start, name = min(starts)
     left = span(start - evidence.now)
     return f"A time limit of less than {left} ends before reservation {name} begins."
 
 
-def _kept(one: ReservedNodes, now: float) -> str:
-    who = "maintenance" if one.maintenance else one.users or one.accounts or "others"
-    until = f" until {clock(one.end, now)}" if one.end else ""
-    nodes = counted(len(one.nodes), "node")
-    return f"reservation {one.name} keeps {nodes} for {who} from {_when(one.start, now)}{until}"
-
-
-def _when(moment: float | None, now: float) -> str:
-    return "at a time that is not known" if moment is None else clock_and_span(moment, now)
-
-
 def _priorities(evidence: JobEvidence) -> Iterator[str]:
-    own_id = evidence.row.job_id
     found = {one.ref: one for one in evidence.details.priorities}
-    if own := found.pop(own_id, None):
+    if own := found.pop(evidence.row.job_id, None):
         yield f"its priority is {_parts(own)}"
         for other in found.values():
             yield f"that of {other.ref}, which is ahead, is {_parts(other)}"
 
 
 def _parts(priority: Priority) -> str:
-    parts = [f"{name} {value}" for name, value in priority.factors.items()]
-    if priority.nice:
-        parts.append(f"nice -{priority.nice}")
-    return f"{priority.total} ({', '.join(parts)})" if parts else str(priority.total)
-
-
-def _licenses(evidence: JobEvidence) -> Iterator[str]:
-    wanted = {item.partition(":")[0] for item in re.split(r"[,|]", evidence.row.licenses)}
-    for one in evidence.details.licenses:
-        if one.name in wanted:
-            yield f"license {one.name}: {one.used} of {one.total} in use"
-    holders = [
-        job
-        for job in evidence.queue
-        if job.running and wanted & set(re.split(r"[,|:]", job.licenses))
-    ]
-    yield from held_by(holders)
+    parts = ", ".join(f"{name} {value}" for name, value in priority.factors.items())
+    return f"{priority.total} ({parts})" if parts else str(priority.total)
 
 
 def _own_nodes(evidence: JobEvidence) -> list[NodeInfo]:
@@ -264,25 +162,14 @@ def free_slots(node: NodeInfo, row: QueuedJob) -> int:
     return node.gpus - node.gpus_used if row.gpus else node.cpus - node.cpus_used
 
 
-def _has_memory(node: NodeInfo, row: QueuedJob) -> bool:
-    if row.memory is None or node.memory is None or node.memory_used is None:
-        return True
-    return node.memory - node.memory_used >= row.memory / (row.node_count or 1)
-
-
-def _each(row: QueuedJob) -> int:
-    """The slots that it needs on each of its nodes, at least."""
-    return -(-row.slots // (row.node_count or 1))
-
-
 def _needs(evidence: JobEvidence) -> str:
     row = evidence.row
     nodes = row.node_count or 1
-    if evidence.exclusive:
+    if "--exclusive" in evidence.details.options:
         gpus = f" with {counted(row.gpus, 'GPU')}" if row.gpus else ""
         return f"{nodes} whole {'node' if nodes == 1 else 'nodes'}{gpus}"
-    what = counted(row.gpus, "GPU") if row.gpus else counted(row.cpus, "CPU")
-    return f"{what} on {counted(nodes, 'node')}"
+    slots = counted(row.gpus, "GPU") if row.gpus else counted(row.cpus, "CPU")
+    return f"{slots} on {counted(nodes, 'node')}"
 
 
 def _pools(row: QueuedJob) -> str:

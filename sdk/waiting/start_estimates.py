@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -78,28 +78,19 @@ def settled(
         start_of: Finds the start of a job that has left the queue; None if it is not known.
     """
     rows = {ref: row for row in queue for ref in row.refs}
-    return [_settle(one, cluster, rows, start_of) for one in estimates]
-
-
-def _settle(
-    one: Estimate,
-    cluster: str,
-    rows: Mapping[str, QueuedJob],
-    start_of: Callable[[Estimate], float | None],
-) -> Estimate:
-    if one.started is not None or one.cluster != cluster:
-        return one
-    row = rows.get(one.ref)
-    if row is None:
-        started = start_of(one)
-    elif row.waiting or row.submitted != one.submitted:
-        return one
-    else:
-        started = row.started
-    # Another job of the same id, or a run before the estimate, has nothing to do with it.
-    if started is None or started < one.made:
-        return one
-    return msgspec.structs.replace(one, started=started)
+    found = []
+    for one in estimates:
+        started, row = None, rows.get(one.ref)
+        if one.started is None and one.cluster == cluster:
+            if row is None:
+                started = start_of(one)
+            elif row.submitted == one.submitted:  # else another job of the same id
+                started = row.started
+        # A run before the estimate has nothing to do with it.
+        if started is not None and started >= one.made:
+            one = msgspec.structs.replace(one, started=started)
+        found.append(one)
+    return found
 
 
 def start_in_store(store: Store, one: Estimate) -> float | None:

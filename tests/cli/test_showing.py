@@ -356,7 +356,7 @@ def test_a_log_that_has_not_begun_says_why(scene: Scene, detslurm: Detslurm) -> 
     scene.experiment(job="7")
     result = detslurm("e", "logs", 1)
     assert result.out == ""
-    assert "waits in the queue: it has other jobs ahead of it (Priority)" in result.err
+    assert "waits in the queue: other jobs come first (Priority)" in result.err
 
 
 def test_wait_succeeds_only_for_completed(failed: Scene, detslurm: Detslurm) -> None:

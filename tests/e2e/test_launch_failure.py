@@ -48,9 +48,9 @@ def test_a_job_that_its_node_could_not_start(site: Cluster, login: Login, broken
     wait_for(lambda: reason().startswith("launch"), PATIENCE, "the launch to fail")
     why = unwrap(desk.run("job", "why", job, "--json").stdout)
     assert (why["category"], why["permanent"]) == ("held", True)
-    assert "could not be started by its nodes" in why["cause"]
+    assert "nodes could not start it" in why["cause"]
     assert f"detslurm experiment activate {number}" in why["remedy"]
-    assert "could not be started" in desk.run("job", "list").stdout
+    assert "could not start it" in desk.run("job", "list").stdout
     (node,) = unwrap(desk.run("agent", "list", "--json").stdout)
     assert "DRAIN" in node["state"] and "Prolog" in node["reason"]
 

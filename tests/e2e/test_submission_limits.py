@@ -70,6 +70,9 @@ def points(desk: Desk, number: int) -> list[int]:
 def test_a_grid_beyond_the_limit_is_trained_to_its_end(desk: Desk, enforcing: Cluster) -> None:
     """Part of it is submitted; these jobs take the rest, each trial once, and nobody helps."""
     limit(enforcing, "MaxSubmitJobsPerUser=6")
+    desk.user.run(
+        "sbatch", "--wait", "-o", "/dev/null", "--wrap=true"
+    )  # shows Slurm's use of limits
     config = grid(desk, 20)
     dry = desk.run("submit", *config, "--dry-run")
     reason = "limit MaxSubmitJobsPerUser=6 of QOS normal"
@@ -151,6 +154,7 @@ def test_a_limit_that_nothing_shows(desk: Desk, enforcing: Cluster) -> None:
     env = shim(desk, "sacctmgr", "exit 1")
     done = desk.run("submit", *grid(desk, 12), env=env)
     assert "Queued 3 of 12 trials" in done.stdout
+    assert "(limit QOSMaxSubmitJobPerUserLimit)" in desk.run("experiment", "describe", "1").stdout
     desk.wait_for_state(1, "COMPLETED")
     assert points(desk, 1) == list(range(1, 13))
 

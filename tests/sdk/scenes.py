@@ -13,10 +13,16 @@ from typing import Any
 from detslurm.config import load_experiment
 from detslurm.sdk import Client
 from detslurm.searcher import Search, State
-from detslurm.slurm import ClusterLimits, JobInfo, JobRequest, PartitionLimits, SlurmError
-from detslurm.slurm.allowance import Allowance
+from detslurm.slurm import (
+    Allowance,
+    ClusterLimits,
+    JobInfo,
+    JobRequest,
+    PartitionLimits,
+    SlurmError,
+)
 from detslurm.slurm.node_info import NodeInfo
-from detslurm.slurm.pending_details import PendingDetails, StartTest
+from detslurm.slurm.pending_details import PendingDetails
 from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
@@ -66,7 +72,7 @@ class Queue:
     allowed: Allowance = field(default_factory=Allowance)
     machines: list[NodeInfo] = field(default_factory=list)
     details: PendingDetails = field(default_factory=PendingDetails)
-    starts: list[StartTest] = field(default_factory=list)
+    starts: list[float | SlurmError] = field(default_factory=list)
 
     def put(self, ref: str, state: str, reason: str = "", **more: Any) -> None:
         """Let the queue know an element."""
@@ -76,9 +82,6 @@ class Queue:
         return ""
 
     def check(self, request: JobRequest) -> None:
-        return None
-
-    def time_problem(self, request: JobRequest) -> str | None:
         return None
 
     def allowance(self, request: JobRequest) -> Allowance:
@@ -108,10 +111,13 @@ class Queue:
         self.calls.append(("pending_details", ref, rival))
         return self.details
 
-    def start_of(self, options: Sequence[str]) -> StartTest:
+    def start_of(self, options: Sequence[str]) -> float:
         self._answer()
         self.calls.append(("start_of", list(options)))
-        return self.starts.pop(0)
+        answer = self.starts.pop(0)
+        if isinstance(answer, SlurmError):
+            raise answer
+        return answer
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         self._answer()

@@ -8,8 +8,7 @@ import pytest
 
 from detslurm._process import Identity, node
 from detslurm.sdk.errors import LifecycleError
-from detslurm.slurm import ClusterLimits, JobRequest, SubmitLimitReached
-from detslurm.slurm.allowance import Allowance
+from detslurm.slurm import Allowance, ClusterLimits, JobRequest, SubmitLimitReached
 from detslurm.store import ExperimentDir, fold_facts
 from detslurm.store.records import Deferred, Sending
 from tests.sdk.scenes import SEARCH, Scene

@@ -277,8 +277,8 @@ def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene
     stream = polling.follow_logs(trial, report=reported.append, clock=clock, sleep=clock.sleep)
     assert list(stream) == []
     assert reported == [
-        "job 7 waits in the queue: it has other jobs ahead of it (Priority)",
-        "job 7 waits in the queue: it needs what is not free now (Resources)",
+        "job 7 waits in the queue: other jobs come first (Priority)",
+        "job 7 waits in the queue: nodes are busy (Resources)",
     ]
     assert len(scene.queue.queries) - asked <= 2 + clock.now / 30
 
@@ -351,7 +351,7 @@ def test_waiting_ends_with_the_experiment(scene: Scene) -> None:
     assert found == "COMPLETED"
     assert clock() < 3  # a short one is not waited for in long steps
     assert len(scene.queue.queries) == 1
-    behind = "waits in the queue: it has other jobs ahead of it (Priority)"
+    behind = "waits in the queue: other jobs come first (Priority)"
     assert [text.split("% done ")[1] for text in reported] == [
         f"(2 QUEUED); job 7_0 {behind}",
         f"(1 COMPLETED, 1 QUEUED); job 7_1 {behind}",

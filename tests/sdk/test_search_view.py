@@ -207,18 +207,14 @@ class TestWorkers:
         scene.queue.put("7_0", "NODE_FAIL")
         found = scene.client.experiment(experiment.id)
         assert found.state == "ACTIVE"
-        assert (
-            found.message == "job 7_1 waits in the queue: it has other jobs ahead of it (Priority)"
-        )
+        assert found.message == "job 7_1 waits in the queue: other jobs come first (Priority)"
         assert not list(experiment.facts(2))
 
     def test_a_queued_search_says_what_it_waits_for(self, scene: Scene) -> None:
         """Its jobs and their reason, while none of them runs and unless they are to wait."""
         experiment, log = scene.search()
         found = scene.client.experiment(experiment.id)
-        assert (
-            found.message == "job 7_0 waits in the queue: it has other jobs ahead of it (Priority)"
-        )
+        assert found.message == "job 7_0 waits in the queue: other jobs come first (Priority)"
         assert [job.job_id for job in found.view.jobs] == ["7"]
         scene.works(experiment, log, "7_0")
         assert scene.client.experiment(experiment.id).message is None

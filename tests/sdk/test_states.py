@@ -108,10 +108,7 @@ def test_a_waiting_trial_says_why(scene: Scene) -> None:
     trial = scene.client.trial(1)
     assert trial.state == "QUEUED"
     assert trial.job_status is not None
-    assert (
-        trial.job_status.message
-        == "job 7 waits in the queue: it needs what is not free now (Resources)"
-    )
+    assert trial.job_status.message == "job 7 waits in the queue: nodes are busy (Resources)"
 
 
 @pytest.mark.parametrize("reason", ["launch failed requeued held", "launch_failed_requeued_held"])
@@ -122,7 +119,7 @@ def test_a_job_that_no_node_could_start_is_named(scene: Scene, reason: str) -> N
     trial = scene.client.trial(1)
     assert trial.job_status is not None and trial.job_status.job is not None
     assert trial.job_status.job.held
-    assert "it could not be started by its nodes" in str(trial.job_status.message)
+    assert "nodes could not start it" in str(trial.job_status.message)
     scene.client.experiment(1).activate()
     assert ("release", "7") in scene.queue.calls
 
@@ -153,7 +150,7 @@ def test_a_trial_whose_run_died_with_its_node(scene: Scene, paused: bool, state:
     one, other = scene.client.experiment(1).trials()
     assert (one.state, one.view.state, other.state) == (state, state, "RUNNING")
     assert one.job_status is not None
-    assert "waits in the queue: it may not begin yet (BeginTime)" in str(one.job_status.message)
+    assert "waits in the queue: not before its time (BeginTime)" in str(one.job_status.message)
 
 
 def test_a_trial_that_left_no_trace_is_not_declared_dead(scene: Scene) -> None:

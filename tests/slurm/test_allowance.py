@@ -1,183 +1,264 @@
-"""How many more jobs are allowed, and what no job can ever have."""
+"""Limits of partitions, QOS and accounts, by Slurm's own text and by a real controller."""
 
 from __future__ import annotations
 
-import json
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from detslurm.slurm import JobRequest, command, qos
-from detslurm.slurm.allowance import Allowance, Charge
+from detslurm.slurm import Allowance, JobRequest, SlurmCluster, command
+from detslurm.slurm.allowance import ask_again, ask_allowance, needs
 from detslurm.slurm.arrays import first_elements, plan_arrays
+from detslurm.slurm.errors import SubmitLimitReached
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
-from detslurm.slurm.job_quotas import ask_allowance, needs
-from detslurm.slurm.qos import Association, Bound, JobQuota, Qos, QuotaTable, UserQuotas
-from detslurm.slurm.quota_limits import allowance
-from tests.slurm.test_qos import recorded
+from detslurm.slurm.quotas import Charge, QuotaLimit, ask_controller, quotas_of
+from tests.cluster import Cluster
 
-CHARGE = Charge("alice", "lab", "main", ("normal",))
-ROOT = Association("root")
-LAB = Association("lab", parent="root")
-OWN = Association("lab", user="alice")
+RECORDED = Path(__file__).parent / "recorded" / "assoc_mgr-22.05.txt"
+REQUEST = JobRequest(name="x", command=("true",), folder=Path("/"))
+MAIN = PartitionLimits("main", default=True)
+STRICT = ClusterLimits(cluster="c", enforces_qos=True, partitions={"main": MAIN})
 
 
-PER_USER = "MaxSubmitJobsPerUser=20 of QOS normal"
-IN_MAIN = Association("lab", "main", user="alice", own=JobQuota(submitted=Bound(3)))
+def account(name: str, parent: str = "", limits: str = "") -> str:
+    return f"ClusterName=c Account={name} UserName= Partition= ParentAccount={parent} {limits}"
 
 
-def submitted(most: int, used: int | None = None) -> JobQuota:
-    return JobQuota(submitted=Bound(most, used))
+def own(limits: str = "", account: str = "lab", partition: str = "", default: str = "Yes") -> str:
+    return (
+        f"ClusterName=c Account={account} UserName=alice(1001) Partition={partition}"
+        f" ParentAccount= DefAssoc={default} {limits}"
+    )
+
+
+def qos(name: str, limits: str = "", users: str = "No Users", accounts: str = "No Accounts") -> str:
+    return f"QOS={name}(1) {limits} Account Limits= {accounts} User Limits= {users}"
+
+
+PER_USER = "alice(1001)={MaxSubmitJobsPU=20(3)}"
+
+
+class Site:
+    """Slurm's answers about limits, and the programs that were asked."""
+
+    def __init__(
+        self, *controller: str, default: str = "", allowed: str = "normal", flags: str = ""
+    ) -> None:
+        self.controller = "\n".join(controller)
+        self.associations, self.flags = f"|{default}|{allowed}\n", flags
+        self.asked: list[str] = []
+
+    def run(self, argv: Sequence[str], **_: object) -> str:
+        self.asked.append(argv[0])
+        if argv[0] == "scontrol":
+            return self.controller
+        return self.flags if "qos" in argv else self.associations
+
+
+@pytest.fixture(autouse=True)
+def alice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("detslurm.slurm.allowance._user_name", lambda: "alice")
 
 
 def allowed(
-    known: dict[str, Qos] | None = None, *associations: Association, **need: int
+    monkeypatch: pytest.MonkeyPatch,
+    site: Site,
+    request: JobRequest = REQUEST,
+    limits: ClusterLimits = STRICT,
 ) -> Allowance:
-    charge = replace(CHARGE, qos=tuple(known or {}))
-    return allowance(charge, QuotaTable(known or {}, associations or (ROOT, LAB, OWN)), need)
+    monkeypatch.setattr(command, "run", site.run)
+    return ask_allowance(request, limits)
+
+
+ROOT, LAB = account("root"), account("lab", "root")
 
 
 @pytest.mark.parametrize(
-    ("known", "associations", "room", "limit"),
+    ("controller", "room", "limit"),
     [
-        ({}, (), None, ""),
-        ({"normal": Qos()}, (), None, ""),
+        ((LAB, own(), qos("normal")), None, ""),
+        ((LAB, own(), qos("normal", users=PER_USER)), 17, "MaxSubmitJobsPerUser=20 of QOS normal"),
         (
-            {"normal": Qos(per_user=submitted(20, 3))},
-            (),
-            17,
-            PER_USER,
+            (own(), qos("normal", users="bob(7)={MaxSubmitJobsPU=20(25)}")),
+            None,
+            "",
         ),
-        ({"normal": Qos(per_user=submitted(20, 25))}, (), 0, PER_USER),
-        ({"normal": Qos(per_user=submitted(20))}, (), 20, PER_USER),
         (
-            {"normal": Qos(per_user=submitted(20), accounts={"lab": submitted(30, 25)})},
-            (),
+            (own(), qos("normal", users=PER_USER, accounts="lab={MaxSubmitJobsPA=30(25)}")),
             5,
             "MaxSubmitJobsPerAccount=30 of QOS normal",
         ),
-        ({"normal": Qos(group=submitted(9, 2))}, (), 7, "GrpSubmitJobs=9 of QOS normal"),
-        # The first that has a limit of the kind counts.
-        (
-            {"first": Qos(per_user=submitted(50)), "second": Qos(per_user=submitted(2))},
-            (),
-            50,
-            "MaxSubmitJobsPerUser=50 of QOS first",
-        ),
+        ((own(), qos("normal", "GrpSubmitJobs=9(9)")), 0, "GrpSubmitJobs=9 of QOS normal"),
         # Of an association only what no QOS limits.
         (
-            {"normal": Qos()},
-            (LAB, replace(OWN, own=submitted(8, 1))),
+            (own("MaxSubmitJobs=8(1)"), qos("normal")),
             7,
-            "MaxSubmitJobs=8 of your association with account lab",
+            "MaxSubmitJobs=8 of account lab for alice",
         ),
         (
-            {"normal": Qos(per_user=submitted(20))},
-            (LAB, replace(OWN, own=submitted(8, 1))),
-            20,
-            PER_USER,
+            (own("MaxSubmitJobs=8(1)"), qos("normal", users=PER_USER)),
+            17,
+            "MaxSubmitJobsPerUser=20 of QOS normal",
         ),
         (
-            {"normal": Qos()},
-            (replace(ROOT, group=submitted(100, 96)), replace(LAB, group=submitted(50)), OWN),
+            (
+                account("root", "", "GrpSubmitJobs=100(96)"),
+                account("lab", "root(1)", "GrpSubmitJobs=50(3) MaxSubmitJobs=1(1)"),
+                account("other", "root(1)", "GrpSubmitJobs=1(1)"),
+                own(),
+                qos("normal"),
+            ),
             4,
             "GrpSubmitJobs=100 of account root",
-        ),
-        # That of the partition before the one for all.
-        (
-            {"normal": Qos()},
-            (replace(OWN, own=submitted(8)), IN_MAIN),
-            3,
-            "MaxSubmitJobs=3 of your association with account lab",
         ),
     ],
 )
 def test_how_many_more(
-    known: dict[str, Qos], associations: tuple[Association, ...], room: int | None, limit: str
+    monkeypatch: pytest.MonkeyPatch, controller: tuple[str, ...], room: int | None, limit: str
 ) -> None:
-    found = allowed(known, *associations)
+    site = Site(*controller)
+    found = allowed(monkeypatch, site)
     assert (found.room, found.limit) == (room, limit)
+    assert found.charge == Charge("alice", "lab", "main", ("normal",))
+    assert site.asked == ["scontrol", "sacctmgr"]
+    assert ask_again(found.charge) == replace(found, problem=None)
 
 
-def test_what_makes_a_trial_impossible() -> None:
-    """A limit below what one job needs; one that lets some run at once is no problem."""
-    gpus = {"gres/gpu": Bound(4)}
-    known = {"normal": Qos(per_job=gpus)}
-    refused = allowed(known, **{"gres/gpu": 8}).problem
+def test_unknown_limits_refuse_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An account or a QOS that is not known, a plugin that may change the job."""
+    limit = qos("normal", "MaxTRESPJ=cpu=1 GrpSubmitJobs=1(1)")
+    four = REQUEST.with_changes(slots=4)
+    assert "QOS normal allows 1" in str(allowed(monkeypatch, Site(own(), limit), four).problem)
+    two_accounts = Site(own(default="No"), own(account="bio", default="No"), limit)
+    no_default = Site(own(), limit, default="", allowed="small,large")
+    for site in (two_accounts, no_default, Site(limit)):
+        assert allowed(monkeypatch, site, four) == Allowance()
+    monkeypatch.setattr(command, "run", pytest.fail)
+    assert ask_allowance(four, replace(STRICT, changes_jobs=True)) == Allowance()
+
+
+def test_jobs_that_could_never_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a QOS or an account grants; where one of two QOS grants it, nothing is refused."""
+    gpus = REQUEST.with_changes(slots=8, slot_type="cuda")
+    small, large = (qos(name, f"MaxTRESPJ=gres/gpu={most}") for name, most in (("s", 4), ("l", 9)))
+    site = Site(own(), small, large, default="s")
+    refused = allowed(monkeypatch, site, gpus).problem
     assert str(refused).startswith(
-        "a trial needs 8 GPUs, and QOS normal allows 4 (MaxTRESPerJob gres/gpu=4): it would never"
+        "a trial needs 8 GPUs, and QOS s allows 4 (MaxTRESPerJob gres/gpu=4): it would never start"
     )
-    assert allowed(known, **{"gres/gpu": 4}).problem is None
-    assert allowed(known, cpu=8).problem is None
-    lab = replace(LAB, group=JobQuota(tres={"gres/gpu": Bound(6, 5)}))
-    assert "account lab allows 6" in str(allowed({}, lab, OWN, **{"gres/gpu": 8}).problem)
-    some = allowed({}, lab, OWN, **{"gres/gpu": 2})
-    assert (some.at_once, some.at_once_limit) == (3, "GrpTRES gres/gpu=6 of account lab")
-
-
-def test_what_a_newer_version_has_recorded() -> None:
-    """Fields that this one does not know are skipped."""
-    charge = CHARGE.to_dict() | {"reservation": "r"}
-    assert Charge.from_dict(json.loads(json.dumps(charge))) == CHARGE
-    request = REQUEST.to_dict() | {"hugepages": [1]}
-    assert JobRequest.from_dict(json.loads(json.dumps(request))) == REQUEST
-
-
-def test_a_recorded_controller() -> None:
-    table = qos.parse_assoc_mgr(recorded("assoc_mgr-22.05"), "alice")
-    charge = Charge("alice", "phd", "main", ("normal",))
-    assert Charge.from_dict(charge.to_dict()) == charge
-    found = allowance(charge, table, {"gres/gpu": 2})
-    assert (found.room, found.limit) == (10, PER_USER)
-    assert found.at_once == 3
-    tiny = allowance(replace(charge, qos=("tiny",)), table, {"gres/gpu": 5})
-    assert "QOS tiny allows 4" in str(tiny.problem)
-
-
-REQUEST = JobRequest(name="x", command=("true",), folder=Path("/"))
-STRICT = ClusterLimits(
-    enforces_qos=True, partitions={"main": PartitionLimits("main", default=True)}
-)
-SILENT = "QOS=normal(1) MaxWallPJ= Account Limits=No Accounts User Limits=No Users\n"
-MINE = "ClusterName=c Account=phd UserName=alice(1001) Partition= DefAssoc=Yes MaxSubmitJobs=\n"
+    assert allowed(monkeypatch, site, gpus.with_changes(slots=4)).problem is None
+    assert allowed(monkeypatch, site, gpus.with_changes(qos="l")).problem is None
+    of_partition = replace(STRICT, partitions={"main": replace(MAIN, qos="l")})
+    assert allowed(monkeypatch, site, gpus, of_partition).problem is None
+    site = Site(account("lab", "", "GrpTRES=gres/gpu=6(5)"), own(), qos("normal"))
+    assert "account lab allows 6" in str(allowed(monkeypatch, site, gpus).problem)
 
 
 @pytest.mark.parametrize(
-    ("controller", "calls"),
+    ("minutes", "options", "here", "controller", "whose"),
     [
-        (recorded("assoc_mgr-22.05"), ["assoc", "assoc_mgr"]),
-        (SILENT + MINE, ["assoc", "assoc_mgr", "qos"]),
+        (30, (), replace(MAIN, max_time=30), "", None),
+        (31, (), replace(MAIN, max_time=30), "", "partition main"),
+        (0, (), replace(MAIN, max_time=30), "", "partition main"),
+        (None, (), replace(MAIN, max_time=30, default_time=60), "", "partition main"),
+        (31, ("--time=9",), replace(MAIN, max_time=30), "", None),
+        (31, ("-q", "long"), replace(MAIN, max_time=30), "", None),
+        (21, (), MAIN, qos("normal", "MaxWallPJ=20"), "QOS normal"),
+        (20, (), MAIN, qos("normal", "MaxWallPJ=20"), None),
+        (31, (), MAIN, own("MaxWallPJ=30"), "account lab for alice"),
+        (31, (), MAIN, own("MaxWallPJ=30") + "\n" + qos("normal", "MaxWallPJ=60"), None),
     ],
 )
-def test_as_little_is_asked_as_need_be(
-    monkeypatch: pytest.MonkeyPatch, controller: str, calls: list[str]
+def test_time_limits_that_are_never_granted(
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: int | None,
+    options: tuple[str, ...],
+    here: PartitionLimits,
+    controller: str,
+    whose: str | None,
 ) -> None:
-    """Of a user who has had no job the controller does not show what a QOS allows."""
-    asked: list[str] = []
-
-    def answer(argv: list[str], **_: object) -> str:
-        asked.append(next(word for word in argv if word in ("assoc", "assoc_mgr", "qos")))
-        return controller if asked[-1] == "assoc_mgr" else recorded(f"{asked[-1]}-22.05")
-
-    monkeypatch.setattr(command, "run", answer)
-    quotas = UserQuotas("c")
-    vars(quotas)["user"] = "alice"
-    found = ask_allowance(REQUEST, STRICT, quotas)
-    assert found.limit == PER_USER
-    assert asked == calls
+    """The partition's unless a QOS lifts it; else that of a QOS, or of the account without one."""
+    site = Site(own(), controller, flags="long|DenyOnLimit,PartitionTimeLimit\nnormal|\n")
+    request = REQUEST.with_changes(time_minutes=minutes, sbatch_args=options)
+    limits = replace(STRICT, partitions={"main": here})
+    problem = allowed(monkeypatch, site, request, limits).problem
+    assert (problem is None) is (whose is None)
+    assert whose is None or f"{whose} gives a job at most" in str(problem)
 
 
-@pytest.mark.parametrize("site", [ClusterLimits(), replace(STRICT, changes_jobs=True)])
-def test_nothing_is_asked_where_nothing_can_be_known(
-    monkeypatch: pytest.MonkeyPatch, site: ClusterLimits
+@pytest.mark.parametrize(
+    ("account", "more", "variable", "charged"),
+    [
+        ("small", (), None, "small"),
+        ("large", ("--account=small",), None, "small"),
+        ("small", ("-HA small", "--acco 'large'"), None, "large"),
+        (None, ("-A large",), "small", "small"),  # a variable overrules the script
+        ("large", (), "small", "large"),  # and is removed where slurm.account is set
+    ],
+)
+def test_the_account_that_counts(
+    monkeypatch: pytest.MonkeyPatch,
+    account: str | None,
+    more: tuple[str, ...],
+    variable: str | None,
+    charged: str,
 ) -> None:
-    """No limits are enforced, or a plugin of the site may choose another QOS."""
-    monkeypatch.setattr(command, "run", pytest.fail)
-    assert ask_allowance(REQUEST, site, UserQuotas("c")) == Allowance()
+    """As sbatch will see it: of slurm.account, sbatch_args and SBATCH_ACCOUNT."""
+    if variable:
+        monkeypatch.setenv("SBATCH_ACCOUNT", variable)
+    request = JobRequest(name="x", command=("true",), folder=Path("/"), account=account)
+    found = allowed(monkeypatch, Site(own()), request.with_changes(sbatch_args=more))
+    assert found.charge is not None and found.charge.account == charged
 
 
-def test_what_a_job_needs_at_least() -> None:
+def test_a_recorded_controller() -> None:
+    """Limits with their use; a limit of none is no limit of 0."""
+    charge = Charge("1001", "phd", "main", ("tiny", "normal"))
+    found = quotas_of(RECORDED.read_text(), charge)
+    assert QuotaLimit("QOS tiny", "MaxWallPerJob", "job", "wall", 60, None) in found
+    assert QuotaLimit("QOS tiny", "MaxTRESPerJob gres/gpu", "job", "gres/gpu", 4, None) in found
+    assert QuotaLimit("QOS tiny", "MaxSubmitJobsPerAccount", "account", "submitted", 30, 1) in found
+    assert QuotaLimit("QOS normal", "MaxSubmitJobsPerUser", "user", "submitted", 20, 10) in found
+    assert QuotaLimit("account phd", "GrpTRES gres/gpu", "group", "gres/gpu", 6, 1) in found
+    assert len([limit for limit in found if not limit.of_qos]) == 3
+    mine = quotas_of(RECORDED.read_text(), replace(charge, user="alice"))
+    assert QuotaLimit("account phd for alice", "MaxJobs", "own", "jobs", 7, 8) in mine
+    memory = quotas_of(qos("tiny", "MaxTRESPJ=mem=1.50T"), charge)
+    assert memory[0].most == 1572864
+
+
+def test_a_real_controller_is_understood(slurm: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in slurm.env.items():
+        monkeypatch.setenv(name, value)
+    assert "QOS=normal" in ask_controller("nobody")
+
+
+def test_a_silent_daemon_delays_no_submission(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its answer, which would refuse the job, comes too late: the limits are unknown."""
+    os.mkfifo(tmp_path / "never")
+    script = tmp_path / "scontrol"
+    script.write_text(f"#!/bin/bash\nread -t 20 <>{tmp_path}/never\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("detslurm.slurm.quotas._PATIENCE", 0.3)
+    cluster = SlurmCluster()
+    vars(cluster)["_limits"] = STRICT
+    assert cluster.allowance(REQUEST) == Allowance()
+
+
+def test_a_charge_that_a_newer_version_has_recorded() -> None:
+    """Fields that this one does not know are skipped."""
+    charge = Charge("alice", "lab", "main", ("normal",))
+    assert Charge.from_dict(charge.to_dict() | {"reservation": "r"}) == charge
+    assert JobRequest.from_dict(REQUEST.to_dict() | {"hugepages": [1]}) == REQUEST
+
+
+def test_resources_that_a_job_needs_at_least() -> None:
     assert needs(REQUEST.with_changes(slots=4)) == {"node": 1, "cpu": 4}
     gpus = REQUEST.with_changes(slots=4, slot_type="cuda", nodes=2)
     assert needs(gpus) == {"node": 2, "cpu": 2, "gres/gpu": 4}
@@ -205,6 +286,8 @@ def test_what_a_job_needs_at_least() -> None:
 )
 def test_which_refusals_fewer_jobs_may_avoid(message: str, limited: bool) -> None:
     assert command.is_submit_limit(message) is limited
+    name, _, more = message.partition("\n")
+    assert SubmitLimitReached(message).limit == (name if more else "")
 
 
 def test_the_first_elements_of_arrays() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.slurm import ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.allowance import Allowance
+from detslurm.slurm import Allowance, ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.deferred import send, settle, submit_as_many, take
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentFacts

@@ -9,21 +9,18 @@ import pytest
 
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.limit_use import limits_in_use
-from detslurm.slurm.pending import pending_details
-from detslurm.slurm.pending_details import StartTest
-from detslurm.slurm.pending_records import (
+from detslurm.slurm.pending import (
     dependency_ids,
+    limits_in_use,
     parse_licenses,
-    parse_partition,
     parse_pending_record,
     parse_priorities,
     parse_reservations,
+    parse_test,
+    pending_details,
 )
-from detslurm.slurm.qos import Association, Bound, JobQuota, Qos, QuotaTable
 from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.reasons import limit_of
-from detslurm.slurm.start_test import parse_test
 
 RECORD = """\
 JobId=27 JobName=x JobState=RUNNING Features=y
@@ -47,53 +44,39 @@ JobId=27 JobName=x JobState=RUNNING Features=y
 
 
 def test_a_pending_record() -> None:
-    """What the scheduler planned, and the options that ask for the same; names are no fields."""
-    found = parse_pending_record(RECORD, "27")
-    assert found is not None
-    assert (found.eligible, found.expected_start) == (1795416116.0, 1795419462.0)
-    assert (found.evaluated, found.restarts) == (1795417005.0, 2)
-    assert found.wanted_nodes == ("n2", "n3")
-    assert set(found.options) == {
+    """The scheduler's plan, and the options that ask for the same; names are no fields."""
+    found = parse_pending_record(RECORD)
+    assert (found["evaluated"], found["restarts"]) == (1795417005.0, 2)
+    assert set(found["options"]) == {
         *("--account=ml", "--qos=normal", "--licenses=matlab:2", "--nodes=2-2", "--ntasks=2"),
         *("--cpus-per-task=2", "--mem-per-cpu=100M", "--gres=gpu:a100:4", "--exclusive"),
         *("--nodelist=n[2-3]", "--requeue"),
     }
-    halves = parse_pending_record(RECORD.replace("MinMemoryCPU=100M", "MinMemoryCPU=2.50G"), "27")
-    assert halves is not None and "--mem-per-cpu=2560M" in halves.options  # sbatch refuses 2.50G
-    newer = RECORD.replace("gres:gpu:a100:4", "gres/gpu:a100:4")
-    assert parse_pending_record(newer, "27") == found
-    assert (
-        parse_pending_record(RECORD.replace("JobState=PENDING", "JobState=RUNNING"), "27") is None
-    )
+    halves = parse_pending_record(RECORD.replace("MinMemoryCPU=100M", "MinMemoryCPU=2.50G"))
+    assert "--mem-per-cpu=2560M" in halves["options"]  # sbatch refuses 2.50G
+    assert parse_pending_record(RECORD.replace("gres:gpu:a100:4", "gres/gpu:a100:4")) == found
+    assert parse_pending_record(RECORD.replace("JobState=PENDING", "JobState=RUNNING")) == {}
 
 
 def test_other_records() -> None:
-    """Priorities, licenses, reservations, partitions and conditions."""
+    """Priorities, licenses, reservations and conditions."""
     (one,) = parse_priorities(
-        "Unable to find jobs matching user/id(s) specified\n2130003|10070|0|0|0|70|10000|0|0|0|0\n"
+        "Unable to find jobs matching user/id(s) specified\n2130003|10070|0|0|0|70|10000|0|0|0|5\n"
     )
-    assert (one.ref, one.total, one.factors) == (
-        "2130003",
-        10070,
-        {"job size": 70, "partition": 10000},
-    )
+    factors = {"job size": 70, "partition": 10000, "nice": -5}
+    assert (one.ref, one.total, one.factors) == ("2130003", 10070, factors)
     (one,) = parse_priorities("7|5400|0|150|0|0|0|0|0|cpu=1000,gres/gpu=4250|0\n")
     assert sum(one.factors.values()) == 5400
     (license,) = parse_licenses("LicenseName=matlab Total=2 Used=1 Free=1 Reserved=0 Remote=no\n")
-    assert (license.name, license.total, license.used) == ("matlab", 2, 1)
+    assert license == ("matlab", 2, 1)
     assert parse_reservations("No reservations in the system\n") == ()
-    (kept,) = parse_reservations(
+    line = (
         "ReservationName=maint StartTime=1795423312 EndTime=1795430512 Duration=02:00:00"
         " Nodes=n[4-5] NodeCnt=2 Flags=MAINT,IGNORE_JOBS Users=root Accounts=(null)\n"
     )
-    assert (kept.start, kept.end, kept.nodes) == (1795423312.0, 1795430512.0, ("n4", "n5"))
-    assert (kept.users, kept.accounts, kept.maintenance) == ("root", "", True)
-    rules = parse_partition(
-        "PartitionName=low AllowGroups=ALL AllowAccounts=ml,bio AllowQos=ALL MaxNodes=UNLIMITED"
-        " MaxTime=00:05:00 MinNodes=0 State=DOWN\n"
-    )
-    assert rules is not None and rules.allowed == {"accounts": "ml,bio"}
-    assert (rules.state, rules.max_seconds, rules.max_nodes) == ("DOWN", 300, None)
+    (kept,) = parse_reservations(line)
+    assert kept == ("maint", 1795423312.0, 1795430512.0, ("n4", "n5"), "maintenance")
+    assert parse_reservations(line.replace("MAINT,", ""))[0].users == "root"
     assert dependency_ids("afterok:12(failed),afterany:13_*(unfulfilled),after:14+5") == [
         "12",
         "13",
@@ -101,24 +84,25 @@ def test_other_records() -> None:
     ]
 
 
+TABLE = """\
+ClusterName=c Account=ml UserName=alice Partition= ParentAccount= MaxJobs=3(3)
+ClusterName=c Account=ml UserName= ParentAccount=root(1) GrpTRES=gres/gpu=12(10) MaxJobs=1(1)
+ClusterName=c Account=root UserName= ParentAccount= GrpTRES=gres/gpu=N(30)
+ClusterName=c Account=bio UserName=alice Partition= ParentAccount= MaxJobs=1(1)
+QOS=small(1) MaxTRESPJ=cpu=4 Account Limits= No Accounts \
+User Limits= alice={MaxTRESPU=gres/gpu=2(1),gres/gpu:a100=1(1),cpu=9}
+QOS=other(2) MaxTRESPJ=cpu=8 Account Limits= No Accounts User Limits= No Users
+"""
+
+
 def test_which_limits_count_for_a_job() -> None:
     """Those of its QOS, its account and the accounts above; of all GPU types."""
-    gpus = JobQuota(tres={"gres/gpu": Bound(2, 1), "gres/gpu:a100": Bound(1, 1), "cpu": Bound(9)})
-    table = QuotaTable(
-        {"small": Qos(per_user=gpus, per_job={"cpu": Bound(4)}), "other": Qos(per_user=gpus)},
-        (
-            Association("ml", user="alice", own=JobQuota(jobs=Bound(3, 3)), parent="ml"),
-            Association("ml", group=JobQuota(tres={"gres/gpu": Bound(12, 10)}), parent="root"),
-            Association("root", group=JobQuota(tres={"gres/gpu": Bound(None, 30)})),
-            Association("bio", user="alice", own=JobQuota(jobs=Bound(1, 1))),
-        ),
-    )
     job = QueuedJob(job_id="1", state="PENDING", user="alice", account="ml", qos="small")
 
     def named(code: str) -> list[tuple[str, int, int | None]]:
         limit = limit_of(code)
         assert limit is not None
-        return [(one.who, one.most, one.used) for one in limits_in_use(table, job, limit)]
+        return [(one.holder, one.most, one.used) for one in limits_in_use(TABLE, job, limit)]
 
     whole, a100 = ("QOS small for a user", 2, 1), ("QOS small for a user", 1, 1)
     assert named("QOSMaxGRESPerUser") == [whole, a100]
@@ -128,14 +112,14 @@ def test_which_limits_count_for_a_job() -> None:
     assert named("QOSGrpMemLimit") == []
 
 
-def test_what_test_only_prints() -> None:
+def test_the_answers_of_test_only() -> None:
     """A start, with what comes after it, or the refusal in Slurm's words."""
     accepted = (
         "sbatch: Job 7 to start at 1795421262 using 32 processors on nodes n1 in partition m\n"
     )
-    assert parse_test(accepted + "  Preempts: 2130033\n") == StartTest(1795421262.0)
-    refused = "allocation failure: Requested node configuration is not available\n"
-    assert parse_test(refused).refusal == "Requested node configuration is not available"
+    assert parse_test(accepted + "  Preempts: 2130033\n") == 1795421262.0
+    with pytest.raises(SlurmError, match="Requested node configuration"):
+        parse_test("allocation failure: Requested node configuration is not available\n")
 
 
 REASONS = (

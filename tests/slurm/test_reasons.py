@@ -106,12 +106,12 @@ def test_what_waits_for_a_release_is_held_and_nothing_else() -> None:
             "resources",
             "down, drained or reserved",
         ),
-        ("launch_failed_requeued_held", "held", "could not be started by its nodes"),
+        ("launch_failed_requeued_held", "held", "nodes could not start it"),
         ("job requeued in held state", "held", "held"),
-        ("Reservation_maint1_was_deleted", "held", "reservation was deleted"),
-        ("JobArrayTaskLimit", "quota", "its own experiment"),
+        ("Reservation_maint1_was_deleted", "held", "reservation is gone"),
+        ("JobArrayTaskLimit", "quota", "own limit on trials"),
         ("Dependency,JobArrayTaskLimit", "dependency", "another job"),
-        ("", "other", "not been looked at"),
+        ("", "other", "not considered yet"),
     ],
 )
 def test_reasons_in_words(text: str, category: str, part: str) -> None:

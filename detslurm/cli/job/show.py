@@ -65,8 +65,7 @@ def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
     yield "Resource Pool", job.resource_pool
     yield "State", f"{job.state} ({job.slurm_state})"
     if job.reason:
-        reason = reason_of(job.reason)
-        yield "Reason", f"it {reason.sentence} ({job.reason})"
+        yield "Reason", f"{reason_of(job.reason).short} ({job.reason})"
         yield "Paused", job.pause_reason if job.held else None
         yield "Remedy", _remedy(job)
     yield "Position", job.position

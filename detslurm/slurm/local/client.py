@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm import _env, _pythonpath
 from detslurm._access import user_name
-from detslurm.slurm.allowance import Allowance
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.interface import ClusterLimits, JobInfo, PartitionLimits, split_ref
+from detslurm.slurm.interface import (
+    Allowance,
+    ClusterLimits,
+    JobInfo,
+    PartitionLimits,
+    split_ref,
+)
 from detslurm.slurm.local import journal, policy, wire
 from detslurm.slurm.local.jobs import Jobs
 from detslurm.slurm.local.paths import LocalClusterPaths
@@ -30,7 +35,7 @@ from detslurm.slurm.shell_lines import command_line, prologue
 
 if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
-    from detslurm.slurm.pending_details import PendingDetails, StartTest
+    from detslurm.slurm.pending_details import PendingDetails
     from detslurm.slurm.queued_job import QueuedJob
 
 # Slurm's names of the numbers that can be changed here, and a request's.
@@ -54,10 +59,6 @@ class LocalCluster:
         """Raise `SlurmError` where this machine can never run the request."""
         if reason := policy.unfit(request, machine_slots()):
             raise SlurmError(reason, "Ask for less, or submit to a Slurm cluster.")
-
-    def time_problem(self, request: JobRequest) -> str | None:
-        """None: any limit may be asked for."""
-        return None
 
     def allowance(self, request: JobRequest) -> Allowance:
         """Any number."""
@@ -170,7 +171,7 @@ class LocalCluster:
 
         return PendingDetails()
 
-    def start_of(self, options: Sequence[str]) -> StartTest:
+    def start_of(self, options: Sequence[str]) -> float:
         """Always refused: nothing is planned here."""
         raise SlurmError("the local cluster plans no starts")
 

@@ -1,0 +1,175 @@
+"""Limits of QOS and accounts, and their use, as the controller shows them.
+
+One call shows them all (`scontrol show assoc_mgr`), but for what a QOS allows each user or account
+that has had no job since the controller started: that is unknown.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+from detslurm.slurm import command
+from detslurm.slurm.queue import parse_amount
+
+Scope = Literal["job", "user", "account", "own", "group"]
+
+_PATIENCE = 5.0  # seconds: no submission waits longer for limits
+_FIELD = re.compile(r"(Grp|Max)(SubmitJobs|Jobs|TRES|Wall)(PJ|PU|PA)?")
+_PER: dict[str | None, tuple[Scope, str]] = {
+    "PJ": ("job", "PerJob"),
+    "PU": ("user", "PerUser"),
+    "PA": ("account", "PerAccount"),
+    None: ("own", ""),
+    "Grp": ("group", ""),
+}
+_COUNTED = {"SubmitJobs": "submitted", "Jobs": "jobs", "Wall": "wall"}
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Whose limits count for a job: names of QOS in their order, and an association."""
+
+    user: str
+    account: str
+    partition: str
+    qos: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
+        """What `to_dict` made; fields of a newer version are skipped."""
+        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        return cls(**{**known, "qos": tuple(data["qos"])})
+
+
+class QuotaLimit(NamedTuple):
+    """A limit of a QOS or an association.
+
+    Attributes:
+        holder: "QOS small", "account ml", or a user's part of an account: "account ml for alice".
+        name: Slurm's own, such as "MaxTRESPerUser gres/gpu".
+        scope: The jobs that it counts: each job alone, those of a user or an account in the QOS,
+            those of a user's association, or all of the holder (`group`).
+        counted: "jobs", "submitted", "wall" (minutes), or a resource such as "gres/gpu".
+        most: How much is allowed.
+        used: How much of it is in use; None if unknown.
+    """
+
+    holder: str
+    name: str
+    scope: Scope
+    counted: str
+    most: int
+    used: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.most} of {self.holder}"
+
+    @property
+    def of_qos(self) -> bool:
+        """Whether it belongs to a QOS, else to an association."""
+        return self.holder.startswith("QOS ")
+
+    @property
+    def room(self) -> int:
+        """How much more is allowed."""
+        return max(self.most - (self.used or 0), 0)
+
+
+def ask_controller(user: str) -> str:
+    """All QOS, a user's associations and all accounts, as Slurm prints them."""
+    return ask("scontrol", "--oneliner", "show", "assoc_mgr", f"users={user}", "flags=assoc,qos")
+
+
+def ask(*argv: str) -> str:
+    """The answer of one of Slurm's commands, if it comes within seconds. Raises `SlurmError`."""
+    return command.run(argv, patience=_PATIENCE, within=_PATIENCE)
+
+
+def quotas_of(text: str, charge: Charge) -> list[QuotaLimit]:
+    """The limits that may count for a job: those of its QOS in their order, then those of its
+    association and of the accounts above."""
+    lines = text.splitlines()
+    qos = {line[4:].partition("(")[0]: line for line in lines if line.startswith("QOS=")}
+    found = [_of_qos(f"QOS {name}", qos[name], charge) for name in charge.qos if name in qos]
+    return [limit for part in (*found, _of_associations(lines, charge)) for limit in part]
+
+
+def _of_qos(holder: str, line: str, charge: Charge) -> Iterator[QuotaLimit]:
+    line, _, users = line.partition(" User Limits=")
+    line, _, accounts = line.partition(" Account Limits=")
+    yield from _limits(holder, line)
+    yield from _limits(holder, _part(accounts, {charge.account}))
+    yield from _limits(holder, _part(users, {charge.user, _user_id(charge.user)}))
+
+
+def _part(text: str, names: set[str]) -> str:
+    """What stands in braces behind one of these names: `alice(1001)={MaxJobsPU=7(1) ...}`."""
+    parts = re.findall(r"(\S+)=\{(.*?)\}", text)
+    return next((part for name, part in parts if names & set(re.split(r"[()]", name))), "")
+
+
+def _user_id(user: str) -> str:
+    try:
+        return str(pwd.getpwnam(user).pw_uid)
+    except KeyError:
+        return user
+
+
+def _of_associations(lines: Iterable[str], charge: Charge) -> Iterator[QuotaLimit]:
+    records = associations(lines)
+    for record, line in records:
+        mine = (record["UserName"], record["Account"]) == (charge.user, charge.account)
+        if mine and record["Partition"] in ("", charge.partition):
+            yield from _limits(f"account {charge.account} for {charge.user}", line)
+    above = {
+        record["Account"]: (record, line) for record, line in records if not record["UserName"]
+    }
+    account = charge.account
+    while (found := above.pop(account, None)) is not None:
+        yield from (one for one in _limits(f"account {account}", found[1]) if one.scope == "group")
+        account = found[0]["ParentAccount"]
+
+
+def associations(lines: Iterable[str]) -> list[tuple[dict[str, str], str]]:
+    """Names of each association (account, user, partition, parent), with its line."""
+    found = []
+    for line in lines:
+        if line.startswith("ClusterName="):
+            words = (word.partition("=") for word in line.split())
+            record = {key: value.partition("(")[0] for key, _, value in words}
+            names = ("Account", "UserName", "Partition", "ParentAccount", "DefAssoc")
+            found.append(({name: record.get(name, "") for name in names}, line))
+    return found
+
+
+def _limits(holder: str, text: str) -> Iterator[QuotaLimit]:
+    """The limits in `GrpJobs=10(1) MaxTRESPJ=cpu=16,gres/gpu=4`; N stands for none."""
+    for word in text.split():
+        key, _, value = word.partition("=")
+        if (match := _FIELD.fullmatch(key)) is None:
+            continue
+        kind, thing, per = match.groups()
+        scope, suffix = _PER["Grp" if kind == "Grp" else per]
+        for amount in value.split(","):
+            resource, _, figures = amount.rpartition("=")
+            most, _, used = figures.rstrip(")").partition("(")
+            if (number := parse_amount(most)) is not None:
+                name = f"{kind}{thing}{suffix} {resource}".strip()
+                counts = resource or _COUNTED[thing]
+                yield QuotaLimit(holder, name, scope, counts, number, parse_amount(used))
+
+
+def default_account(text: str, user: str) -> str:
+    """The only account of a user, or the default; empty if unknown."""
+    own = [one for one, _ in associations(text.splitlines()) if one["UserName"] == user]
+    names = {one["Account"] for one in own}
+    default = {one["Account"] for one in own if one["DefAssoc"] == "Yes"}
+    return next(iter(default if len(names) > 1 else names), "")

@@ -1,0 +1,187 @@
+"""Why a job waits, kind by kind. Pure: nothing is asked, nothing is guessed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from detslurm._quantities import counted
+from detslurm.sdk.waiting.resources import SHOWN, exact_cause, reserved_before_end, resource_lines
+from detslurm.sdk.waiting.spans import clock_and_span, span
+from detslurm.slurm.reasons import Limit, limit_of, reason_of
+
+if TYPE_CHECKING:
+    from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.slurm.pending_details import LimitUse
+    from detslurm.slurm.queued_job import QueuedJob
+
+_TOO_MUCH = "Kill it, and submit it again with less, or with another QOS or account."
+# Slurm's reasons for jobs of an experiment that is paused.
+_PAUSED = ("JobHeldUser", "job requeued in held state")
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCause:
+    """Why a job waits.
+
+    Attributes:
+        text: The end of a sentence that begins with the job.
+        remedy: What would help, in a sentence; empty where it can only wait.
+        permanent: Whether it never starts unless something is changed.
+        evidence: The evidence, a line each.
+    """
+
+    text: str
+    remedy: str = ""
+    permanent: bool = False
+    evidence: tuple[str, ...] = ()
+
+
+def cause_of(evidence: JobEvidence) -> WaitCause:
+    """Slurm's reason, made exact by the evidence where there is some."""
+    row = evidence.row
+    reason = reason_of(row.reason)
+    plain = WaitCause(reason.sentence, reason.remedy.format(ref=row.ref), reason.permanent)
+    if limit := limit_of(reason.code):
+        return _limited(evidence, plain, limit)
+    if reason.code == "Licenses":
+        return replace(plain, evidence=tuple(_licenses(evidence)))
+    if reason.category == "resources" and not reason.code.startswith("Partition"):
+        text = exact_cause(evidence, reason.code) or plain.text
+        remedy = reserved_before_end(evidence) or plain.remedy
+        return replace(plain, text=text, remedy=remedy, evidence=tuple(resource_lines(evidence)))
+    if reason.category == "dependency":
+        return replace(plain, evidence=tuple(_dependencies(evidence)))
+    if reason.category == "held":
+        return _held(evidence, plain, reason.code)
+    if reason.code == "JobArrayTaskLimit":
+        return _own_throttle(evidence, plain)
+    if reason.code == "BeginTime" and row.expected_start:
+        text = f"may not begin before {clock_and_span(row.expected_start, evidence.now)}"
+        return replace(plain, text=text, evidence=_restarts(evidence))
+    return plain
+
+
+def _limited(evidence: JobEvidence, plain: WaitCause, limit: Limit) -> WaitCause:
+    """Which limit of which QOS or account it is, and the jobs that use what it allows."""
+    row, known = evidence.row, evidence.details.limits
+    need = {
+        "gres/gpu": row.gpus,
+        "cpu": row.cpus,
+        "mem": row.memory,
+        "node": row.node_count,
+        "jobs": 1,
+        "submitted": 1,
+    }.get(limit.counted) or None  # unknown of whole nodes, too: all that they have counts
+    # Several limits may count, and the reason does not name the exhausted one.
+    short = [one for one in known if need is None or one.most - (one.used or 0) < need] or known
+    lines = [_bound(one, limit.words, need) for one in short]
+    if limit.scope not in ("job", "node") and not limit.spent:
+        lines += _holders(_under_same_limit(evidence, limit))
+    found = replace(plain, evidence=tuple(lines))
+    if len(short) != 1 or limit.minimum:
+        return found
+    use = short[0]
+    if need is not None and need > use.most:
+        text = f"asks for {need} {limit.words}, and {use.holder} grants {use.most}"
+        return replace(found, text=text, remedy=_TOO_MUCH, permanent=True)
+    used = "" if use.used is None else f" ({use.used} of {use.most} {limit.words} in use)"
+    return replace(found, text=f"waits for a limit of {use.holder}{used}")
+
+
+def _bound(use: LimitUse, words: str, need: int | None) -> str:
+    used = "" if use.used is None else f", {use.used} in use"
+    more = "" if need is None else f"; the job needs {need}"
+    return f"{use.holder}: at most {use.most} {words}{used}{more}"
+
+
+def _under_same_limit(evidence: JobEvidence, limit: Limit) -> Iterator[QueuedJob]:
+    row = evidence.row
+    for job in evidence.queue:
+        if not job.running or (limit.counted == "gres/gpu" and not job.gpus):
+            continue
+        if limit.of_qos and job.qos != row.qos:
+            continue
+        if (not limit.of_qos or limit.scope == "account") and job.account != row.account:
+            continue
+        if limit.scope not in ("user", "own") or job.user == row.user:
+            yield job
+
+
+def _holders(jobs: Iterable[QueuedJob]) -> Iterator[str]:
+    """The jobs that hold what the job waits for; the first to end comes first."""
+    found = sorted(jobs, key=lambda job: (job.time_left is None, job.time_left or 0))
+    named = [
+        f"{job.ref} of {job.user}"
+        + ("" if job.time_left is None else f" (ends in {span(job.time_left)} at the latest)")
+        for job in found[:SHOWN]
+    ]
+    if named:
+        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        yield f"in use by {', '.join(named)}{more}"
+
+
+def _licenses(evidence: JobEvidence) -> Iterator[str]:
+    wanted = set(re.split(r"[,|:]", evidence.row.licenses))
+    for use in evidence.details.limits:
+        if use.holder in wanted:
+            yield f"license {use.holder}: {use.used} of {use.most} in use"
+    yield from _holders(
+        job
+        for job in evidence.queue
+        if job.running and any(name in wanted for name in re.split(r"[,|:]", job.licenses))
+    )
+
+
+def _own_throttle(evidence: JobEvidence, plain: WaitCause) -> WaitCause:
+    row, number = evidence.row, evidence.job.experiment_id
+    same = [job for job in evidence.queue if job.job_id == row.job_id]
+    running = sum(job.count for job in same if job.running)
+    most = next((job.throttle for job in same if job.throttle), None)
+    whose = (
+        "its own array's limit of elements"
+        if number is None
+        else ("its own experiment's limit of trials")
+    )
+    limit = "" if most is None else f": {running} of {most} run"
+    text = f"waits for {whose} that run at once{limit}"
+    if number is None:
+        remedy = f"`scontrol update JobId={row.job_id} ArrayTaskThrottle=N` changes it."
+    else:
+        remedy = plain.remedy.replace("max-slots`", f"max-slots {number} N`")
+    return replace(plain, text=text, remedy=remedy)
+
+
+def _held(evidence: JobEvidence, plain: WaitCause, code: str) -> WaitCause:
+    number = evidence.job.experiment_id
+    plain = replace(plain, evidence=_restarts(evidence))
+    if number is None or code == "JobHeldAdmin":
+        return plain
+    remedy = f"Let it go on with `detslurm experiment activate {number}`."
+    why = evidence.job.pause_reason if code in _PAUSED else None
+    if why is None:
+        return replace(plain, remedy=remedy)
+    if "budget" in why:
+        remedy = f"Raise it with `detslurm experiment set budget {number} N`. Then l{remedy[1:]}"
+    text = f"is held, because its experiment was paused by its own jobs: {why}"
+    return replace(plain, text=text, remedy=remedy)
+
+
+def _restarts(evidence: JobEvidence) -> tuple[str, ...]:
+    times = evidence.details.restarts
+    return (f"Slurm has restarted it {counted(times, 'time')}",) if times else ()
+
+
+def _dependencies(evidence: JobEvidence) -> Iterator[str]:
+    condition = evidence.row.dependency
+    yield f"its condition is {condition}" if condition else "Slurm does not show its condition"
+    for job in evidence.details.dependencies[:SHOWN]:
+        if job.final:
+            yield f"job {job.ref} ended: {job.state}"
+        elif job.waiting:
+            yield f"job {job.ref} waits itself: {reason_of(job.reason).short}"
+        else:
+            left = job.time_left
+            yield f"job {job.ref} runs" + ("" if left is None else f", for {span(left)} at most")
