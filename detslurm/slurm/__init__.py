@@ -15,10 +15,11 @@ from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 if TYPE_CHECKING:
     from detslurm.slurm.cluster import SlurmCluster
     from detslurm.slurm.detect import detect_cluster
-    from detslurm.slurm.interface import Allowance, Cluster, ClusterLimits, JobInfo, PartitionLimits
+    from detslurm.slurm.interface import Allowance, Cluster, ClusterLimits, PartitionLimits
     from detslurm.slurm.local import LocalCluster
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
+    from detslurm.slurm.queue_state import JobInfo
     from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.request import JobRequest
     from detslurm.slurm.site import site_profile_from
@@ -50,7 +51,7 @@ _LAZY = {
     "Allowance": "interface",
     "Cluster": "interface",
     "ClusterLimits": "interface",
-    "JobInfo": "interface",
+    "JobInfo": "queue_state",
     "PartitionLimits": "interface",
     "JobRequest": "request",
     "SlurmCluster": "cluster",

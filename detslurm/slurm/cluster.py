@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.interface import ClusterLimits, JobInfo
+from detslurm.slurm.interface import ClusterLimits
 from detslurm.slurm.queue import parse_squeue, squeue_command, wanted
+from detslurm.slurm.queue_state import JobInfo
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.submit_environment import submit_environment
 

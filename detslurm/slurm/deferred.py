@@ -76,7 +76,7 @@ class Facts(Protocol):
     def sending(self) -> Mapping[int, Announcement]: ...
 
 
-class Submitted(NamedTuple):
+class QueuedPart(NamedTuple):
     """A job that was queued.
 
     Attributes:
@@ -90,7 +90,7 @@ class Submitted(NamedTuple):
     limit: str = ""
 
 
-def submit_as_many(cluster: Cluster, request: JobRequest) -> Submitted:
+def submit_as_many(cluster: Cluster, request: JobRequest) -> QueuedPart:
     """Queue an array, or half of it, a quarter ... until the cluster accepts it.
 
     Raises `SubmitLimitReached` where it accepts not even one element.
@@ -99,7 +99,7 @@ def submit_as_many(cluster: Cluster, request: JobRequest) -> Submitted:
     while True:
         part = request if count == (request.count or 1) else _part(request, count)
         try:
-            return Submitted(cluster.submit(part), part, limit)
+            return QueuedPart(cluster.submit(part), part, limit)
         except SubmitLimitReached as refusal:
             if count == 1:
                 raise

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist, expand_indices
-from detslurm.slurm.interface import JobInfo, job_ids_of
+from detslurm.slurm.interface import job_ids_of
 from detslurm.slurm.job_record import parse_job_records
 from detslurm.slurm.queue import parse_number, parse_time
+from detslurm.slurm.queue_state import JobInfo
 
 _FIELDS = "JobID,State,ExitCode,Partition,Submit,NodeList,WorkDir"
 _PATIENCE = 20.0

@@ -6,10 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import reduce
-from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from detslurm.slurm.queue_state import QueueState
+from detslurm.slurm.queue_state import JobInfo
 
 if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
@@ -17,49 +16,6 @@ if TYPE_CHECKING:
     from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.quotas import Charge
     from detslurm.slurm.request import JobRequest
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo(QueueState):
-    """What a cluster knows of one job or array element; times are unix seconds."""
-
-    ref: str
-    state: str
-    reason: str = ""
-    partition: str = ""
-    nodes: tuple[str, ...] = ()
-    restarts: int | None = None  # not in squeue's output; evidence has it
-    time_left: int | None = None  # seconds; None when unlimited or unknown
-    priority: int | None = None
-    submitted: float | None = None
-    expected_start: float | None = None  # the scheduler's guess, while it waits
-    exit_code: int | None = None
-    signal: int | None = None
-    folder: str = ""  # its working directory: ids come again, when a cluster restarts its count
-
-    def is_foreign_to(self, folder: str) -> bool:
-        """Whether it works elsewhere than in `folder`: another job, which was given the same id, or
-        the job of the store that `folder` is in a copy of.
-
-        The end of a path is the same wherever the file system is mounted.
-        """
-        if not self.folder or not folder or self.folder == folder:
-            return False
-        if PurePath(self.folder).parts[-3:] != PurePath(folder).parts[-3:]:
-            return True
-        try:
-            # Two mounts of one file system have devices of their own, and the same inodes.
-            return Path(self.folder).stat().st_ino != Path(folder).stat().st_ino
-        except OSError:
-            return False  # one of them can't be seen from here, under this name
-
-    @property
-    def run_outcome(self) -> str | None:
-        """The outcome of its run to a search: "lost" when the job is over, "released" when it waits
-        to start again and will request work again; None while it runs."""
-        if self.running:
-            return None
-        return "lost" if self.final else "released"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from detslurm.slurm.interface import JobInfo
+from detslurm.slurm.queue_state import JobInfo
 
 
 class Priority(NamedTuple):

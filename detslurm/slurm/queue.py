@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from detslurm.slurm.hostlist import expand_indices, hosts_in
-from detslurm.slurm.interface import JobInfo, job_ids_of, split_ref
-from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES
+from detslurm.slurm.interface import job_ids_of, split_ref
+from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES, JobInfo
 
 # Raw id, array id, array indices, state, partition, priority, time left, submit time, start time,
 # nodes; the reason and the working directory come last because only they may hold any character.

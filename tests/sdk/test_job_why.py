@@ -16,8 +16,8 @@ from detslurm.sdk.waiting.explanation import Explanation
 from detslurm.sdk.waiting.jobs_ahead import UserAhead, jobs_ahead
 from detslurm.sdk.waiting.start_estimates import Accuracy, Estimate, accuracy, settled
 from detslurm.slurm import NodeInfo, SlurmError
-from detslurm.slurm.interface import JobInfo
 from detslurm.slurm.pending_details import LimitUse, PendingDetails, Priority, ReservedNodes
+from detslurm.slurm.queue_state import JobInfo
 from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import NotFound
 from detslurm.store.records import Intent

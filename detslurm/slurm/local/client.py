@@ -20,7 +20,6 @@ from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import (
     Allowance,
     ClusterLimits,
-    JobInfo,
     PartitionLimits,
     split_ref,
 )
@@ -30,6 +29,7 @@ from detslurm.slurm.local.paths import LocalClusterPaths
 from detslurm.slurm.local.policy import Slots
 from detslurm.slurm.local.slots import machine_slots
 from detslurm.slurm.local.view import describe, info
+from detslurm.slurm.queue_state import JobInfo
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.shell_lines import command_line, prologue
 

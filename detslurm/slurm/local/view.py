@@ -6,10 +6,10 @@ import socket
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from detslurm.slurm.interface import JobInfo
 from detslurm.slurm.local import policy
 from detslurm.slurm.local.jobs import Element, Jobs
 from detslurm.slurm.local.policy import Slots
+from detslurm.slurm.queue_state import JobInfo
 
 if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
