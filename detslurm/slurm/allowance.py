@@ -16,9 +16,8 @@ from detslurm._quantities import counted
 from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.interface import Allowance, ClusterLimits, PartitionLimits
+from detslurm.slurm.interface import Allowance, Charge, ClusterLimits, PartitionLimits
 from detslurm.slurm.quotas import (
-    Charge,
     QuotaLimit,
     Scope,
     ask,

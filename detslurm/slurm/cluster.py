@@ -83,7 +83,7 @@ class SlurmCluster:
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
         """The same later, with one call to the controller."""
         from detslurm.slurm.allowance import ask_again
-        from detslurm.slurm.quotas import Charge
+        from detslurm.slurm.interface import Charge
 
         return ask_again(Charge.from_dict(charge))
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
 from detslurm.slurm.queue_state import JobInfo
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails
     from detslurm.slurm.queued_job import QueuedJob
-    from detslurm.slurm.quotas import Charge
     from detslurm.slurm.request import JobRequest
 
 
@@ -105,6 +106,26 @@ class ClusterLimits:
         if not all(one in self.partitions for one in names):
             return None
         return reduce(PartitionLimits.either, (self.partitions[one] for one in names))
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Whose limits count for a job: names of QOS in their order, and an association."""
+
+    user: str
+    account: str
+    partition: str
+    qos: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
+        """What `to_dict` made; fields of a newer version are skipped."""
+        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        return cls(**{**known, "qos": tuple(data["qos"])})
 
 
 @dataclass(frozen=True, slots=True)

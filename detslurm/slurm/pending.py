@@ -10,13 +10,14 @@ from detslurm import _env
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import hosts_in
+from detslurm.slurm.interface import Charge
 from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.limits import known, parse_record
 from detslurm.slurm.pending_details import LimitUse, PendingDetails, Priority, ReservedNodes
 from detslurm.slurm.queue import parse_number, parse_squeue, parse_time, squeue_command
 from detslurm.slurm.queue_state import JobInfo
 from detslurm.slurm.queued_job import QueuedJob
-from detslurm.slurm.quotas import Charge, ask_controller, quotas_of
+from detslurm.slurm.quotas import ask_controller, quotas_of
 from detslurm.slurm.reasons import Limit, Reason, limit_of, reason_of
 
 _PATIENCE = 5.0  # seconds: evidence is optional

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pwd
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Literal, NamedTuple
 
 from detslurm.slurm import command
+from detslurm.slurm.interface import Charge
 from detslurm.slurm.queue import parse_amount
 
 Scope = Literal["job", "user", "account", "own", "group"]
@@ -27,26 +27,6 @@ _PER: dict[str | None, tuple[Scope, str]] = {
     "Grp": ("group", ""),
 }
 _COUNTED = {"SubmitJobs": "submitted", "Jobs": "jobs", "Wall": "wall"}
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """Whose limits count for a job: names of QOS in their order, and an association."""
-
-    user: str
-    account: str
-    partition: str
-    qos: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
-        """What `to_dict` made; fields of a newer version are skipped."""
-        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
-        return cls(**{**known, "qos": tuple(data["qos"])})
 
 
 class QuotaLimit(NamedTuple):
