@@ -76,8 +76,8 @@ class SearcherState(msgspec.Struct, rename="camel"):
 class SearchMethod(abc.ABC):
     """The base of a search method of your own.
 
-    Its handlers get the search's state and return the operations that they ask for. They are called
-    in the order of the events; the runner saves the method before its operations take effect.
+    Its handlers return the operations that they ask for. They are called in the order of the
+    events. The runner saves the method before its operations take effect.
     """
 
     @abc.abstractmethod
@@ -90,22 +90,20 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations to ask for after a trial was created.
+        """Return the operations to ask for after the trial `request_id` was created.
 
-        Args:
-            searcher_state: The known state of the search.
-            request_id: The trial's name.
+        Other arguments as in `initial_operations`.
         """
 
     @abc.abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
-        """Return the operations to ask for after a trial has trained to a requested length.
+        """Return the operations to ask for after the trial `request_id` has trained to a length.
+
+        Other arguments as in `initial_operations`.
 
         Args:
-            searcher_state: The known state of the search.
-            request_id: The trial's name.
             metric: The trial's value for `report_completed()`: a number, or anything that JSON can
                 express.
             train_length: The length, in the search's unit.
@@ -113,31 +111,25 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations to ask for after a trial has closed, whatever the reason.
+        """Return the operations to ask for after the trial `request_id` has closed.
 
-        Args:
-            searcher_state: The known state of the search.
-            request_id: The trial's name.
+        Other arguments as in `initial_operations`.
         """
 
     @abc.abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """Return which part of the search is done, from 0 to 1.
+        """Return the share of the search that is done, from 0 to 1.
 
-        Args:
-            searcher_state: The known state of the search.
+        Arguments as in `initial_operations`.
         """
 
     @abc.abstractmethod
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """Return the operations to ask for after a trial ended before its requested length.
+        """Return the operations to ask for after the trial `request_id` ended before its length.
 
-        Args:
-            searcher_state: The known state of the search.
-            request_id: The trial's name.
-            exited_reason: Why it ended.
+        `exited_reason` is the cause. Other arguments as in `initial_operations`.
         """
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
@@ -154,20 +146,12 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def save_method_state(self, path: Path) -> None:
-        """Save what the method itself must remember to a directory.
-
-        Args:
-            path: The directory.
-        """
+        """Save the method's own state to the directory `path`."""
 
     def load(self, path: Path) -> tuple[SearcherState, int]:
-        """Load what `save()` wrote; the runner calls it.
+        """Return the search's state and the id of its experiment; the runner calls it.
 
-        Args:
-            path: The directory.
-
-        Returns:
-            The search's state, and the id of its experiment.
+        `path` is the directory that `save()` wrote to.
         """
         content = json.loads(path.joinpath(_STATE_FILE).read_text())
         state = SearcherState()
@@ -177,11 +161,7 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def load_method_state(self, path: Path) -> None:
-        """Load what `save_method_state()` wrote.
-
-        Args:
-            path: The directory.
-        """
+        """Load the state that `save_method_state()` wrote to the directory `path`."""
 
 
 def answer(method: SearchMethod, state: SearcherState, event: Mapping[str, Any]) -> list[Operation]:
