@@ -71,7 +71,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         self.warn = warn
         self.progress: Progress = silent  # how a long reading is shown
         self.queues = Queues(connect or connector(path), warn)
-        # What was read of trials' logs, for those who read the same experiments all the time.
+        # The read part of trials' logs, for callers that read the same experiments all the time.
         self._logs: dict[int, ReadCache] | None = None
 
     def __repr__(self) -> str:

@@ -53,12 +53,12 @@ def trial_html(row: TrialRow, metric: str | None) -> str:
 
 
 def checkpoint_html(uuid: str, facts: Mapping[str, Any], metrics: Mapping[str, float]) -> str:
-    """What it is, and what its weights reach."""
+    """Its identity, and the metrics of its weights."""
     return html_head(f"Checkpoint {uuid}", facts) + html_table(["Metric", "Value"], metrics.items())
 
 
 def model_html(row: ModelRow) -> str:
-    """What is said of it, and its newest versions."""
+    """Its texts, and its newest versions."""
     facts = {"Description": row.description, "Labels": ", ".join(row.labels), "Owner": row.user,
              "Notes": row.notes, **row.metadata}  # fmt: skip
     newest = sorted(row.versions.values(), key=lambda one: -one.number)[:_SHOWN]
@@ -68,7 +68,7 @@ def model_html(row: ModelRow) -> str:
 
 
 def version_html(model: str, row: VersionRow) -> str:
-    """Which checkpoint it is, and what is said of it."""
+    """Its checkpoint, and its texts."""
     facts = {"Name": row.name, "Checkpoint": row.uuid, "Experiment": row.experiment,
              "Trial": row.trial, "Batches": row.steps, "Labels": ", ".join(row.labels),
              "Notes": row.notes, **row.metadata}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Checks of everything that a submission depends on, with advice for what is wrong."""
+"""Checks of everything that a submission depends on, with advice for faults."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def store_findings(root: Path) -> Iterator[Finding]:
 
 
 def _root_findings(root: Path) -> Iterator[Finding]:
-    """Who owns the root, and who shares it."""
+    """The owner of the root, and the users who share it."""
     from detslurm._access import is_shared
     from detslurm.store.root_access import group, weakness
 
@@ -116,7 +116,7 @@ def slurm_findings(connect: Callable[[], Cluster]) -> Iterator[Finding]:
 
 
 def _pools(cluster: Cluster) -> Iterator[Finding]:
-    """What is free, as `resource-pool list` has it."""
+    """Free resources, as `resource-pool list` has them."""
     from detslurm.sdk.jobs.resource_pool import pools_of
 
     warnings: list[str] = []
@@ -170,7 +170,7 @@ def _rules(limits: ClusterLimits) -> Iterator[Finding]:
 
 
 def python_findings() -> Iterator[Finding]:
-    """Which Python the jobs will use, and what is installed there; nothing is imported."""
+    """The Python of the jobs, and its installed packages; nothing is imported."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", "ok", f"Python {version} at {sys.executable}")
     if Path(sys.prefix).is_relative_to("/tmp"):
@@ -194,13 +194,13 @@ def _version(package: str) -> str | None:
 
 
 def _purge(after: int | None, root: Path) -> Iterator[Finding]:
-    """Whether the site deletes files that nobody uses, and whose are next."""
+    """Whether the site deletes unused files, and the experiments that are next."""
     from detslurm.sdk.disk.purge import in_danger
     from detslurm.store import Store
 
     if after is None:
         return
-    text = f"files that nobody has used for {counted(after, 'day')} are deleted here"
+    text = f"files that were not used for {counted(after, 'day')} are deleted here"
     listed = Store(root).catalog().newest_first() if root.exists() else ()
     found = in_danger((one for one in listed if not isinstance(one, int)), after)[::-1]
     if not found:

@@ -139,8 +139,8 @@ class ExperimentSortBy(_Name):
         END_TIME: When its last run ended.
         STATE: The name of the state.
         NUM_TRIALS: The number of trials.
-        PROGRESS: Which part of it is done.
-        USER: Who submitted it.
+        PROGRESS: The part of it that is done.
+        USER: The user who submitted it.
         RESOURCE_POOL: The partition.
         SEARCHER_METRIC_VAL: The best value of the searcher's metric.
         CHECKPOINT_SIZE: The bytes of its checkpoints.
@@ -211,7 +211,7 @@ class ModelSortBy(_Name):
 
 
 class CheckpointSortBy(_Name):
-    """What a list of checkpoints is sorted by.
+    """The key that sorts a list of checkpoints.
 
     Attributes:
         UUID: The storage id.
@@ -235,11 +235,11 @@ class LogLevel(_Name):
 
     Attributes:
         TRACE: Every step of something.
-        DEBUG: What helps to find a mistake.
-        INFO: What happens, and every line that names no level.
-        WARNING: What may be wrong.
-        ERROR: What went wrong; a traceback.
-        CRITICAL: What ended the program.
+        DEBUG: Details that help to find a mistake.
+        INFO: Events, and every line without a level.
+        WARNING: A possible fault.
+        ERROR: A fault; a traceback.
+        CRITICAL: The end of the program.
     """
 
     TRACE = auto()

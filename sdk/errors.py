@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the SDK."""
+"""Errors for users of the SDK."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from detslurm._display import ShownAsText
 
 
 class SubmitError(ShownAsText, Exception):
-    """An experiment can't be submitted; nothing was queued. Says what to do."""
+    """An experiment can't be submitted; nothing was queued. Its text names the remedy."""
 
 
 class LifecycleError(ShownAsText, Exception):

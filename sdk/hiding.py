@@ -34,7 +34,7 @@ def secrets_in(directory: ExperimentDir) -> list[bytes] | None:
 
 
 def hidden(data: bytes, secrets: Sequence[bytes]) -> bytes:
-    """What was printed, with asterisks in the place of these secrets and of what is one by form."""
+    """Printed text, with asterisks in place of these secrets, and of secrets by their form."""
     for secret in secrets:
         data = data.replace(secret, MASK.encode())
     text = data.decode("utf-8", "surrogateescape")

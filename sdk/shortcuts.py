@@ -1,4 +1,4 @@
-"""What a notebook does in one call."""
+"""Functions that a notebook calls once."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Submitting:
             assert plan.trials == 2
         """
         with contextlib.ExitStack() as asked:
-            # It answers while all that follows is read; what is wrong there is said first.
+            # It answers while all that follows is read; faults there are reported first.
             with contextlib.suppress(SlurmError):
                 asked.enter_context(self.queues.cluster(cluster).expecting_limits())
             from detslurm.config import load_experiment, load_site

@@ -1,4 +1,4 @@
-"""What somebody needs who is asked why a trial does not run: in one file, without secrets."""
+"""All that a helper needs to see why a trial does not run: in one file, without secrets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from detslurm.store.experiment_files import open_shown
 if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
 
-# Of a log the end explains a failure; nobody sends gigabytes.
+# The end of a log explains a failure; gigabytes would not be sent.
 _LOG_BYTES = 5 * 1024**2
 _LAST_RUNS = 5
 
@@ -106,7 +106,7 @@ def _content(trial: Trial) -> tuple[dict[str, bytes], list[str], list[bytes]]:
             missing.append(f"{name}: {error}")
     secrets = secrets_in(directory) if "config.json" in found else None
     if secrets is None:
-        missing.append("logs: only who can read the configuration knows what is secret in them")
+        missing.append("logs: only readers of the configuration know their secrets")
     else:
         found.update(_logs(trial))
     if missing:
@@ -181,7 +181,7 @@ def _end_of(experiment: ExperimentDir, path: Path, name: str) -> Iterator[tuple[
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LOG_BYTES))
             yield name, file.read(_LOG_BYTES)
     except (OSError, CorruptRecord):
-        return  # the job has printed nothing, or somebody has tidied up
+        return  # the job has printed nothing, or its file was removed
 
 
 def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

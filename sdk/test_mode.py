@@ -1,4 +1,4 @@
-"""What a short training that was submitted in test mode has shown."""
+"""The result of a short training that was submitted in test mode."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def _validation(trial: TrialRow, metric: str | None) -> TrialCheck:
 
 def _checkpoint(trial: TrialRow) -> TrialCheck:
     saved = trial.latest_checkpoint
-    missing = "none was saved: a preemption would lose what was trained"
+    missing = "none was saved: a preemption would lose the training"
     return TrialCheck("checkpoint", saved is not None, saved.uuid if saved else missing)

@@ -55,7 +55,7 @@ class ByteMeter:
 
 
 class Metered:
-    """A file that reports to a meter what is read of it."""
+    """A file that reports read bytes to a meter."""
 
     def __init__(self, file: IO[bytes], meter: ByteMeter) -> None:
         self._file, self._meter = file, meter
@@ -132,7 +132,7 @@ def read_manifest(archive: tarfile.TarFile) -> Manifest:
 
 
 def unpack(archive: tarfile.TarFile, manifest: Manifest, stage: Path, meter: ByteMeter) -> None:
-    """Every file, with its size and checksum as the manifest says, and nothing else."""
+    """Every file, with its size and checksum of the manifest, and nothing else."""
     free = shutil.disk_usage(stage).free
     if manifest.size > free:
         raise BundleError(f"it doesn't fit: it has {manifest.size} bytes, and {free} are free")
@@ -142,7 +142,7 @@ def unpack(archive: tarfile.TarFile, manifest: Manifest, stage: Path, meter: Byt
     while (member := archive.next()) is not None:
         expected = missing.pop(member.name, None)
         if expected is None or not member.isreg() or member.size != expected.size:
-            raise BundleError(f"{member.name[:200]!r} is not what the manifest says")
+            raise BundleError(f"{member.name[:200]!r} contradicts the manifest")
         file = archive.extractfile(member)
         assert file is not None
         _extract(cast(IO[bytes], Metered(file, meter)), stage / member.name, expected)
@@ -163,7 +163,7 @@ def _extract(file: IO[bytes], target: Path, expected: File) -> None:
             out.write(block)
         size = out.tell()
     if size != expected.size or digest.hexdigest() != expected.sha256:
-        raise BundleError(f"{target.name}: its content is not what was bundled")
+        raise BundleError(f"{target.name}: its content differs from the bundled one")
 
 
 def _parse(data: bytes) -> Manifest:

@@ -82,7 +82,7 @@ class Imported:
     Attributes:
         experiment_id: Its id here.
         was: Its id where it was made.
-        owner: Whose it was there.
+        owner: Its user there.
         trials: The number of its trial ids.
         checkpoints: The storage ids here of the checkpoints that came along.
         masked: The keys of the configuration whose values the bundle lacks.
@@ -122,7 +122,7 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
 
 @dataclass
 class _Import:
-    """One import: everything goes to places that nobody sees, and is then made visible."""
+    """One import: everything goes to hidden places, and is then made visible."""
 
     manifest: Manifest
     store: Store
@@ -355,7 +355,7 @@ def _saved(stage: Path) -> Iterator[str]:
                 try:
                     records = unframe_all(line.rstrip(b"\n"))
                 except CorruptRecord:
-                    continue  # it counts for nobody
+                    continue  # it does not count
                 for record in records:
                     if "uuid" in record:
                         if not UUID.fullmatch(str(record["uuid"])):
@@ -374,7 +374,7 @@ def _limited(path: Path) -> bytes:
 
 
 def _own_storage(site: SiteProfile, root: Path) -> dict[str, Any]:
-    """Where an experiment that says nothing of it has its checkpoints here."""
+    """The place of checkpoints of an experiment that names none."""
     some = {"entrypoint": "true", "searcher": {"name": "single", "metric": "x"}}
     loaded = load_experiment(some, site=site, root=root)
     found: dict[str, Any] = loaded.config.to_dict()["checkpoint_storage"]
@@ -395,7 +395,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _staging(experiment: ExperimentDir) -> Iterator[Path]:
-    """A directory that is nobody else's, and is gone afterwards."""
+    """A private directory, which is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix=".import-", dir=experiment.path) as name:
         yield Path(name)
 

@@ -162,7 +162,7 @@ def _masked(config: ExperimentConfig) -> tuple[str, ...]:
 
 
 def _facts(one: ExperimentSnapshot) -> Iterator[dict[str, Any]]:
-    """What makes the results what they are; nothing about jobs, paths and requests."""
+    """The part of the configuration that shapes results; nothing about jobs, paths and requests."""
     for fact in one.directory.facts():
         kind = fact.get("type")
         if kind in _FACTS or (kind == "intent" and fact.get("intent") in _INTENTS):
@@ -234,7 +234,7 @@ def _listed(
 
 
 def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
-    """A bundle may be all that is left one day: nothing in it is less than it says."""
+    """A bundle may be the last copy one day: it lacks nothing that it lists."""
     if not storage.exists(one.uuid):
         raise BundleError(f"the files of checkpoint {one.uuid} are not under {storage.where}")
     if problem := unusable(one, storage):
@@ -243,7 +243,7 @@ def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
 
 def _code(folder: Path) -> Iterator[tuple[str, Path]]:
     for name in _names(folder, follow=False):
-        # No links to what is none, such as a pipe: who opens it waits.
+        # No links to a pipe or the like: opening it would wait.
         kept = name.endswith("/") or (folder / name).is_file()
         if kept and "__pycache__" not in name.split("/"):
             yield f"code/{name}", folder / name
@@ -271,7 +271,7 @@ def _size(source: Path | bytes) -> int:
     try:
         return len(source) if isinstance(source, bytes) else source.stat().st_size
     except OSError:
-        return 0  # why is told when it is read
+        return 0  # its reader reports the reason
 
 
 def _described(source: Path | bytes, meter: ByteMeter) -> File:

@@ -48,7 +48,7 @@ def saved_checkpoints(
 
 
 def indexed(store: Store) -> Iterator[SavedCheckpoints]:
-    """What is known without folding anything."""
+    """The known checkpoints, without folding anything."""
     yield from store.checkpoint_index().known.values()
 
 
@@ -61,7 +61,7 @@ def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
     if snapshot.facts.desired.deleted:
         return SavedCheckpoints(experiment=number), True
     row, saved = snapshot.view.row(), of_snapshot(snapshot)
-    correct_links_of(snapshot.directory, saved)  # what is folded anew has changed
+    correct_links_of(snapshot.directory, saved)  # a new fold means a change
     return saved, row.finished and UNKNOWN not in row.trial_states
 
 
@@ -110,7 +110,7 @@ def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
 
 
 def storage_of(directory: ExperimentDir) -> Storage | None:
-    """The configured storage of an experiment; None where its configuration does not tell."""
+    """The configured storage of an experiment; None where its configuration has none."""
     try:
         return storages_of(directory).of(None)
     except StoreError:
@@ -141,7 +141,7 @@ def needed_by_search(directory: ExperimentDir, facts: ExperimentFacts) -> Collec
 
 
 def unreachable_problems(found: Mapping[str, str]) -> list[str]:
-    """What people are told of checkpoints in storages that can't be seen from here."""
+    """The message about checkpoints in storages that are invisible from here."""
     counts = Counter(found.values())
     return [
         f"{counted(count, 'checkpoint')} in {where} {'is' if count == 1 else 'are'} left alone:"

@@ -95,7 +95,7 @@ def remove_files(
         delete(directory, [checkpoint])
         return sorted(doomed)
     left, recorded = stay, checkpoint.resources
-    if globs:  # the record of the other files says how they should be, whatever they are
+    if globs:  # the other files' record stays, whatever they are
         gone = {*map(as_recorded, doomed), *matching(recorded, globs)}
         left = {name: size for name, size in recorded.items() if name not in gone}
     if left == recorded and not doomed:
@@ -112,7 +112,7 @@ def remove_files(
             raise LifecycleError(f"a run has begun with checkpoint {checkpoint.uuid}: it stays")
         with directory.as_owner():
             storage.delete(checkpoint.uuid, globs)
-    with contextlib.suppress(StoreError, OSError):  # on a full disk, say: the files are gone
+    with contextlib.suppress(StoreError, OSError):  # as on a full disk: the files are gone
         verify_again(checkpoint)
     checkpoint.reload()
     correct_links_of(directory, of_snapshot(read(directory)))

@@ -42,13 +42,13 @@ def objects(store: Store, saved: Iterable[SavedCheckpoints]) -> Iterator[Checkpo
 
 
 def sort_key(name: str) -> Callable[[Checkpoint], Any]:
-    """What checkpoints are sorted by: a field of theirs, or else a validation metric."""
+    """The key that sorts checkpoints: a field of theirs, or else a validation metric."""
     field = _FIELDS.get(name.lower())
     return field or (lambda checkpoint: checkpoint.validation_metrics.get(name))
 
 
 def sort_names(checkpoints: Iterable[Checkpoint]) -> list[str]:
-    """What these can be sorted by: their fields, and the metrics that they have or may get."""
+    """The possible keys for sorting: their fields, and the metrics that they have or may get."""
     found: set[str] = set()
     for one in checkpoints:
         found |= {*one.validation_metrics, *filter(None, [one._saved.metric])}
@@ -126,7 +126,7 @@ def as_stored(store: Store, checkpoints: Sequence[Checkpoint]) -> list[Checkpoin
 
 
 def _missing(base: Path, checkpoints: Sequence[Checkpoint]) -> Iterator[Checkpoint]:
-    # A listing may be old: it only says which names needn't be asked for one by one.
+    # A listing may be old: it only saves questions for single names.
     names = set(os.listdir(base)) if len(checkpoints) >= _LISTED else set()  # noqa: PTH208
     for one in checkpoints:
         if one.uuid not in names and not (base / one.uuid).is_dir():

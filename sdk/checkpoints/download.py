@@ -96,7 +96,7 @@ def _is_copy(wanted: Mapping[str, int], target: Path) -> bool:
 
 @contextmanager
 def _held(experiment: ExperimentDir, uuid: str) -> Iterator[None]:
-    """Nobody deletes it meanwhile. Of others' experiments it can't be held: the end decides."""
+    """It is not deleted meanwhile. Of others' experiments it can't be held: the end decides."""
     with ExitStack() as stack:
         try:
             stack.enter_context(held(experiment, [uuid], by=f"a download by {user_name()}"))
@@ -120,7 +120,7 @@ def _copy(
         raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")
     if lost := loss_of(checkpoint, storage):
         raise LifecycleError(
-            f"checkpoint {uuid} is damaged, {lost}; what is left of it is in {storage.where}"
+            f"checkpoint {uuid} is damaged, {lost}; its other files are in {storage.where}"
         )
     stage = _stage(target, uuid)
     try:
@@ -151,9 +151,9 @@ def _put(stage: Path, target: Path) -> None:
     if stage.parent == target:
         moves = [(path, target / path.name) for path in sorted(stage.iterdir())]
         there = [(path, other) for path, other in moves if os.path.lexists(other)]
-        for path, other in there:  # an earlier attempt has put it there, or somebody else has
+        for path, other in there:  # an earlier attempt or another process has put it there
             if not _is_same(path, other):
-                raise LifecycleError(f"{other} is in the way; what was copied is in {stage}")
+                raise LifecycleError(f"{other} is in the way; the copies so far are in {stage}")
         for path, other in moves:
             if (path, other) in there:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -208,7 +208,7 @@ def _fill(
     digests: Digests | None,
     progress: Progress,
 ) -> None:
-    """Copy what is not there yet: a file has its name once it is whole."""
+    """Copy missing files: a file has its name once it is whole."""
     there = list_resources(stage)
     missing = {name for name, size in wanted.items() if there.get(name) != size}
     whole = sum(wanted.values())
@@ -254,7 +254,7 @@ def _check(
     digests: Digests | None,
     got: Mapping[str, int],
 ) -> None:
-    """Compare the copy with the source as it is now: somebody may have changed or deleted it."""
+    """Compare the copy with the source of now, which may have been changed or deleted."""
     if not storage.exists(uuid) or _to_copy(storage, uuid, digests) != wanted:
         raise LifecycleError(f"checkpoint {uuid} was changed or deleted while it was copied")
     for name, size in wanted.items():
@@ -280,7 +280,7 @@ def _stored_metadata(stage: Path) -> str | None:
 
 
 def write_metadata(path: Path, metadata: Mapping[str, Any]) -> None:
-    """Write metadata as a file; whoever reads it finds the old content or the new one."""
+    """Write metadata as a file; readers find the old content or the new content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     growing = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     growing.write_text(json.dumps(metadata, indent=2))

@@ -1,4 +1,4 @@
-"""Whether the files of checkpoints are still what was recorded when they were saved."""
+"""Compares the files of checkpoints with the records of their saves."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def verify(
         try:
             directory.append(CheckpointVerified(problems=news))
         except (StoreFault, NoHardLinks) as fault:
-            warn(f"what was found of experiment {directory.id} is not recorded: {fault}")
+            warn(f"the result for experiment {directory.id} is not recorded: {fault}")
     found |= {**unseen, **dict.fromkeys(gone, "it was deleted: there is nothing to verify")}
     for one in checkpoints:
         one.problem = found[one.uuid]
@@ -99,7 +99,7 @@ def verify_each(
 
 
 def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = False) -> str | None:
-    """What is wrong with a checkpoint's files, in a sentence; None where nothing is."""
+    """The fault of a checkpoint's files, in a sentence; None without a fault."""
     recorded, found = checkpoint.resources, _found(checkpoint, storage)
     if not found:
         return "all its files are missing"
@@ -175,7 +175,7 @@ def _size(entry: os.DirEntry[str], recorded: int | None) -> int:
 
 
 def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | None:
-    """How files differ from what was recorded, in a sentence; None where they don't."""
+    """How files differ from their record, in a sentence; None where they don't."""
     missing = [name for name in recorded if name not in found]
     other = [
         f"{name} ({counted(found[name], 'byte')}, not {size})"

@@ -46,7 +46,7 @@ class Budget:
 
     def __str__(self) -> str:
         if self.used is None:
-            return f"{amount(self.slot_hours)} slot-hours (what is used can't be read)"
+            return f"{amount(self.slot_hours)} slot-hours (the usage can't be read)"
         return f"used {amount(self.used)} of {amount(self.slot_hours)} slot-hours"
 
 

@@ -78,7 +78,7 @@ class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
     part_lost: float = 0.0
 
     def wasted(self, slots: int) -> float:
-        """The slot-seconds in which it trained what was lost, or slots were idle."""
+        """The slot-seconds of lost training, or of idle slots."""
         seconds, usage = self.seconds or 0.0, self.usage
         idle = 0.0
         if usage is not None and usage.slot_seconds:
@@ -118,7 +118,7 @@ def _steps_lost(run: RunView, follower: RunView | None) -> int:
 
 
 def _part_lost(run: RunView, follower: RunView | None) -> float:
-    """Which part of a run was in vain: by its batches, or all of one that failed without any."""
+    """The part of a run that was in vain: by its batches, or all if it failed without any."""
     trained = run.steps - run.resumed_steps
     if trained > 0:
         return min(_steps_lost(run, follower) / trained, 1.0)

@@ -109,7 +109,7 @@ def load_of(cluster: Cluster, limits: ClusterLimits, jobs: JobPlan) -> Partition
     try:
         nodes, queue = cluster.nodes(), cluster.queue(partition=name)
     except SlurmError as error:
-        return f"{cluster.name} does not tell the load of {name!r}: {error.message}"
+        return f"{cluster.name} does not show the load of {name!r}: {error.message}"
     return load_from(name, jobs.slot_type, nodes, queue)
 
 

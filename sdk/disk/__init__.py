@@ -1,1 +1,1 @@
-"""What experiments keep on disk: how much it is, and what is deleted when."""
+"""Disk usage of experiments: its size, and the rules of deletion."""

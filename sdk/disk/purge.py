@@ -54,7 +54,7 @@ def warning_for_list(numbers: list[int], after: int | None) -> str | None:
     who = f"experiment {some}" if len(numbers) == 1 else f"{len(numbers)} experiments ({some})"
     return (
         f"{who} ended more than {counted((after or 0) - NOTICE, 'day')} ago, and this site deletes"
-        f" files that nobody has used for {counted(after or 0, 'day')}:"
+        f" files that were not used for {counted(after or 0, 'day')}:"
         " `detslurm experiment describe ID` looks at the files"
     )
 

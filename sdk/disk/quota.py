@@ -74,7 +74,7 @@ def parsed(text: str) -> tuple[int | None, int | None]:
     """Used and allowed bytes in the output of `quota -w -p` or `lfs quota -q`.
 
     Both have the file system, the KiB in use, the quota and the limit, and lfs begins a line behind
-    a long path; a star behind a number says that it is exceeded. Anything else is unknown.
+    a long path; a star behind a number marks it as exceeded. Anything else is unknown.
     """
     words = text.replace("*", " ").split()
     for place, *numbers in zip(words, words[1:], words[2:], words[3:], strict=False):

@@ -1,4 +1,4 @@
-"""What the queue says of experiments: whether their trials' jobs wait, run or are lost."""
+"""Compares experiments with the queue: whether their trials' jobs wait, run or are lost."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
 
 
 def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
-    """What users should know: experiments without jobs, and runs that hold slots for nothing."""
+    """Warnings: experiments without jobs, and runs that hold slots for nothing."""
     for one in found:
         if one.never_queued and one.message:
             yield f"experiment {one.directory.id}: {one.message}"

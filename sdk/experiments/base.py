@@ -1,4 +1,4 @@
-"""What every part of an `Experiment` stands on: its state, its facts and its jobs."""
+"""The base of every part of an `Experiment`: its state, its facts and its jobs."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class ExperimentBase:
 
     @property
     def progress(self) -> float:
-        """Which part of it is done, from 0 to 1."""
+        """The part of it that is done, from 0 to 1."""
         return self.row.progress
 
     @property
@@ -143,18 +143,18 @@ class ExperimentBase:
 
     @property
     def imported(self) -> str | None:
-        """What it was at the site where it was bundled; None if it was submitted here."""
+        """Its origin at the site where it was bundled; None if it was submitted here."""
         return self._snapshot.facts.created.imported
 
     @property
     def environment(self) -> Environment | None:
-        """What its nodes copy to their own disks; None if they don't (slurm.stage_environment)."""
+        """The environment that nodes copy to their disks; None without slurm.stage_environment."""
         recorded = self._snapshot.facts.created.environment
         return recorded and recorded.in_store(self._snapshot.directory.store.path)
 
     @property
     def budget(self) -> Budget | None:
-        """What the experiment may use and has used; None if it has no budget."""
+        """The experiment's budget and usage; None if it has no budget."""
         from detslurm.sdk.costs.budget import Budget
 
         return Budget.of(self._snapshot)
@@ -169,7 +169,7 @@ class ExperimentBase:
         self._snapshot.refresh(())
 
     def _change(self, name: str, change: Callable[[ExperimentFacts], Any]) -> None:
-        """Set a field to what `change` makes of what was recorded, whoever else changes it now."""
+        """Set a field to the result of `change` on its record, also while others change it."""
         self._refuse_others()
         directory, won = self._snapshot.directory, False
         while not won:
@@ -204,7 +204,7 @@ class ExperimentBase:
         return list(queue.jobs)
 
     def _queue_of(self, job_refs: Sequence[JobRef]) -> QueueSnapshot:
-        """What the queue knows of these jobs, of those that are not over."""
+        """The queue's rows of these jobs, of those that are not over."""
         queue = self._queues.query((), queue_only=job_refs)
         own = self._snapshot.without_foreign_jobs(queue).jobs
         for job_ref in sorted(queue.jobs.keys() - own.keys()):

@@ -114,7 +114,7 @@ class CheckpointChoice:
     @property
     @abstractmethod
     def _named(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
 
 
 class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):

@@ -143,7 +143,7 @@ def _differences(columns: Sequence[Mapping[str, Any]]) -> Iterator[Difference]:
 
 
 def _told(value: Any) -> str:
-    """What tells a value from others: 1 and 1.0 are the same number, which files change into each
+    """The identity of a value: 1 and 1.0 are the same number, which files change into each
     other; True is another thing, and NaN is NaN."""
     is_whole = isinstance(value, float) and value.is_integer()
     return repr(int(value) if is_whole else value)

@@ -111,7 +111,7 @@ class Descendants(ExperimentBase):
 
         Args:
             path: The file to make, `.tar.gz`, `.tgz` or `.tar`; it must not exist.
-            checkpoints: Which ones go along: all, by default the best one of the experiment, the
+            checkpoints: The ones that go along: all, by default the best one of the experiment, the
                 latest one of each trial, or none.
             progress: Called with the bytes that were read and with their whole number; by default
                 unused. The file has no name before it is finished.

@@ -1,4 +1,4 @@
-"""What becomes of an experiment: paused, continued, stopped, put away, deleted."""
+"""The life of an experiment: paused, continued, stopped, put away, deleted."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ class Lifecycle(ExperimentBase):
             raise LifecycleError(f"can't {what} experiment {self.id}: it is {self.state}{more}")
 
     def _ways_on(self) -> str:
-        """What goes on with an experiment that is over, for the end of a message."""
+        """The ways to go on with an experiment that is over, for the end of a message."""
         if not self.managed:
             return ""
         trial = " --trial TRIAL_ID" if self._snapshot.facts.created.search else ""

@@ -1,4 +1,4 @@
-"""All experiments of a store, newest first, read as far as somebody wants to see them."""
+"""All experiments of a store, newest first, read as far as the caller wants them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GROUP: Final = 500
 # A file server answers one thread at a time: where each answer takes a millisecond they wait.
 _THREADS: Final = 16
 _WORTH_THREADS: Final = 32
-# The last few readings say whether threads would help: each reading costs one of several threads
+# The last few readings show whether threads would help: each reading costs one of several threads
 # about as many seconds more as it may wait without them.
 _LAST: Final = 5
 _WAIT_SECONDS: Final = 0.0005
@@ -113,7 +113,7 @@ class Listing:
         self._catalog.settle([one.row for one in others])
 
     def _take(self, numbers: Sequence[int], unreadable: dict[int, StoreError]) -> None:
-        """Keep of what is over its row alone, and that at once."""
+        """Keep of an ended experiment its row alone, and that at once."""
         for number, found in _all_read(self._store, numbers, self._logs, self._times):
             if isinstance(found, NotFound):
                 self._known[number] = None  # its submission was interrupted
@@ -125,7 +125,7 @@ class Listing:
         self._catalog.settle([one.row for one in known if isinstance(one, Finished)])
 
     def _over(self, one: ExperimentSnapshot) -> Finished:
-        """What is kept of an experiment that is over: thousands of logs need no memory."""
+        """The kept part of an ended experiment: thousands of logs need no memory."""
         if self._logs is not None:
             for trial in one.trials:
                 self._logs.pop(trial, None)

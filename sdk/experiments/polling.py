@@ -47,7 +47,7 @@ class ExperimentPoller:
         return self._clock() >= self._queue_at
 
     def poll(self) -> None:
-        """Read what is new in the store, and query the queue when that is due."""
+        """Read the news of the store, and query the queue when that is due."""
         experiment, one = self._experiment, self._experiment._snapshot
         one.refresh(self._trials)
         if self.due:

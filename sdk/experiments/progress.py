@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 Progress = Callable[[str], AbstractContextManager[Callable[[int, int], None]]]
-"""Gets what is read; its block is told how much is done, and how much there is."""
+"""Gets the read parts; its block learns how much is done, and how much there is."""
 
 
 def silent(what: str) -> AbstractContextManager[Callable[[int, int], None]]:

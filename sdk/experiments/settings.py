@@ -1,4 +1,4 @@
-"""What an experiment's user may set: its name, labels, limits and place in the queue."""
+"""The settings of an experiment: its name, labels, limits and place in the queue."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Finished(NamedTuple):
 
 @dataclass
 class ExperimentSnapshot:
-    """One experiment, its trials, and what is known of their jobs."""
+    """One experiment, its trials, and the known state of their jobs."""
 
     directory: ExperimentDir
     facts: ExperimentFacts
@@ -66,7 +66,7 @@ class ExperimentSnapshot:
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
     workers: Mapping[JobRef, JobInfo] = field(default_factory=dict)  # a search's, in the queue
     _read: dict[int, ReadCache] = field(default_factory=dict)
-    _keeps_logs: bool = False  # somebody else's: also those of trials that are over
+    _keeps_logs: bool = False  # of another user: also those of trials that are over
     _view: ExperimentView | None = None
     _refined: dict[int, TrialRow] = field(default_factory=dict)  # as the view shows a search's
 
@@ -138,7 +138,7 @@ class ExperimentSnapshot:
         return self._search if self.facts.created.search else None
 
     def refresh(self, trials: Collection[int] | None = None) -> None:
-        """Read what is new, of these trials, or of all that have not ended."""
+        """Read new bytes of these trials, or of all that have not ended."""
         before = self.facts.lost
         self.facts = fold_facts(self.directory)
         self.changed()

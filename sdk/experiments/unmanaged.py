@@ -40,7 +40,7 @@ Heartbeats = dict[int, LastHeartbeat]
 def job_statuses(
     trials: Iterable[TrialDir], known: Heartbeats, *, clock: Callable[[], float] = time.monotonic
 ) -> dict[int, JobStatus]:
-    """What is known of the processes behind unfinished trials; `known` takes in heartbeats."""
+    """The known state of the processes behind unfinished trials; `known` takes in heartbeats."""
     return {trial.id: _process_status(trial, known, clock()) for trial in trials}
 
 
@@ -166,7 +166,7 @@ def _submit(
 
 
 def _script(experiment: ExperimentDir) -> Mapping[str, Any]:
-    """Which job it was, and what was recorded of its script a little later."""
+    """The job, and the record of its script a little later."""
     job: Mapping[str, Any] | None = None
     kept: Mapping[str, Any] = {"unknown": "its job ended before its script was kept"}
     for fact in map(typed, experiment.facts()):

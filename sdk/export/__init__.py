@@ -17,7 +17,7 @@ FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 
 class ExportedTrial(NamedTuple):
-    """What an export did with one trial.
+    """The result of an export of one trial.
 
     Attributes:
         experiment: The id of its experiment.
@@ -55,10 +55,10 @@ def export(
         to: The format: "csv", "parquet", "tensorboard", "wandb" (offline runs), "mlflow" (a SQLite
             tracking file) or "trackio" (its local database).
         folder: The directory, which is made if need be.
-        progress: Called after each trial; by default nobody is.
+        progress: Called after each trial; nothing by default.
 
     Returns:
-        What was done with each trial.
+        The result of each trial.
 
     Raises:
         LifecycleError: If the format's library is missing, another export is at work in the

@@ -1,4 +1,4 @@
-"""What is exported of an experiment and of a trial."""
+"""The exported parts of an experiment and of a trial."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Rows = Sequence[MetricRow]
 class ExperimentContent:
     """An experiment as other tools get it.
 
-    `mark` tells it from an experiment of the same id elsewhere; secrets in `config` are masked.
+    `mark` distinguishes it from an experiment of the same id elsewhere; `config` is masked.
     """
 
     mark: str

@@ -41,7 +41,7 @@ _FOREIGN: Final = ("WANDB_", "MLFLOW_", "TRACKIO_", "_WANDB_")
 
 
 def environment(inherited: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The child's environment: nobody's runs, servers or keys, and every network switch off."""
+    """The child's environment: no runs, servers or keys, and every network switch off."""
     kept = {k: v for k, v in inherited.items() if not k.startswith(_FOREIGN)}
     return {**kept, **_OFFLINE, "TRACKIO_DIR": str(folder / "trackio")}
 

@@ -117,7 +117,7 @@ class MlflowWriter(ExportWriter):
                 self._client.log_artifacts(run_id, folder, _key(name) or "_")
 
     def _describe(self, run_id: str, experiment: ExperimentContent, trial: TrialContent) -> None:
-        """Say all that may change after a run has begun."""
+        """Write all that may change after a run has begun."""
         tags = {_key(_LABEL + label): "true" for label in experiment.view.labels}
         for earlier in self._client.get_run(run_id).data.tags:
             if earlier.startswith(_LABEL) and earlier not in tags:

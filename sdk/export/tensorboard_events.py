@@ -108,7 +108,7 @@ def _text(name: str, data: bytes) -> Any:
     from tensorboard.compat.proto.types_pb2 import DT_STRING
     from tensorboard.plugins.text.metadata import create_summary_metadata
 
-    shown = b"    " + data.replace(b"\n", b"\n    ")  # Markdown's form of what is no markup
+    shown = b"    " + data.replace(b"\n", b"\n    ")  # Markdown's form of plain text
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
     tensor = TensorProto(dtype=DT_STRING, string_val=[shown], tensor_shape=shape)
     about = create_summary_metadata(display_name=name, description="")
@@ -116,7 +116,7 @@ def _text(name: str, data: bytes) -> Any:
 
 
 def _session_start(trial: TrialContent) -> Iterator[Any]:
-    """What the page of hyperparameters shows."""
+    """The page of hyperparameters."""
     from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
     started = trial.row.started or 0.0

@@ -30,7 +30,7 @@ _SHARED = {
 }
 _CLUSTERS = {"auto", "slurm", "local", "debug"}
 
-# What has a key of its own in a configuration; the other parameters of Slurm become options.
+# Parameters with a key of their own in a configuration; the others become options of sbatch.
 _KEYS = {
     "slurm_account": "account",
     "slurm_qos": "qos",
@@ -125,7 +125,7 @@ class Executor(submitit.Executor):  # type: ignore[misc]
             link.unlink()
         try:
             link.symlink_to(experiment.path)
-        except FileExistsError:  # somebody else's: the jobs don't need the link
+        except FileExistsError:  # another user's: the jobs don't need the link
             warnings.warn(
                 f"{link} was there before: the jobs are in {experiment.path}", stacklevel=2
             )
@@ -205,7 +205,7 @@ def _options(own: Mapping[str, Any]) -> list[str]:
 
 
 def _minutes(own: Mapping[str, Any]) -> int:
-    """The time limit that a call is told of; 0 if it is not one in minutes."""
+    """The time limit that a call gets; 0 if it is not in minutes."""
     given = _first(own, "slurm_time", "timeout_min", default=0)
     return given if isinstance(given, int) else 0
 

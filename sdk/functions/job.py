@@ -37,7 +37,7 @@ class SharedPoller:
         self._next = 0.0
 
     def look(self, *, force: bool = False) -> None:
-        """Read what is new, unless that was done a moment ago."""
+        """Read the news, unless that was done a moment ago."""
         began = time.monotonic()
         if force:
             self.experiment.reload()

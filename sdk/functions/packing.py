@@ -29,7 +29,7 @@ METRIC = "result"
 
 @contextmanager
 def packed(functions: Sequence[Any]) -> Iterator[Path]:
-    """A file with the functions, for nobody else to read, while the block lasts."""
+    """A private file with the functions, while the block lasts."""
     import cloudpickle
 
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def _is_in(path: str, place: str) -> bool:
 
 
 def name_of(function: object) -> str:
-    """What to call an experiment of this function."""
+    """The name of an experiment of this function."""
     plain = _plain(function)
     return str(getattr(plain, "__name__", type(plain).__name__))
 

@@ -22,8 +22,8 @@ class JobChange:
 
     Attributes:
         job_id: The id of the job, or of the array whose waiting elements are meant.
-        name: What is changed, such as "priority" or "ahead-of".
-        value: What it becomes; for "max-slots" None is no limit.
+        name: The setting to change, such as "priority" or "ahead-of".
+        value: Its new value; for "max-slots" None is no limit.
     """
 
     job_id: str
@@ -48,7 +48,7 @@ def job_number(text: str) -> str:
 
 
 def job_change(job_id: str, name: str, value: str) -> JobChange:
-    """The change of one job. Raises ValueError with what is wrong."""
+    """The change of one job. Raises ValueError with the fault."""
     name = name.lower().replace("_", "-")
     if name not in _VALUES:
         raise ValueError(f"{name!r} can't be changed of a job; there are {', '.join(_VALUES)}")
@@ -78,7 +78,7 @@ def _parsed(text: str) -> JobChange:
 
 
 def conflicts(changes: Iterable[JobChange]) -> list[str]:
-    """What can't be done together of some changes."""
+    """The conflicts of some changes."""
     seen: dict[tuple[str, str], JobChange] = {}
     wrong = []
     for one in changes:

@@ -1,4 +1,4 @@
-"""The part of `Client` that says why a job waits."""
+"""The part of `Client` that explains why a job waits."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ExplainingJobs:
         cluster: str = "auto",
         kind: JobKind = "any",
     ) -> Explanation:
-        """Say why a job waits, with what shows it.
+        """Explain why a job waits, with the evidence.
 
         It costs the cluster at most five calls, and what it has answered to this user within the
         last minute is used again, unless something was done to the experiment since.
@@ -78,7 +78,7 @@ class ExplainingJobs:
             The explanation, also of a job that runs.
 
         Raises:
-            NotFound: If it is not in the queue; the error says how it ended, as far as is known.
+            NotFound: If it is not in the queue; the error has its end, as far as known.
             ValueError: If it is no such id.
             SlurmError: If the cluster does not answer.
         """
@@ -102,7 +102,7 @@ class ExplainingJobs:
         sooner: bool = False,
         refresh: bool = False,
     ) -> Explanation:
-        """Say why the job of a trial waits.
+        """Explain why the job of a trial waits.
 
         Args:
             experiment_id: The id of its experiment, or its name.
@@ -207,7 +207,7 @@ class ExplainingJobs:
         return explain(evidence, known, earlier_start.tried(evidence, where) if sooner else ())
 
     def _log_estimate(self, evidence: JobEvidence) -> Accuracy | None:
-        """Keep the estimate for later, and say how good earlier ones were."""
+        """Keep the estimate for later, and return how good earlier ones were."""
         from detslurm.sdk.waiting import start_estimates
         from detslurm.sdk.waiting.explain import estimate
 

@@ -70,7 +70,7 @@ class FindingJobs(ExplainingJobs):
                 meant if it has jobs in the queue, and a warning names the other meaning.
 
         Raises:
-            NotFound: If there are none; the error says how the job ended, as far as that is known.
+            NotFound: If there are none; the error has the job's end, as far as known.
             ValueError: If it is no such name.
             SlurmError: If the cluster does not answer.
         """
@@ -94,7 +94,7 @@ class FindingJobs(ExplainingJobs):
             The job; of several that wait the one that is considered first.
 
         Raises:
-            NotFound: If there is none; the error says how it ended, as far as that is known.
+            NotFound: If there is none; the error has its end, as far as known.
             ValueError: If it is no such name.
             SlurmError: If the cluster does not answer.
         """
@@ -102,7 +102,7 @@ class FindingJobs(ExplainingJobs):
         return next((job for job in found if job.waiting), found[0])
 
     def resource_pools(self, *, cluster: str = "auto") -> list[ResourcePool]:
-        """Return the partitions of a cluster, the default one first, and what is free in them.
+        """Return the partitions of a cluster, the default one first, with their free resources.
 
         Args:
             cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
@@ -118,7 +118,7 @@ class FindingJobs(ExplainingJobs):
         return pools_of(self.queues.cluster(cluster), self.warn)
 
     def agents(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[NodeInfo]:
-        """Return the nodes of a cluster, with their state and what is in use of them.
+        """Return the nodes of a cluster, with their state and usage.
 
         Args:
             resource_pool: Only nodes of this partition; of all partitions by default.

@@ -210,7 +210,7 @@ class Job(Displayed):
 
     @property
     def requested(self) -> dict[str, Any]:
-        """What each of its elements asked for, by Slurm's names; what it did not ask for is out.
+        """The request of each of its elements, by Slurm's names; other resources are left out.
 
         Memory is in MiB; CPUs and memory are those of all nodes of an element.
         """
@@ -257,7 +257,7 @@ class Job(Displayed):
         return [replace(self, parts=parts)] if parts else []
 
     def explain(self, *, sooner: bool = False, refresh: bool = False) -> Explanation:
-        """Say why it waits, with what shows it; as `Client.explain_job`.
+        """Explain why it waits, with the evidence; as `Client.explain_job`.
 
         Args:
             sooner: Whether the cluster is asked what would start it sooner; off by default.

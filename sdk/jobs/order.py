@@ -26,7 +26,7 @@ class OrderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """What decides when a pending job is considered.
+    """Decides when a pending job is considered.
 
     Attributes:
         job_id: The id of the job, or of the array that waits as a whole.
@@ -40,7 +40,7 @@ class Rank:
 
     @property
     def place(self) -> tuple[int, int]:
-        """What it sorts by."""
+        """The key of its order."""
         return -self.priority, self.job_id
 
     def with_nice(self, nice: int) -> Rank:
@@ -119,7 +119,7 @@ class _Block:
 
     def __post_init__(self) -> None:
         if self.low is not None and self.high is not None and self.low > self.high:
-            raise OrderError("the priorities here are too small to be told apart by nice values")
+            raise OrderError("the priorities here are too small for nice values to order them")
         self.level = self._median()
         if self.high is not None:
             self.level = min(self.level, self.high)

@@ -1,4 +1,4 @@
-"""Which experiment and trial a job of the queue works for."""
+"""Finds the experiment and trial of a job in the queue."""
 
 from __future__ import annotations
 

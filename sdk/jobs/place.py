@@ -46,7 +46,7 @@ class JobPlace:
 
 
 def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
-    """Where a job stands among all jobs of the queue, in scheduling order, as told to the user
+    """A job's place among all jobs of the queue, in scheduling order, as shown to the user
     `me`; None if it waits no more.
     """
     job = waiting(jobs, job_id)

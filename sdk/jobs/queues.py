@@ -1,4 +1,4 @@
-"""The clusters behind a store's experiments: what they know of jobs, and what is done with jobs."""
+"""The clusters behind a store's experiments: their knowledge of jobs, and changes of jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Queues:
         since: float | None = None,
         queue_only: Iterable[JobRef] = (),
     ) -> QueueSnapshot:
-        """What the queues know of these jobs: one query a cluster, then evidence for missing jobs.
+        """The queues' rows of these jobs: one query a cluster, then evidence for missing jobs.
 
         Those in `queue_only` are searched in the queue alone, not in the accounting. A cluster
         that does not answer is named in `unreachable`, with a warning.
@@ -97,7 +97,7 @@ class Queues:
     # -- actions ----------------------------------------------------------------------------------
     # The user's intent is recorded before; these make it take effect at once.
     # A runner that starts, or reads the facts, finds the intent without this. But for `release`:
-    # what is held has no runner.
+    # a held job has no runner.
 
     def pause(self, job_refs: Iterable[JobRef], *, runners: bool = True) -> None:
         """Hold pending jobs; let running ones checkpoint, exit and hold themselves."""

@@ -1,4 +1,4 @@
-"""Resource pools: the partitions of a cluster, with what is free in them and who waits there."""
+"""Resource pools: the partitions of a cluster, with their free resources and waiting jobs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ResourcePool:
         max_time: The longest time limit in minutes; None if there is none.
         default_time: The time limit of jobs that name none, in minutes; None if it is `max_time`.
         max_nodes: The most nodes that a job may have; None if there is no limit.
-        preempt_mode: What happens to a job that has to make room: "OFF", "REQUEUE", "CANCEL", ...
+        preempt_mode: The fate of a job that has to make room: "OFF", "REQUEUE", "CANCEL", ...
         grace_time: How many seconds it has then.
         priority_tier: Jobs of a partition with a higher tier are considered first.
         qos: The QOS whose limits apply to it; "" if there is none.

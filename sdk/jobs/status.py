@@ -1,4 +1,4 @@
-"""What the queue's answer means for a trial. Pure: no disk, no cluster, no clock."""
+"""Interprets the queue's answer for a trial. Pure: no disk, no cluster, no clock."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class JobRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What is known of a trial's job.
+    """The known state of a trial's job.
 
     Attributes:
         job_ref: The newest job that was submitted for the trial; None if there is none.
-        job: What the queue knows of it; None if it is not there.
+        job: The queue's row of it; None if it is not there.
         alive: Whether it still waits or runs; None if unknown.
-        message: What the user should know of it; None if there is nothing.
+        message: Advice for the user; None if there is none.
     """
 
     job_ref: JobRef | None
@@ -53,7 +53,7 @@ class JobStatus:
 class QueueSnapshot(NamedTuple):
     """The answer of the queues: jobs by reference, and the clusters that did not answer.
 
-    `asked` says when it was asked for, in seconds since 1970, where that is not just now.
+    `asked` is the time of the question, in seconds since 1970, where that is not just now.
     """
 
     jobs: Mapping[JobRef, JobInfo]

@@ -31,7 +31,7 @@ _DENIED = ("invalid user id", "access/permission denied")
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a change has done.
+    """The result of a change.
 
     Attributes:
         changed: Whether anything had to be changed.
@@ -157,7 +157,7 @@ class QueueUpdate:
             return
         if values is None:
             raise LifecycleError(
-                f"job {job} can't be moved: Slurm's priorities are too small here to be told apart"
+                f"job {job} can't be moved: Slurm's priorities are too small here to be ordered"
                 " by nice values; `sprio -w` shows what the site counts"
             )
         self._set_nice(values)
@@ -210,13 +210,13 @@ def _pending(jobs: Iterable[Job], job: Job) -> str:
 
 
 def _change_experiment(experiment: Experiment, change: JobChange) -> None:
-    """What is set of a job of an experiment holds for all its jobs, and for those that follow."""
+    """A setting of an experiment's job holds for all its jobs, and for those that follow."""
     setter = getattr(experiment, f"set_{change.name.replace('-', '_')}")
     setter(change.value)
 
 
 def _nice_values(wanted: list[Rank], job: int, floor: int | None) -> dict[int, int] | None:
-    """What an ordinary user may set; None if nothing gives the order."""
+    """The setting for an ordinary user; None if nothing gives the order."""
     try:
         return order.nice_values(wanted, job, least_priority=floor)
     except OrderError:

@@ -56,7 +56,7 @@ class UpdatingJobs(FindingJobs):
 
         Raises:
             LifecycleError: If nothing is to be changed, or the job can't be changed so: it does not
-                wait, belongs to somebody else, or the site refuses.
+                wait, belongs to another user, or the site refuses.
             SlurmError: If the cluster does not answer.
         """
         given = {
@@ -77,7 +77,7 @@ class UpdatingJobs(FindingJobs):
             cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
 
         Returns:
-            What makes them.
+            The changes.
 
         Raises:
             SlurmError: If the cluster does not answer.
@@ -92,7 +92,7 @@ class UpdatingJobs(FindingJobs):
 
 
 def changes_of(job_id: str, given: dict[str, str]) -> list[JobChange]:
-    """Changes of one job by name. Raises LifecycleError for what is wrong with them."""
+    """Changes of one job by name. Raises LifecycleError for a faulty change."""
     from detslurm.sdk.jobs.changes import conflicts, job_change
 
     try:

@@ -107,7 +107,7 @@ class Model(Described[ModelRow]):
             checkpoint_uuid: The checkpoint's id, 4 or more characters with which only that begins,
                 or the checkpoint itself.
             name: A name for the version, one line; by default none.
-            notes: What its users should know; by default nothing.
+            notes: Notes for its users; by default none.
             labels: Labels for the version; by default none.
             metadata: Plain data about the version; by default none.
 

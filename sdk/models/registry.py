@@ -114,7 +114,7 @@ class Registry:
         """Return models as they are now.
 
         Args:
-            sort_by: What they are sorted by; the name by default.
+            sort_by: The key of their order; the name by default.
             order_by: The direction; ascending by default.
             name: Only models whose name contains this text, in any case; by default all.
             description: Only models whose description contains this text, in any case; by default

@@ -1,4 +1,4 @@
-"""What drives a custom search: events of its log to the method, answers back, each once.
+"""Drives a custom search: events of its log to the method, answers back, each once.
 
 Before an answer is committed it is saved together with the method that gave it. A runner that was
 killed in between commits the saved answer again; the search takes an answer by the number of the
@@ -40,7 +40,7 @@ class MethodStorage(Protocol):
     """Where a method is saved between events."""
 
     def latest(self) -> AbstractContextManager[Path | None]:
-        """A directory with what was saved last, None before the first time."""
+        """A directory with the last save, None before the first time."""
 
     def save(self, event: int, fill: Callable[[Path], None]) -> None:
         """Let `fill` write to a directory, and keep it: whole, or not at all."""
@@ -53,7 +53,7 @@ class WorkerSupply(Protocol):
         """Queue workers if trials wait without one."""
 
     def end(self, state: State) -> None:
-        """Record that the search has ended, and cancel what is pending in the queue."""
+        """Record that the search has ended, and cancel its pending jobs."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from detslurm.store import fs
 
 # The newest one is used; the one before is kept in case a person needs it.
 _KEPT = 2
-# Which checkpoints were there when one was saved: a later run removes what has become old.
+# The checkpoints at the time of a save: a later run removes old ones.
 _BEFORE_FILE = "before.json"
 
 
@@ -34,7 +34,7 @@ class DirectoryStorage:
         with fs.staged_directory(self._folder / f"event_{event}") as stage:
             fill(Path(stage))
             _to_disk(Path(stage))
-        with contextlib.suppress(OSError):  # it is saved: what is old can go the next time
+        with contextlib.suppress(OSError):  # it is saved: old ones can go the next time
             for number in self._numbers()[:-_KEPT]:
                 fs.remove_tree(self._folder / f"event_{number}")
 

@@ -1,4 +1,4 @@
-"""What a search will do, before a node hour is spent: its preview, and whole simulations."""
+"""Shows a search before a node hour is spent: its preview, and whole simulations."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _Assignment = tuple[str, str | None, int]
 
 
 def _assignment(trial: SearchTrial) -> _Assignment:
-    """What a search does with a trial: its status, its worker, and which of its runs that is."""
+    """A trial in a search: its status, its worker, and the number of its run."""
     return trial.status, trial.worker, trial.fencing_token
 
 
@@ -72,7 +72,7 @@ class SearchView:
         self.refresh(facts)
 
     def refresh(self, facts: ExperimentFacts) -> None:
-        """Fold in what is new, up to an event that was lost."""
+        """Fold in new events, up to a lost one."""
         self._ids = facts.trial_ids
         self._indices = {number: index for index, number in enumerate(self._ids)}
         self.problems: tuple[Problem, ...] = ()

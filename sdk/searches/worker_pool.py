@@ -82,7 +82,7 @@ class WorkerPool:
         return {ref: queue.jobs[job] for ref, job in job_refs.items() if job in queue.jobs}
 
     def end(self, state: State) -> None:
-        """Record that the search has ended, and cancel what is pending in the queue."""
+        """Record that the search has ended, and cancel its pending jobs."""
         end_search(self._experiment, [trial.outcome for trial in state.trials], state.verdict)
         facts = fold_facts(self._experiment)
         jobs = [job.job_id for job in facts.jobs]
@@ -122,7 +122,7 @@ def _resume(one: ExperimentSnapshot, queues: Queues, log: EventLog[State]) -> bo
         state = log.commit(with_checkpoints(one.directory, one.facts.trial_ids, events))
     # Only now: Slurm may start them at once, and they ask for what waits.
     done = queues.release([ref for ref, job in jobs.items() if not job.final])
-    if state.done:  # whoever saw that first died before recording it
+    if state.done:  # the process that saw it first died before recording it
         end_search(one.directory, [trial.outcome for trial in state.trials], state.verdict)
     count = workers.missing(state, one.facts.worker_limit)
     if count and not submit_workers(one.directory, count, queues.cluster(name), read):

@@ -19,7 +19,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Descent:
-    """Which experiment a new one comes from, how, and where its trials (by index) begin."""
+    """The source of a new experiment, its kind, and the start of its trials (by index)."""
 
     parent: int
     origin: str

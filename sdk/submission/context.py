@@ -55,7 +55,7 @@ class ContextFile:
 
 @dataclass(frozen=True)
 class ContextFiles:
-    """Everything that will be frozen, with what was left out and why."""
+    """Everything that will be frozen, and the omissions with their reasons."""
 
     files: tuple[ContextFile, ...]
     directories: tuple[str, ...]
@@ -102,7 +102,7 @@ def collect(
 
 
 class _Omitted(NamedTuple):
-    """What is left out although nobody ignores it: outputs, and perhaps what is generated."""
+    """Files left out although no rule ignores them: outputs, and perhaps generated files."""
 
     outputs: Mapping[Path, str]
     generated: bool
@@ -229,7 +229,7 @@ class _Found(NamedTuple):
 
 
 def _walk(root: Path, ignored: Callable[[str], object], omitted: _Omitted) -> Iterator[_Found]:
-    """What is not ignored, each directory before what is in it."""
+    """Files that are not ignored, each directory before its content."""
     real = root.resolve()
     above = dict.fromkeys(real.parents, "leads to a directory above")
     barred = {**{path: f"holds {what}" for path, what in omitted.outputs.items()}, **above}
@@ -240,7 +240,7 @@ def _walk(root: Path, ignored: Callable[[str], object], omitted: _Omitted) -> It
             relative = path.relative_to(root).as_posix()
             try:
                 is_dir = entry.is_dir()
-            except OSError as err:  # a link into what is closed, or to itself
+            except OSError as err:  # a link into a closed directory, or to itself
                 if ignored(relative) or ignored(f"{relative}/"):
                     continue
                 if isinstance(err, PermissionError):
@@ -290,7 +290,7 @@ def always_ignored(name: str) -> bool:
 
 
 def _ignored(root: Path) -> Callable[[str], object]:
-    """Tells of a path, with a slash behind that of a directory, whether it is left out."""
+    """Whether a path, with a slash behind that of a directory, is left out."""
     path = root / IGNORE_FILE
     try:
         if not path.is_file():

@@ -1,4 +1,4 @@
-"""What of an experiment is submitted now, and what later: limits on the number of one's jobs.
+"""Splits an experiment into jobs of now and of later: limits on the number of one's jobs.
 
 The rest is recorded with the experiment, and its jobs see to it (`detslurm.exec.deferred`).
 """

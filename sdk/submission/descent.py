@@ -42,7 +42,7 @@ _LENGTHS = ("batches", "records", "epochs")
 
 @dataclass(frozen=True)
 class Changes:
-    """What is to be different: a configuration merged over the other one, keys, code."""
+    """The differences: a configuration merged over the other one, keys, code."""
 
     config: Config | None = None
     overrides: Sequence[str] = ()
@@ -71,7 +71,7 @@ def plan_continuation(
         )
     if one.view.state == "COMPLETED" and trial_id is None and not changes.any:
         raise SubmitError(
-            f"experiment {one.view.id} is COMPLETED: say what it is to go on with, such as"
+            f"experiment {one.view.id} is COMPLETED: give it more to do, such as"
             f" --config searcher.max_length.{_unit(one)}=2000"
         )
     base = _base(one)
@@ -83,7 +83,7 @@ def plan_continuation(
     loaded = _loaded(one, base, changes)
     if searcher == "custom" and loaded.config.to_dict()["searcher"].get("max_length") is None:
         raise SubmitError(
-            f"the method of experiment {one.view.id} decided how long its trials train: say how"
+            f"the method of experiment {one.view.id} decided how long its trials train: set how"
             f" long trial {trial_id} is to, such as --config searcher.max_length.batches=2000"
         )
     begins = dict(_begins(one, loaded, trial_id))
@@ -203,7 +203,7 @@ def _without_sources(
     loaded: LoadedExperiment,
     begins: Mapping[int, Begin],
 ) -> LoadedExperiment:
-    """Where every trial goes on, nobody needs what they once began with: it may be gone."""
+    """Where every trial goes on, their first checkpoints are not needed: they may be gone."""
     named = [key for key in _SOURCES if base["searcher"].get(key) is not None]
     everyone = len(begins) == len(list(_plans(loaded)))
     if not named or not everyone:
@@ -292,7 +292,7 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
         return None
     start = runs[-1].start
     view = fold_trial(trial, one.facts.context(trial_id))
-    # What an imported trial began with stayed at the other site.
+    # The first checkpoint of an imported trial stayed at the other site.
     before = {} if one.facts.created.imported else start.get("continued") or {}
     latest = next(
         (c for c in reversed(view.checkpoints) if c.state == "COMPLETED" and _there(c, storages)),
@@ -317,7 +317,7 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
 
 
 def _missing(one: ExperimentSnapshot, trial_id: int | None) -> str:
-    """Names a checkpoint that is gone although nobody has deleted it, if there is one."""
+    """Names a checkpoint that is gone without a deletion, if there is one."""
     storages = Storages(one.directory.config()["checkpoint_storage"], one.directory.store.path)
     trials = one.trials if trial_id is None else [trial_id]
     latest = filter(None, (one.trials[trial].latest_checkpoint for trial in trials))

@@ -39,7 +39,7 @@ _NEEDS = {"torch_distributed": "torch", "deepspeed": "deepspeed", "horovod": "ho
 
 
 class Findings:
-    """What is certainly wrong, and what may be."""
+    """Certain faults, and possible ones."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -81,7 +81,7 @@ class _Check:
         self.findings.problems.append(problem)
 
     def _report(self, problem: str, *, certain: bool = True) -> None:
-        """Refuse what is certain, unless the job's environment is set up elsewhere."""
+        """Refuse certain faults, unless the job's environment is set up elsewhere."""
         if certain and not self._prepared:
             self.refuse(f"entrypoint: {problem}")
         else:
@@ -116,7 +116,7 @@ class _Check:
         try:
             with source.open("rb") as file:
                 first = file.readline(_FIRST_LINE)
-        except OSError:  # the copy of the code will say so
+        except OSError:  # the copy of the code will fail with the reason
             return
         if not source.stat().st_mode & stat.S_IXUSR:
             self._report(f"{name} is not executable (chmod +x)")
@@ -133,7 +133,7 @@ class _Check:
             )
 
     def shell_text(self, text: str) -> None:
-        """What the `sh` that runs an entrypoint may lack, or can't parse."""
+        """Faults of an entrypoint for the `sh` that runs it."""
         sh = shutil.which("sh", path=_path())
         if sh is None:
             return
@@ -171,7 +171,7 @@ class _Check:
             self._module(name, rest)
 
     def _module(self, module: str, rest: Sequence[str]) -> None:
-        """What `python -m` runs: modules of the code come first."""
+        """The module that `python -m` runs: modules of the code come first."""
         name = modules.module_file(module, self._files, run=True)
         if name is not None:
             self._compiled(self._files[name], name)
@@ -190,7 +190,7 @@ class _Check:
         return error is None
 
     def _imports(self, source: Path, name: str) -> None:
-        """Whether the code asks Determined's packages for what is not here."""
+        """Whether the code asks Determined's packages for missing names."""
         from detslurm.sdk.submission.determined_imports import missing_imports
 
         for missing in missing_imports(source):
@@ -251,7 +251,7 @@ class _Check:
             self._report(problem, certain=self._is_own)
 
     def _worker(self, words: Sequence[str]) -> None:
-        """What a launcher starts for each slot."""
+        """The command that a launcher starts for each slot."""
         if not words:
             self.refuse("entrypoint: it names nothing for the launcher to run")
         elif words[0].startswith("--trial"):
@@ -281,7 +281,7 @@ class _Check:
 
 
 def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
-    """What is wrong with an entrypoint of several nodes, each of which runs it by itself."""
+    """The fault of an entrypoint on several nodes, each of which runs it by itself."""
     if entrypoint is None or posixpath.basename((_words(entrypoint) or [""])[0]) != "horovodrun":
         return None
     return (
@@ -322,7 +322,7 @@ def _name_in_code(path: str, files: Mapping[str, Path]) -> str | None:
 
 
 def _target(args: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """What Python is to run: a script or a module, its name, and what follows."""
+    """Python's task: a script or a module, its name, and the arguments."""
     position = 0
     while position < len(args):
         word, position = args[position], position + 1
@@ -359,7 +359,7 @@ def _path() -> str:
 
 
 def _syntax_error(sh: str, text: str) -> str:
-    """What a shell says of a text that it only parses; empty if it can."""
+    """A shell's error about a text that it only parses; empty without an error."""
     options: Any = {"encoding": "utf-8", "errors": "replace", "env": {"LC_ALL": "C.UTF-8"}}
     parsed = subprocess.run([sh, "-n"], input=text, capture_output=True, check=False, **options)
     said = parsed.stderr.partition("\n")[0].removeprefix(f"{sh}: ")

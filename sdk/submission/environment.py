@@ -34,7 +34,7 @@ _FORMAT = "1"
 # Where a file server answers slowly, many questions at once are what makes it fast.
 _THREADS = 16
 _SMALL = 1 << 20
-# What `python -m venv` makes; a directory of a user's may have data beside these.
+# Entries of `python -m venv`; a user's directory may have data beside these.
 _OF_VENV = frozenset({"bin", "etc", "include", "lib", "lib64", "pyvenv.cfg", "share"})
 # Of the base environment: the others, and what all of them were installed from.
 _NOT_OF_CONDA = frozenset({"envs", "pkgs"})
@@ -53,7 +53,7 @@ class EnvironmentFile:
 
     @property
     def is_cached(self) -> bool:
-        """Whether Python makes it by itself, at any time: then it says nothing new."""
+        """Whether Python makes it by itself, at any time: then it is no news."""
         return "/__pycache__/" in self.name
 
 
@@ -185,7 +185,7 @@ def is_packed(environment: EnvironmentFiles, store: Store) -> bool:
 
 
 def _used_again(path: Path) -> int:
-    """Bytes of an archive that is there; its time says when it was submitted with last."""
+    """Bytes of an existing archive; its time is that of the last submission with it."""
     try:
         os.utime(path)
         return path.stat().st_size
@@ -284,7 +284,7 @@ def _prefixes(prefix: Path) -> list[str]:
 
 
 def _uncompiled(environment: EnvironmentFiles) -> Iterator[EnvironmentFile]:
-    """Modules of this Python that nobody has imported yet: each run would compile them again."""
+    """Modules of this Python that were not imported yet: each run would compile them again."""
     names = {entry.name for entry in environment.entries}
     ours = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/"
     for entry in environment.entries:

@@ -1,4 +1,4 @@
-"""What programs make in a project, and code does not need: recognised by what is in it."""
+"""Generated directories of a project, which code does not need: recognised by their content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GROWING = re.compile(rf"\.{_UUID}\.[0-9a-f]{{8}}\.partial")
 
 
 def generated_directory(name: str, entries: Collection[str]) -> str | None:
-    """What a directory is, if it belongs to no code, by its name and the names of its entries."""
+    """The kind of a directory that belongs to no code, by its name and its entries' names."""
     if "pyvenv.cfg" in entries:
         return "a virtual environment: name it by its absolute path"
     if "conda-meta" in entries:

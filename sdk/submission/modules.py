@@ -1,4 +1,4 @@
-"""What is known of Python code without running it: where it is, and what it defines."""
+"""Reads Python code without running it: its place, and its definitions."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _runner_problems(searcher: str, method_runner: str | None) -> Sequence[str]:
 
 
 def _outputs(config: ExperimentConfig, store: Store) -> dict[Path, str]:
-    """What experiments write, by real paths; in a `directory` it is only known to the code."""
+    """Paths that experiments write to, resolved; in a `directory` only the code knows them."""
     storage = config.checkpoint_storage
     checkpoints = (
         {Path(storage.path).resolve(): "checkpoints"} if isinstance(storage, SharedFS) else {}
@@ -197,7 +197,7 @@ def _unused_notes(store: Store, config: dict[str, Any], *, cpu_slots: bool) -> S
 
 
 def _allowed(cluster: Cluster, template: JobRequest) -> Allowance:
-    """What quotas allow of the jobs. Raises `SubmitError` where not even one could ever start."""
+    """The jobs that quotas allow. Raises `SubmitError` where not even one could ever start."""
     found = cluster.allowance(template)
     if found.problem:
         raise SubmitError(found.problem)
@@ -269,7 +269,7 @@ def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
 
 
 def _on_preempt(config: ExperimentConfig, limits: ClusterLimits, request: JobRequest) -> str:
-    """What a preempted job does: requeue itself, or queue a successor if it can't."""
+    """The action of a preempted job: requeue itself, or queue a successor if it can't."""
     wanted = config.slurm.on_preempt
     if wanted != "auto":
         return wanted

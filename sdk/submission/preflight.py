@@ -31,7 +31,7 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
         "history": {},
         "wanted": [0],
     }
-    # What a job does for its first trial; in a process of its own, for Optuna is heavy.
+    # A job's work for its first trial; in a process of its own, for Optuna is heavy.
     argv = [sys.executable, "-P", "-m", "detslurm.exec.sampling"]
     env = _pythonpath.own_environment(os.environ)
     done = subprocess.run(

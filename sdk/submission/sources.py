@@ -1,4 +1,4 @@
-"""The checkpoints that an experiment begins with: nobody deletes them while it exists."""
+"""The checkpoints that an experiment begins with: they stay while it exists."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def warm_start(
 
 
 def warm_start_sources(store: Store, found: tuple[int, str] | None) -> dict[int, tuple[str, ...]]:
-    """What a warm start begins with, as far as it is this user's to protect."""
+    """The checkpoint of a warm start, as far as it is this user's to protect."""
     if found is None or store.experiment(found[0]).foreign_owner():
         return {}
     return {found[0]: (found[1],)}
 
 
 def source_notes(store: Store, found: tuple[int, str] | None) -> list[str]:
-    """What is to be known of a warm start with what belongs to somebody else."""
+    """The warning about a warm start from another user's checkpoint."""
     if found is None or (owner := store.experiment(found[0]).foreign_owner()) is None:
         return []
     return [

@@ -104,7 +104,7 @@ def submit(
     """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
 
     A crash at any moment leaves either no experiment, or one that records what was queued.
-    `progress` is told how much is packed of the environment that its nodes stage.
+    `progress` gets how much is packed of the environment that its nodes stage.
     """
     cluster = plan.cluster
     if cluster.name != "local":  # one machine starts few jobs, and reads from its own memory
@@ -197,7 +197,7 @@ def _prepare(
     experiment: ExperimentDir,
     first_trial: int,
 ) -> None:
-    """Add what has to be there once the experiment can be seen."""
+    """Add files that must exist once the experiment is visible."""
     keep_sources(experiment)
     if plan.descent is not None:
         plan.descent.prepare(experiment, first_trial)
@@ -209,7 +209,7 @@ def _prepare(
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
-    """Undo a failed submission: cancel what is queued, and delete the experiment."""
+    """Undo a failed submission: cancel its queued jobs, and delete the experiment."""
     try:
         experiment.append(records.Intent(intent="delete"))
     finally:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def shown_artifacts(experiment: ExperimentDir, trial: TrialDir) -> Named:
-    """What a trial has reported, by name and step; secrets in its texts are masked."""
+    """The reported artifacts of a trial, by name and step; secrets in its texts are masked."""
     found = read_artifacts(trial.path)
     if not any(one.media in ("svg", "json") for some in found.values() for one in some):
         return found

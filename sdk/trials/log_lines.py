@@ -76,7 +76,7 @@ class LogText(Iterator[str]):
 
 @dataclass(frozen=True)
 class Filter:
-    """Which lines are wanted; bounds compare as text, for all stamps have the same form."""
+    """The wanted lines; bounds compare as text, for all stamps have the same form."""
 
     ranks: Collection[int] = ()
     before: str | None = None
@@ -115,7 +115,7 @@ EVERYTHING = Filter()
 class LevelReader:
     """The levels of a log's lines, read in order.
 
-    A line that names no level is INFO, as what is printed. A traceback is ERROR, and lines that
+    A line without a level is INFO, as printed text is. A traceback is ERROR, and lines that
     are indented belong to the line before them, of the same rank.
     """
 

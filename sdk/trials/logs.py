@@ -84,13 +84,13 @@ def failure_excerpt(trial: TrialDir, most: int = 40) -> list[str]:
 
 
 def job_output(trial: Trial, most: int = 10) -> list[str]:
-    """What the trial's jobs printed before any run began, such as the error of a setup line."""
+    """Output of the trial's jobs before any run began, such as the error of a setup line."""
     for job in reversed(trial.experiment.view.jobs):
         path = _output(trial.directory.experiment_path, job.job_id)
         try:
             text = [_cut(line) for line in islice(_backward(path), most)]
         except PermissionError:
-            return [f"What its job printed is for its owner alone ({path})."]
+            return [f"The output of its job is for its owner alone ({path})."]
         if text:
             return [f"The job's output ({path}) ends with:", *text[::-1]]
     return []
@@ -203,12 +203,12 @@ class Appended:
         return (line.decode("utf-8", "replace") for line in whole)
 
     def rest(self) -> Iterator[str]:
-        """What was written without the end of a line, once nothing more is written."""
+        """Text without the end of a line, once nothing more is written."""
         if self._rest:
             yield self._rest.decode("utf-8", "replace")
 
     def skip(self) -> int:
-        """Begin at what is there now; returns how much that is."""
+        """Begin at the present end; returns its position."""
         try:
             self._offset = self._path.stat().st_size
         except FileNotFoundError:

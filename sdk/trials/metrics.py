@@ -1,4 +1,4 @@
-"""What a trial reported at one step, with Determined's names."""
+"""A trial's report of one step, with Determined's names."""
 
 from __future__ import annotations
 

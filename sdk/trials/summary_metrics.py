@@ -1,4 +1,4 @@
-"""What a trial's metrics come to, in the form that Determined gives it."""
+"""The summary of a trial's metrics, in the form that Determined gives it."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_lists_warn_of_a_purge(
     site = tmp_path / "site.yaml"
     site.write_text("purge_days: 30\n")
     monkeypatch.setenv("DETSLURM_SITE", str(site))
-    assert "deletes files that nobody has used for 30 days" in detslurm("e", "list").err
+    assert "deletes files that were not used for 30 days" in detslurm("e", "list").err
     weights = scene.checkpoints / "a" / "weights"
     os.utime(weights, (time.time() - 26 * 86400,) * 2)
     shown = detslurm("e", "describe", 1, "--json")
