@@ -25,11 +25,12 @@ PAGES = {
 """By picture: what follows in the address, the view at its top, its height in pixels."""
 SITUATIONS = {
     "search": (12, "", ""),
-    "search-curves": (12, "", "curves"),
-    "search-hyperparameters": (24, "", "heat"),
-    "search-compare": (12, "", "compare"),
+    "search-curves": (12, "", "#curves"),
+    "search-hyperparameters": (24, "", "#heat"),
+    "search-compare": (12, "", "#compare"),
     "several-experiments": (-12, "", ""),
     "trial-of-a-search": (12, "#trial-2", ""),
+    "trial-artifacts": (12, "#trial-2", ".part-artifacts"),
     "trial-failed": (12, "#trial-3", ""),
     "trial-running": (12, "#trial-4", ""),
     "trial-waiting": (12, "#trial-5", ""),
@@ -110,13 +111,15 @@ def sheets(target: Path) -> None:
     """Save a sheet of pictures of each situation."""
     from detslurm.look.report import page
     from tests.look.browser import browser
-    from tests.look.documents import document
+    from tests.look.documents import document, with_artifacts
 
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, browser("chromium") as shown:
         file, picture = Path(folder, "page.html"), Path(folder, "picture.png")
         for name, (trials, part, view) in SITUATIONS.items():
-            file.write_text(page(document(2 if trials < 0 else 1, trials=abs(trials))))
+            file.write_text(
+                page(with_artifacts(document(2 if trials < 0 else 1, trials=abs(trials))))
+            )
             taken = []
             for width in WIDTHS:
                 for theme in ("light", "dark"):
@@ -135,11 +138,11 @@ READY = """
 if (document.querySelector("#theme").textContent.toLowerCase() === "%s")
   document.querySelector("#theme").click();
 const view = "%s";
-if (view === "compare")
+if (view === "#compare")
   [...document.querySelectorAll("[data-trial] input")].slice(0, 3).forEach((box) => {
     document.querySelector(`[data-trial="${box.closest("tr").dataset.trial}"] input`).click(); });
 for (let turn = 0; turn < 4; turn++) {
-  if (view) document.getElementById(view).scrollIntoView();
+  if (view) document.querySelector(view).scrollIntoView();
   await new Promise((done) => setTimeout(done, 350)); }
 """
 

@@ -9,7 +9,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from detslurm.core._artifacts import artifact_of
+from detslurm.look.artifact_parts import _part
 from detslurm.look.document import (
+    ArtifactPart,
     CheckpointPart,
     Curve,
     ExperimentPart,
@@ -62,6 +65,40 @@ def document(
     found = [_experiment(number, trials, points) for number in range(1, experiments + 1)]
     snapshot = Snapshot(taken=BEGIN + 90_000, store="/home/alice/detslurm", experiments=found)
     return hostile_twin(snapshot) if hostile else snapshot
+
+
+def with_artifacts(snapshot: Snapshot) -> Snapshot:
+    """The same, whose second trial has images, a table, a histogram and a confusion matrix."""
+    first, *others = snapshot.experiments
+    trials = [
+        msgspec.structs.replace(one, artifacts=_artifacts()) if one.id == 2 else one
+        for one in first.trials
+    ]
+    return msgspec.structs.replace(
+        snapshot, experiments=[msgspec.structs.replace(first, trials=trials), *others]
+    )
+
+
+def _artifacts() -> list[ArtifactPart]:
+    import numpy as np
+
+    chance, kinds = np.random.default_rng(1), ["airplane", "automobile", "bird", "cat", "deer"]
+    height, width = np.mgrid[0:1:96j, 0:1:160j]
+    made = []
+    for steps in range(100, 600, 100):
+        wave = np.stack([np.sin(9 * width + steps) / 2 + 0.5, height, width], 2)
+        rows = [{"file": f"val/{n:05}.png", "label": "cat", "loss": 1 / (n + 3)} for n in range(30)]
+        matrix = chance.integers(0, 40, (5, 5)) + np.diag([900] * 5)
+        made += [
+            artifact_of("confusion", steps, matrix, "confusion_matrix", kinds),
+            artifact_of("conv1.weight", steps, chance.normal(size=4000), "histogram"),
+            artifact_of("reconstruction", steps, wave),
+            artifact_of("samples/digit", steps, chance.random((28, 28))),
+            artifact_of("samples/mask", steps, (width > steps / 600).astype(float)),
+            artifact_of("worst predictions of the validation set", steps, rows),
+        ]
+    named = {name: [one for one in made if one.name == name] for name in {m.name for m in made}}
+    return [_part(name, some) for name, some in sorted(named.items())]
 
 
 # -- the searches --------------------------------------------------------------------------------
