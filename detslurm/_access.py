@@ -16,10 +16,10 @@ from contextlib import contextmanager
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
 COMMON_DIRECTORY = stat.S_ISVTX | stat.S_ISGID | 0o770
-"""Each of the group may add to such a directory, and remove what is their own."""
+"""Each of the group may add to such a directory, and remove their own entries."""
 
 NOBODY = 65534
-"""What a file server calls owners that it can't name, and root whom it doesn't trust."""
+"""A file server's name for owners that it can't name, and for root whom it doesn't trust."""
 
 UNKNOWN_OWNERS = frozenset({0, NOBODY})
 """What files may belong to where a server gives them all one owner; nobody else can make such."""
@@ -28,7 +28,7 @@ _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
 
 def is_shared(mode: int) -> bool:
-    """Whether the mode of a directory says that its group reads what is created in it."""
+    """Whether a directory's mode lets its group read new entries."""
     return mode & _SHARED == _SHARED
 
 
@@ -46,7 +46,7 @@ def shared(folder: str) -> bool:
 
 
 def inherited_owner(folder: str) -> tuple[int, int] | None:
-    """Whose what root creates in `folder` must be, for its owner could not read it else."""
+    """The owner of files that root creates in `folder`, who could not read them else."""
     if os.geteuid() != 0:
         return None
     found = _stat(folder)
@@ -89,7 +89,7 @@ def _groups_of(state: os.stat_result) -> list[int]:
 
 
 def user_name() -> str:
-    """Who acts: by the process's user id, which nobody can fake through the environment."""
+    """The acting user, by the process's user id, which the environment can't fake."""
     import pwd
 
     try:

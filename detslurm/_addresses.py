@@ -21,7 +21,7 @@ _IFCONF = struct.Struct("iP")  # the size of a buffer, and where it is
 # What fills it: a name, and an address behind its family and port, in a union as large as an ifmap.
 _IFREQ = struct.Struct(f"16s4x4s{struct.calcsize('LLHBBB0L') - 8}x")
 _GLOBAL = "00"  # a scope in /proc/net/if_inet6
-_ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # nobody's addresses: routing alone is asked for them
+_ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # without a host: only for routing
 _ASKED = 3  # so many other nodes show the way to all of them
 
 

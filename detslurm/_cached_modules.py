@@ -170,7 +170,7 @@ class CachedModules:
 
 
 class SitePackages:
-    """Comes last, for what is found nowhere else: adds the site-packages that -S has left out."""
+    """Comes last, for modules found nowhere else: adds the site-packages that -S has left out."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
@@ -240,7 +240,7 @@ def _cache_in(file: int, index: Index, module: str) -> Cache | None:
 
 
 def stamp(path: str) -> Stamp:
-    """What changes when a file is installed again."""
+    """Values that change when a file is installed again."""
     status = os.stat(path)
     return path, status.st_mtime_ns, status.st_size
 

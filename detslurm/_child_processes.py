@@ -19,7 +19,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies, however that dies."""
-    # What counts is the death of the parent's thread: start children from a thread that lives as
+    # The death of the parent's thread counts: start children from a thread that lives as
     # long as they may. The setting survives an exec (but of a set-user-ID program), and no fork.
     # A parent that dies before this call is not noticed: the next agent on the node ends the child.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -114,7 +114,7 @@ def pids() -> list[int]:
 
 
 def environ_of(pid: int) -> list[bytes]:
-    """What a process was started with, as `NAME=value`; nothing of another user's, or one gone."""
+    """A process's first environment, as `NAME=value`; empty if it is another user's, or gone."""
     data = []
     try:
         # Without Python's file objects: it is read for every process of the node.

@@ -34,7 +34,7 @@ HPARAMS_CHANGED = "DETSLURM_HPARAMS_CHANGED"
 TEST_MODE = "DETSLURM_TEST_MODE"
 """Set where the experiment is the short training of `submit --test-mode`."""
 OWN_SCRIPT = "DETSLURM_OWN_SCRIPT"
-"""Set where the run is that of a batch script of the user's own, which nobody has configured."""
+"""Set where the run belongs to a user's own batch script, which has no configuration."""
 DEBUG = "DET_DEBUG"
 EXPERIMENT_DIR = "DETSLURM_EXPERIMENT_DIR"
 JOB = "DETSLURM_JOB"
@@ -42,7 +42,7 @@ JOB = "DETSLURM_JOB"
 RUNNER = "DETSLURM_RUNNER"
 """Set in a runner: the jobs that it submits are its own experiment's, which has all that it has."""
 PYTHONPATH = "DETSLURM_PYTHONPATH"
-"""What PYTHONPATH was: runners and node agents run without it, and the code gets it back."""
+"""The user's PYTHONPATH: runners and node agents run without it, and the code gets it back."""
 
 # -- a run: its node and its peers --
 SLOT_IDS = "DET_SLOT_IDS"
@@ -64,7 +64,7 @@ DEEPSPEED_HOSTFILE = "DET_DEEPSPEED_HOSTFILE_PATH"
 STEP_SERVER = "DETSLURM_STEP_SERVER"
 """Where the runner of this attempt listens: a name that only processes of its node can use."""
 LIBRARIES = "DETSLURM_LIBRARIES"
-"""Where a container finds what is compiled and it may lack: a folder for each version of Python."""
+"""Compiled modules for containers that lack them: a folder for each version of Python."""
 PUT_BACK = "DETSLURM_PUT_BACK"
 """Variables that mpirun must not see and its ranks have, as JSON."""
 
@@ -107,7 +107,7 @@ LOCATING = frozenset({"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER"})
 MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_")
 """How a site's or a user's settings of MPI begin; those of a rank are its launcher's."""
 OF_A_RANK = frozenset({"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-"""What a launcher of MPI gives each of its ranks."""
+"""Variables that a launcher of MPI gives each of its ranks."""
 OF_A_LAUNCHER = ("PET_", "TORCHELASTIC_", "MV2_COMM_WORLD_", "PALS_", "SUBMITIT_")
 """How the variables of other launchers begin; these are the others that make a process a rank:"""
 ROLES = frozenset(
@@ -151,7 +151,7 @@ def job_of(env: Mapping[str, str]) -> str | None:
 def task_and_allocation(
     experiment: int, trial: int, start: Mapping[str, object]
 ) -> tuple[str, str]:
-    """What Determined calls a trial's task, and the allocation of one of its runs."""
+    """Determined's names of a trial's task, and of the allocation of a run."""
     task = f"{experiment}.{start.get('request_id', trial)}"
     return task, f"{task}.{start['run']}"
 

@@ -9,7 +9,7 @@ class InvalidHP(Exception):
     The trial ends without a restart; the experiment goes on with its other trials.
 
     Args:
-        msg: What is wrong with them; a general sentence by default.
+        msg: Their fault; a general sentence by default.
 
     Raises:
         TypeError: If the message is not text.

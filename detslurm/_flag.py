@@ -107,7 +107,7 @@ class PreemptFlag:
         return self._page[_PREEMPT] != 0
 
     def explains_signal(self) -> bool:
-        """Whether a SIGTERM that has just come is a preemption's; gives the agent time to say so.
+        """Whether a SIGTERM that has just come is a preemption's; waits for the agent's flag a while.
 
         Just a moment where the agent is gone, or a worker has failed: launchers end the others by
         this signal, too.
@@ -204,5 +204,5 @@ class PreemptFlag:
 def ignore_signals() -> None:
     """Ignore a preemption's signals from now on, in all threads and to the end of this process."""
     for number in SIGNALS:
-        faulthandler.unregister(number)  # it would put back at the end what was there before it
+        faulthandler.unregister(number)  # it would restore the earlier handler at the end
         signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What the processes of one run know and others don't: where to meet, and how to prove it."""
+"""The secret of one run's processes: their meeting point, and the proof of membership."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _make_key(path: Path) -> None:
 
 
 def derived_ports(key: bytes) -> list[int]:
-    """Ports for who has this key in the order to try them: nobody else knows them before."""
+    """Ports for holders of this key in the order to try them; others can't predict them."""
     return [_LOWEST + number % (_HIGHEST - _LOWEST) for number in _numbers(key)]
 
 

@@ -85,7 +85,7 @@ def _ours(name: str) -> bool:
 
 
 class WithoutCache(MetaPathFinder):
-    """Finds what is below one directory, and keeps Python from writing bytecode there."""
+    """Finds modules below one directory, and keeps Python from writing bytecode there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""What a process of a trial knows of its cluster, its trial and its peers.
+"""A trial process's knowledge of its cluster, its trial and its peers.
 
 Names and meaning follow Determined's `ClusterInfo`; the values come from the environment that the
 node agent sets.
@@ -44,7 +44,7 @@ class RendezvousInfo:
 
 @dataclass(frozen=True)
 class ResourcesInfo:
-    """What this node has for this run.
+    """This node's resources for this run.
 
     Attributes:
         gpu_uuids: The UUIDs of this node's GPUs.

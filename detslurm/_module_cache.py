@@ -67,7 +67,7 @@ def _made_apart() -> bytes:
 
 
 def contents() -> bytes:
-    """Which Python it is for, the stamps of the sources, and modules: those of a start first."""
+    """Its version of Python, the stamps of the sources, and modules: those of a start first."""
     for absent in _cached_modules.WITHOUT:
         sys.modules[absent] = None  # type: ignore[assignment]  # as a start finds it
     order: dict[str, None] = {}  # an agent's modules, what a runner has besides, all others

@@ -73,7 +73,7 @@ def sweep(folder: Path) -> bool:
 def make_directory(label: str) -> Path:
     """Make a directory among the temporary files that is gone when this process ends.
 
-    What killed processes of this node have left there is removed first.
+    Leftovers of this node's killed processes are removed first.
     """
     import atexit
     import shutil
@@ -88,7 +88,7 @@ def make_directory(label: str) -> Path:
 
 
 def temporary_directory() -> str:
-    """What `tempfile.gettempdir()` says."""
+    """The result of `tempfile.gettempdir()`."""
     if "tempfile" not in sys.modules:
         given = (os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
         first = os.path.abspath(next(filter(None, given), "/tmp"))  # noqa: PTH100 (as tempfile)
@@ -173,7 +173,7 @@ def local_kind(place: Path) -> str | None:
 
 
 def mounted_kind(place: Path) -> str | None:
-    """The kind of file system that a directory is on, such as `ext4`; None where nothing says."""
+    """The kind of file system that a directory is on, such as `ext4`; None if unknown."""
     return _kinds().get(_device(place))
 
 

@@ -1,6 +1,6 @@
 """NVIDIA's management library: the figures of GPUs, where the driver and nvidia-ml-py are.
 
-A figure that a driver does not measure is None, never 0: how busy a slice of a GPU (MIG) is, say.
+A figure that a driver does not measure is None, never 0: such as the load of a GPU's slice (MIG).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which process is meant, also among processes of other nodes: a pid alone says little.
+"""Identifies processes, also those of other nodes: a pid alone is not enough.
 
 Files that name a process may lie where all nodes see them, nodes may share a host's name, and
-process ids are reused. What can't be found out is unknown: nobody is taken for dead without proof.
+process ids are reused. The rest is unknown: no process is taken for dead without proof.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _hidden(pid: int) -> bool:
 
 
 def is_interactive() -> bool:
-    """Whether somebody types: a notebook, or Python's prompt. IPython sets the prompt, too."""
+    """Whether a user types: a notebook, or Python's prompt. IPython sets the prompt, too."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from detslurm import _env
 
 _PACKAGES = ("click", "msgspec", "pathspec", "submitit", "typing_extensions", "yaml")
-"""What detslurm's own processes import."""
+"""The import paths of detslurm's own processes."""
 
 
 def own_packages_first() -> None:
@@ -40,7 +40,7 @@ def own_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def append_what_is_aside() -> None:
-    """Search the directories that were put aside last: they may have what is not installed here."""
+    """Search the directories put aside last: they may have modules that are not installed here."""
     sys.path += filter(None, os.environ.get(_env.PYTHONPATH, "").split(os.pathsep))
 
 

@@ -32,7 +32,7 @@ def number(value: Any) -> str:
 
 
 def amount(value: float, digits: int = 4) -> str:
-    """What something costs, in so many digits or as a whole number: 0.2667, 23,040."""
+    """A cost, in so many digits or as a whole number: 0.2667, 23,040."""
     rounded = float(f"{value:.{digits}g}")
     return f"{value:,.0f}" if rounded >= 1000 else f"{round(rounded, 4):g}"
 

@@ -40,8 +40,8 @@ def opened(path: str) -> "tuple[int, bytes, Index] | None":
             version, finder, index = marshal.loads(head)
             if version == sys.version:
                 return file, finder, index
-        # Else it is code, and somebody else may have written it.
-    except (OSError, ValueError, EOFError, TypeError, MemoryError):  # of what a torn head says
+        # Else it is code, and another user may have written it.
+    except (OSError, ValueError, EOFError, TypeError, MemoryError):  # of a torn head
         pass
     os.close(file)
     return None
@@ -62,7 +62,7 @@ def cache_of(experiment: str) -> str:
 
 
 def command(module: str) -> list[str]:
-    """What starts a module from the cache, or without it if an upgrade took this file away."""
+    """The command that starts a module from the cache, or without it after an upgrade."""
     if os.path.exists(__file__):
         return [sys.executable, "-PS", __file__, module]
     return [sys.executable, "-P", "-m", module]

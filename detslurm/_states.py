@@ -17,7 +17,7 @@ RunOutcome = Literal[
     "paused",
     "lost",  # its job is gone without an end record
     "out_of_ops",  # the search wants no more of it for now: it may promote it, or end
-    # Only a search tells these apart, in its events and of the trials that it has closed:
+    # Only a search distinguishes these, in its events and of the trials that it has closed:
     "stopped",  # it left as the search demanded
     "non_retryable",  # it failed for lack of the metric that the search goes by
     "released",  # its worker waits in the queue again

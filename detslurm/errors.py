@@ -46,7 +46,7 @@ class InvalidConfigurationException(InvalidExperimentException):
 
     Args:
         config: The configuration.
-        message: What is wrong with it.
+        message: Its fault.
     """
 
     def __init__(self, config: dict[str, Any], message: str) -> None:
@@ -62,7 +62,7 @@ class InvalidDataTypeException(InvalidExperimentException):
 
     Args:
         typ: The type.
-        message: Where it came from, or what was expected.
+        message: Its source, or the expected type.
     """
 
     def __init__(self, typ: type, message: str) -> None:
@@ -78,7 +78,7 @@ class InvalidModelException(InvalidExperimentException):
 
 
 class CheckpointStateException(Exception):
-    """A checkpoint is not in a state for what is asked of it."""
+    """A checkpoint is not in a state for the request."""
 
 
 class SkipWorkloadException(Exception):

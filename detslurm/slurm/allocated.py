@@ -22,7 +22,7 @@ class Allocated(NamedTuple):
 
 
 def allocated(environ: Mapping[str, str] | None = None) -> Allocated:
-    """What the job around this process has; nothing is known outside of Slurm."""
+    """The resources of the job around this process; nothing is known outside of Slurm."""
     env = os.environ if environ is None else environ
     cpus = counts_by_node(env.get("SLURM_JOB_CPUS_PER_NODE", ""))
     return Allocated(sum(cpus) or None, _memory(env, cpus))

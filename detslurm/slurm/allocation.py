@@ -14,7 +14,7 @@ from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist
 
 SIGNAL_EARLY: Final = 90
-"""Seconds by which the signal of --signal may come before its time: Slurm says up to a minute, and
+"""Seconds by which the signal of --signal may come before its time: by Slurm up to a minute, and
 clocks differ."""
 
 SLURM_OUTPUT_FD: Final = 99
@@ -68,7 +68,7 @@ _FENCE = "SLURM_PMIX_FENCE"
 
 
 class Allocation(NamedTuple):
-    """What one job (or array element) was given: where it runs and what to call it."""
+    """The resources of one job (or array element): its place and its names."""
 
     cluster: str  # slurm or local
     job_id: str
@@ -84,7 +84,7 @@ class Allocation(NamedTuple):
 
     @property
     def ref(self) -> str:
-        """What to requeue: exactly this element of its array, or the plain job."""
+        """The job to requeue: exactly this element of its array, or the plain job."""
         if self.array_job_id is None:
             return self.job_id
         return f"{self.array_job_id}_{self.array_task_id}"
@@ -179,7 +179,7 @@ def _step_traps() -> list[str]:
 
 
 def cpus_per_task(job: Mapping[str, str], tasks: int) -> dict[str, str]:
-    """What each of a node's tasks has of the CPUs that sbatch was asked for; nothing of others."""
+    """Each task's share of the CPUs that sbatch was asked for; nothing of others."""
     asked = job.get("SLURM_CPUS_PER_TASK", "")
     return {"SLURM_CPUS_PER_TASK": str(max(int(asked) // tasks, 1))} if asked.isdigit() else {}
 

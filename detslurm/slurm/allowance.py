@@ -1,7 +1,7 @@
-"""What QOS and accounts allow of a job, asked as little as need be.
+"""The limits of QOS and accounts for a job, asked as little as need be.
 
 In Slurm's order the QOS of the partition counts before that of the job, and associations where no
-QOS has a limit. What is not shown is unknown: nothing is refused for it, and sbatch decides.
+QOS has a limit. A hidden limit is unknown: nothing is refused for it, and sbatch decides.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def _in_the_way(limits: Collection[QuotaLimit], thing: str, need: float) -> Quot
 
 
 def ask_allowance(request: JobRequest, limits: ClusterLimits) -> Allowance:
-    """What is allowed of such jobs, as far as the site shows it.
+    """The limits of such jobs, as far as the site shows them.
 
-    What a plugin of the site makes of a job can't be known before: nothing is asked then.
+    A plugin's changes of a job can't be known before: nothing is asked then.
     """
     if limits.changes_jobs:
         return Allowance()
@@ -98,7 +98,7 @@ def _user_name() -> str:
 def _charge(
     request: JobRequest, here: PartitionLimits | None, user: str, text: str, cluster: str
 ) -> Charge | None:
-    """Whose limits count; None where the account or the QOS is unknown."""
+    """The holders of limits that count; None where the account or the QOS is unknown."""
     asked = chosen_option(request, "account", "A")
     account = asked.value if asked is not None else default_account(text, user)
     partition = here.name if here is not None else request.partition or ""

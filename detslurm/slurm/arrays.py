@@ -84,5 +84,5 @@ def dealt(total: int, counts: Sequence[int]) -> list[int]:
 
 
 def _share(total: int, parts: int, number: int) -> int:
-    """What part `number` gets when total is dealt out evenly."""
+    """The share of part `number` when total is dealt out evenly."""
     return total // parts + (number < total % parts)

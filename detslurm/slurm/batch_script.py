@@ -112,7 +112,7 @@ def _escaped(options: str) -> str:
 
 
 def array_option(request: JobRequest) -> str:
-    """What --array= takes: indices and, where asked for, the throttle."""
+    """The value of --array=: indices and, where asked for, the throttle."""
     throttle = f"%{request.throttle}" if request.throttle else ""
     return compress_indices(request.elements) + throttle
 

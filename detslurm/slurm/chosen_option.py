@@ -18,7 +18,7 @@ _REFUSALS = (
 
 
 class ChosenOption(NamedTuple):
-    """The value of an option, and what has set it."""
+    """The value of an option, and its source."""
 
     value: str
     origin: str

@@ -71,11 +71,11 @@ class SlurmCluster:
             partition = request.partition or self._limits.default_partition
             of = [f"--partition={partition}"] if partition else []
             return ",".join(command.run([*argv, *of], patience=QUERY_PATIENCE).split())
-        except SlurmError:  # then what the test said is all that is known
+        except SlurmError:  # then only the test's answer is known
             return ""
 
     def allowance(self, request: JobRequest) -> Allowance:
-        """What partition, QOS and accounts allow of such jobs, as far as the site shows it."""
+        """The limits of partition, QOS and accounts for such jobs, as far as they are shown."""
         from detslurm.slurm.allowance import ask_allowance
 
         return ask_allowance(request, self._limits)
@@ -138,7 +138,7 @@ class SlurmCluster:
         try:
             command.run(["scontrol", "update", f"JobId={ref}", *changes], patience=ASK_PATIENCE)
         except SlurmError as refusal:
-            # Of an array that has begun: "no error" for what waits, "finished" for what is over.
+            # Of an array that has begun: "no error" for waiting, "finished" for ended elements.
             if "no error" not in refusal.message.lower() or not _is_over(refusal):
                 raise
 
@@ -194,7 +194,7 @@ class SlurmCluster:
         return parse_nodes(command.run(NODES_COMMAND, patience=ASK_PATIENCE, within=QUERY_PATIENCE))
 
     def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
-        """What shows why a job waits, beyond the queue and the nodes, with at most three calls."""
+        """Evidence for a job's wait, beyond the queue and the nodes, with at most three calls."""
         from detslurm.slurm.pending import pending_details
 
         return pending_details(job, ref, rival)

@@ -26,10 +26,10 @@ _TRANSIENT = (  # compiled by its first use: no start needs it
     r"|zero bytes were transmitted"
     r"|transport endpoint is not connected"
     r"|resource temporarily unavailable"
-    r"|credential expired"  # a node, or what was on the way to it, was slow
+    r"|credential expired"  # a node, or the way to it, was slow
     r"|temporarily unable to accept job"
     r"|in standby mode"
-    r"| failed \(-\d+\)"  # killed: nobody knows how far it came
+    r"| failed \(-\d+\)"  # killed: its progress is unknown
     r"|rate limit"
     r"|too many (requests|rpcs)"
     r"|try again later"
@@ -105,7 +105,7 @@ def is_submit_limit(message: str) -> bool:
 
 
 def is_hidden(message: str) -> bool:
-    """True when the site shows to administrators alone what was asked for (PrivateData)."""
+    """True when the site shows the answer to administrators alone (PrivateData)."""
     return bool(re.search(r"slurm_load_.*access/permission denied", message, re.IGNORECASE))
 
 
@@ -115,7 +115,7 @@ def is_transient(message: str) -> bool:
 
 
 def advice_for(message: str, program: str = "") -> str:
-    """What the user can do about one of Slurm's refusals; empty when nothing better is known."""
+    """The remedy for one of Slurm's refusals; empty when none is known."""
     if is_transient(message):
         return (
             "The controller is busy or down: `scontrol ping` shows it. Nothing was lost; try again."
@@ -173,7 +173,7 @@ def run(
     within: float | None = None,
     begun: Process | None = None,
 ) -> str:
-    """stdout of a Slurm command; retries what is transient, raises SlurmError on a refusal.
+    """stdout of a Slurm command; retries transient errors, raises SlurmError on a refusal.
 
     Slurm's commands wait half a minute for a controller that is down: that counts as patience,
     too, and `within` bounds each call.

@@ -49,7 +49,7 @@ class WhyDeferred(Protocol):
 
 
 class Announcement(Protocol):
-    """Trials that somebody is about to submit."""
+    """Trials that a process is about to submit."""
 
     @property
     def first_index(self) -> int: ...
@@ -64,7 +64,7 @@ class Announcement(Protocol):
 
 
 class Facts(Protocol):
-    """What is known of the submissions."""
+    """The known state of the submissions."""
 
     @property
     def count(self) -> int: ...
@@ -121,7 +121,7 @@ def within_array(count: int, cluster: Cluster) -> int:
         return count
     try:
         limits = cluster.limits()
-    except SlurmError:  # compute nodes may lack what tells them, and submit all the same
+    except SlurmError:  # compute nodes may lack the tools, and submit all the same
         limits = ClusterLimits()
     largest = min(limits.max_array_size - 1, limits.max_array_tasks or limits.max_array_size)
     return max(min(count, largest), 1)

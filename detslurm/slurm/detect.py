@@ -1,4 +1,4 @@
-"""Which cluster is here."""
+"""Finds the cluster that is here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from detslurm.slurm.interface import Cluster
 
 def detect_cluster(name: str = "auto", *, root: Path | str | None = None) -> Cluster:
     """The cluster of that name; "auto" is Slurm where it is set up, else this machine itself, which
-    has a queue for each store: `root` says of which.
+    has a queue for each store: that of `root`.
 
     Raises `SlurmError` where "auto" would use a machine of a Slurm cluster behind its back.
     """
@@ -60,7 +60,7 @@ def _configuration() -> str | None:
 
 
 def _exists(path: str) -> bool:
-    # Path.exists() raises for a path that can't be examined: in a folder closed to us, say.
+    # Path.exists() raises for a path that can't be examined, such as in a folder closed to us.
     return os.path.exists(path)  # noqa: PTH110
 
 

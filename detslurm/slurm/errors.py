@@ -1,4 +1,4 @@
-"""What a cluster refuses: agents and runners know that, and start without any cluster."""
+"""Refusals of a cluster: agents and runners know them, and start without any cluster."""
 
 from __future__ import annotations
 

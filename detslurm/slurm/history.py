@@ -1,4 +1,4 @@
-"""What became of jobs that left the queue: accounting's record, or else the controller's memory."""
+"""The ends of jobs that left the queue: accounting's record, or else the controller's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rest of detslurm may ask of a cluster, and the answers it gets."""
+"""The interface of a cluster for the rest of detslurm, and its answers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ClusterLimits:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """Whose limits count for a job: names of QOS in their order, and an association."""
+    """The holders of a job's limits: names of QOS in their order, and an association."""
 
     user: str
     account: str
@@ -123,20 +123,20 @@ class Charge:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Charge:
-        """What `to_dict` made; fields of a newer version are skipped."""
+        """The object that `to_dict` wrote; fields of a newer version are skipped."""
         known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
         return cls(**{**known, "qos": tuple(data["qos"])})
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """What QOS and accounts allow of one kind of job; None and empty where no limit is known.
+    """The limits of QOS and accounts for one kind of job; None and empty where none is known.
 
     Attributes:
         room: How many more may be submitted now; each element of an array counts.
         limit: The limit that `room` comes from.
         problem: Why not even a single job could ever start.
-        charge: Whose limits these are.
+        charge: The holders of these limits.
     """
 
     room: int | None = None
@@ -154,16 +154,16 @@ class Cluster(Protocol):
         """The batch script that `submit` would hand over."""
 
     def check(self, request: JobRequest) -> str | None:
-        """What such jobs wait for, if it is known; nothing is queued.
+        """The obstacle of such jobs, if it is known; nothing is queued.
 
         Raises `SlurmError` where the cluster would refuse them.
         """
 
     def allowance(self, request: JobRequest) -> Allowance:
-        """What partition, QOS and accounts allow of such jobs, as far as the site shows it."""
+        """The limits of partition, QOS and accounts for such jobs, as far as they are shown."""
 
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
-        """The same later, by what `allowance` said counts, with one call. Raises `SlurmError`."""
+        """The same later, by the charge of `allowance`, with one call. Raises `SlurmError`."""
 
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one call and return the job id."""
@@ -204,16 +204,16 @@ class Cluster(Protocol):
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
-        """What accounting or the controller remembers of jobs that left the queue."""
+        """The records of accounting or the controller about jobs that left the queue."""
 
     def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
         """All jobs that wait or run, as far as the site shows them, with one call."""
 
     def nodes(self) -> list[NodeInfo]:
-        """All nodes with what is in use of them, with one call."""
+        """All nodes with their usage, with one call."""
 
     def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
-        """What shows why a job waits, beyond the queue and the nodes, with at most three calls.
+        """Evidence for a job's wait, beyond the queue and the nodes, with at most three calls.
 
         `ref` is one of its elements, `rival` a job ahead of it whose priority is compared.
         """

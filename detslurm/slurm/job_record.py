@@ -37,7 +37,7 @@ _TRES = {
     "CpusPerTres": "--cpus-per-gpu",
     "MemPerTres": "--mem-per-gpu",
 }
-# What sbatch refuses beside them: the record has their defaults.
+# Options that sbatch refuses beside them: the record has their defaults.
 _IMPLIED = (
     ("CpusPerTres", "CPUs/Task"),
     ("MemPerTres", "MinMemoryCPU"),
@@ -80,7 +80,7 @@ def parse_job_records(text: str) -> list[dict[str, str]]:
 
 
 def options_of(record: Mapping[str, str]) -> list[str]:
-    """What a job asked for, by its record, as options of sbatch."""
+    """A job's request, by its record, as options of sbatch."""
     gpus = _generic_resources(record)
     implied = {name for tres, name in _IMPLIED if tres in gpus}
     options = [

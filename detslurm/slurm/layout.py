@@ -17,7 +17,7 @@ from detslurm.slurm.request import Layout
 
 
 class PlanError(Exception):
-    """What was asked for is not available; the message proposes a change."""
+    """The request can't be met; the message proposes a change."""
 
 
 def layout(

@@ -33,7 +33,7 @@ class LimitsQuery:
             self.give_up()
 
     def give_up(self) -> None:
-        """End the calls that nobody waits for any more."""
+        """End the calls whose answers are not needed any more."""
         for _, process in self._begun:
             with process:
                 process.kill()
@@ -83,7 +83,7 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
 
 
 def _age_points(values: dict[str, str]) -> float:
-    """What an hour of waiting adds to a priority. `priority/basic` has no such figures."""
+    """The gain of priority by an hour of waiting. `priority/basic` has no such figures."""
     longest = parse_duration(values.get("PriorityMaxAge", "")) or 0
     return 3600 * _int(values.get("PriorityWeightAge"), 0) / longest if longest else 0.0
 

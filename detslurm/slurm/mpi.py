@@ -1,4 +1,4 @@
-"""Which kinds of MPI start-up a site's srun offers."""
+"""The kinds of MPI start-up that a site's srun offers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from detslurm.slurm.errors import SlurmError
 
 
 def mpi_types() -> list[str]:
-    """What `srun --mpi=list` names; empty where it can't be asked."""
+    """The names of `srun --mpi=list`; empty where it can't be asked."""
     try:
         done = command.call(["srun", "--mpi=list"])
     except SlurmError:  # a site profile without this line is still a good one

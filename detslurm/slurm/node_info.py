@@ -1,10 +1,10 @@
-"""A node of a cluster, and what is in use of it."""
+"""A node of a cluster, and its usage."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Of a node in one of these states, with any of these flags, what is free can be had.
+# A node in one of these states, without any other flag than these, has usable free resources.
 _IN_SERVICE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS = frozenset(
     {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "PLANNED", "POWERED_DOWN", "POWERING_UP"}
@@ -18,7 +18,7 @@ class NodeInfo:
     Attributes:
         name: Its name.
         state: Slurm's word for its state, with flags, such as "IDLE" or "MIXED+DRAIN".
-        reason: Why it is drained or down, in the words of whoever did that; "" if it is not.
+        reason: Why it is drained or down, in the administrator's words; "" if it is not.
         partitions: The partitions that it belongs to.
         features: Its features, which `slurm.constraint` may ask for.
         available_features: Those that it has, or could have after a change, as by a reboot.

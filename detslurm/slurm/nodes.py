@@ -63,6 +63,6 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def _memory(record: dict[str, str]) -> int | None:
-    """What is left of it for jobs."""
+    """Its resources that are left for jobs."""
     whole, reserved = (parse_number(record.get(key)) for key in ("RealMemory", "MemSpecLimit"))
     return None if whole is None else max(0, whole - (reserved or 0))

@@ -48,7 +48,7 @@ def pending_details(job: QueuedJob, ref: str, rival: str | None) -> PendingDetai
 def _questions(
     reason: Reason, job: QueuedJob, ref: str, rival: str | None
 ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
-    """What to ask for a reason of this kind: each part's name, and the call."""
+    """The questions for a reason of this kind: each part's name, and the call."""
     yield "the job's record", lambda: parse_pending_record(_ask("scontrol", "show", "job", ref))
     if limit := limit_of(reason.code):
         yield "limits and their use", lambda: {"limits": limits_in_use(_quotas(job), job, limit)}
@@ -112,7 +112,7 @@ def parse_pending_record(text: str) -> dict[str, Any]:
 
 
 def parse_priorities(text: str) -> tuple[Priority, ...]:
-    """The rows that sprio prints; what has no figures is left out."""
+    """The rows that sprio prints; rows without figures are left out."""
     found = []
     for line in text.splitlines():
         job, *figures = (part.strip() for part in line.split("|"))

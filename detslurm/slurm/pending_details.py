@@ -1,4 +1,4 @@
-"""What a cluster's own records show of a job that waits."""
+"""A cluster's own records of a waiting job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PendingDetails:
         limits: The limits of that kind, or the licenses, that count for it.
         reservations: All reservations.
         dependencies: The jobs that it depends on.
-        unavailable: What could not be had, and why.
+        unavailable: The missing parts, with the reasons.
     """
 
     options: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""From an experiment's configuration to what is submitted; pure, so that --dry-run shows all."""
+"""From an experiment's configuration to its submission; pure, so that --dry-run shows all."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _time_minutes(config: ExperimentConfig) -> int | None:
 def _notes(
     limits: ClusterLimits | None, here: PartitionLimits | None, partition: str | None, trials: int
 ) -> tuple[str, ...]:
-    """What the user should know, though it is not an error."""
+    """Advice for the user that is not an error."""
     if limits is None or limits.cluster == "local":
         return ()
     notes = []

@@ -1,6 +1,6 @@
 """Determined's priority and weight as Slurm's nice, the only rank that an ordinary user may set.
 
-A greater nice is a later start, and nobody but an operator may go below 0.
+A greater nice is a later start, and only an operator may go below 0.
 """
 
 from __future__ import annotations

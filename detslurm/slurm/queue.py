@@ -82,7 +82,7 @@ def parse_amount(text: str) -> int | None:
 
 
 def wanted(refs: Collection[str], found: dict[str, JobInfo]) -> dict[str, JobInfo]:
-    """What was asked for: a job id stands for all its elements.
+    """The requested jobs: a job id stands for all its elements.
 
     When all waiting elements of an array are cancelled at once, Slurm forgets which they were and
     keeps one record under the array's own id: it speaks for every element without its own.

@@ -48,7 +48,7 @@ FIELDS = (
 def scheduling_order(
     jobs: Iterable[QueuedJob], partitions: Mapping[str, PartitionLimits]
 ) -> list[QueuedJob]:
-    """What runs, by its start, then what waits in the order in which Slurm considers it.
+    """Running jobs by their start, then waiting jobs in the order in which Slurm considers them.
 
     That is by the tier of the partition, by the priority, and by the id.
     """
@@ -80,7 +80,7 @@ def listing_command(separator: str, partition: str | None = None) -> list[str]:
 def parse_listing(text: str, separator: str) -> list[QueuedJob]:
     """The jobs in the output of `listing_command`; fields may hold any other text, line breaks too.
 
-    What has no id is left out: it is no job.
+    A row without an id is left out: it is no job.
     """
     parts = text.split(separator)
     size = len(FIELDS)

@@ -38,7 +38,7 @@ HELD_REASONS = frozenset(
 
 
 class QueueState:
-    """What a state and a reason of the queue mean; base of everything that stands in a queue."""
+    """Interprets a state and a reason of the queue; base of everything that stands in a queue."""
 
     __slots__ = ()
     state: str
@@ -80,7 +80,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo(QueueState):
-    """What a cluster knows of one job or array element; times are unix seconds."""
+    """A cluster's row of one job or array element; times are unix seconds."""
 
     ref: str
     state: str

@@ -12,7 +12,7 @@ from detslurm.slurm.queue_state import QueueState
 class QueuedJob(QueueState):
     """A row of the queue: a job, an element of an array, or elements that wait together.
 
-    What it holds or needs (nodes, CPUs, GPUs, memory) is that of one element. Times are unix
+    Its resources (nodes, CPUs, GPUs, memory) are those of one element. Times are unix
     seconds, durations seconds; None and the empty text mean: none, or unknown.
     """
 

@@ -20,9 +20,9 @@ class Reason:
 
     Attributes:
         code: Slurm's own name of it.
-        category: What kind of reason it is.
+        category: The kind of reason.
         short: A few words, for a column of a table.
-        remedy: What would help, in a sentence; empty where it can only wait.
+        remedy: The remedy, in a sentence; empty where it can only wait.
         permanent: Whether the job never starts unless something is changed.
         cause: The end of a sentence that begins with the job; by default "waits: " and `short`.
     """
@@ -148,7 +148,7 @@ _DESCRIPTIONS = (
     (r"job held by administrator", "JobHeldAdmin"),
 )
 
-# What a limit counts: in Slurm's names of reasons, in its tables, and in words.
+# The units of limits: in Slurm's names of reasons, in its tables, and in words.
 _THINGS = {
     "cpu": ("cpu", "CPUs"),
     "mem": ("mem", "memory"),
@@ -184,13 +184,13 @@ Scope = Literal["job", "node", "user", "account", "group", "own"]
 
 
 class Limit(NamedTuple):
-    """Which limit of a QOS or an account a reason names.
+    """The limit of a QOS or an account that a reason names.
 
     Attributes:
         of_qos: Whether it is a limit of a QOS; else of an account.
-        scope: What it is counted for: one job, one node of it, all jobs of a user or of an account,
+        scope: The jobs that it counts: one job, its nodes, all jobs of a user or of an account,
             the whole QOS or account (`group`), or the user's own part of an account.
-        counted: What it counts, as Slurm's tables name it: "gres/gpu", "cpu", "jobs" ...
+        counted: Its unit, as Slurm's tables name it: "gres/gpu", "cpu", "jobs" ...
         words: The same in words.
         minimum: Whether it demands more, rather than less.
         spent: Whether it is used up for good, rather than in use by jobs.
@@ -208,10 +208,10 @@ class Limit(NamedTuple):
 def reason_of(text: str) -> Reason:
     """Slurm's reason in plain words; the first that is known, where Slurm prints several.
 
-    What is not known is of category "other", with Slurm's own words.
+    An unknown reason is of category "other", with Slurm's own words.
 
     Args:
-        text: What squeue or scontrol prints as the reason.
+        text: The reason as squeue or scontrol prints it.
     """
     clean = " ".join(text.replace("_", " ").split())
     for pattern, code in _DESCRIPTIONS:

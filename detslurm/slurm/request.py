@@ -36,7 +36,7 @@ class JobRequest(Layout):
     indices: tuple[int, ...] = ()
     throttle: int | None = None
 
-    # What one element needs, in the experiment's own terms; `Layout` has it in sbatch's.
+    # The needs of one element, in the experiment's own terms; `Layout` has them in sbatch's.
     slots: int = 1
     slot_type: str = "cpu"  # cuda, rocm or cpu
 

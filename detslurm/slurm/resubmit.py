@@ -32,7 +32,7 @@ class NeverSubmitted(Exception):
 
 
 def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tuple[str, ...]:
-    """What a batch script execs: element i of its array works for trial `first_index` + i.
+    """A batch script's command: element i of its array works for trial `first_index` + i.
 
     With `each` it works for that many, from `first_index` + i * `each` on.
     """
@@ -71,7 +71,7 @@ _CONFIGURED = ("setup", "sbatch_args")
 
 
 def kept(request: JobRequest) -> dict[str, Any]:
-    """What a fact keeps of a request, for `_asked`."""
+    """A fact's part of a request, for `_asked`."""
     return {name: value for name, value in request.to_dict().items() if name not in _CONFIGURED}
 
 

@@ -57,7 +57,7 @@ def submit(
 
 
 def _job_in(output: str) -> str | None:
-    """What `--parsable` prints; wrappers of sites print words and numbers of their own, too."""
+    """The job id that `--parsable` prints; sites' wrappers add words and numbers of their own."""
     answers = re.findall(r"^(\d+)(?:;.*)?$", output, re.MULTILINE)
     return answers[0] if len(answers) == 1 else None
 
@@ -73,7 +73,7 @@ def _queued_after(refusal: SlurmError, script: Path) -> str | None:
 
 
 def _give_up(script: Path) -> None:
-    """Cancel the job that an interrupted call may have queued: nobody else knows its id."""
+    """Cancel the job that an interrupted call may have queued: no record has its id."""
     with contextlib.suppress(SlurmError):
         job = queued_from(script, _LAST_PATIENCE)
         if job is not None:

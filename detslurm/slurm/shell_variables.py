@@ -40,7 +40,7 @@ _OVERRULING = frozenset(
 
 def exported_values(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """SBATCH_EXPORT where it gives variables values (`ALL,TOKEN=x`): these may be secrets, and
-    others may read what is recorded. Jobs hand it on to those that they submit."""
+    others may read the record. Jobs hand it on to those that they submit."""
     value = environ.get(_EXPORT, "")
     return {_EXPORT: value} if "=" in value else {}
 

@@ -1,4 +1,4 @@
-"""What a cluster has answered within the last minute, for all processes of a user."""
+"""A cluster's answers of the last minute, for all processes of a user."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class WaitCause:
 
     Attributes:
         text: The end of a sentence that begins with the job.
-        remedy: What would help, in a sentence; empty where it can only wait.
+        remedy: The remedy, in a sentence; empty where it can only wait.
         permanent: Whether it never starts unless something is changed.
         evidence: The evidence, a line each.
     """
@@ -65,7 +65,7 @@ def cause_of(evidence: JobEvidence) -> WaitCause:
 
 
 def _limited(evidence: JobEvidence, plain: WaitCause, limit: Limit) -> WaitCause:
-    """Which limit of which QOS or account it is, and the jobs that use what it allows."""
+    """The limit of a QOS or account, and the jobs that use it up."""
     row, known = evidence.row, evidence.details.limits
     need = {
         "gres/gpu": row.gpus,

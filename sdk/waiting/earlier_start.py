@@ -1,4 +1,4 @@
-"""What would start a waiting job sooner: at most three variants, judged by the cluster."""
+"""Looks for an earlier start of a waiting job: at most three variants, judged by the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a job that waits: a few answers of the cluster, none older than a minute."""
+"""The evidence about a waiting job: a few answers of the cluster, none older than a minute."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class JobEvidence:
         queue: All jobs of the cluster that wait or run, as far as the site shows them.
         ahead: The jobs that Slurm considers before it.
         nodes: The nodes, where they count.
-        details: What the cluster's own records show.
+        details: The cluster's own records.
         now: When it was put together, in unix seconds.
         as_of: When the oldest of the answers was given.
-        unavailable: What could not be had, and why.
+        unavailable: The missing parts, with the reasons.
     """
 
     job: Job

@@ -16,7 +16,7 @@ class StartEstimate:
 
     Attributes:
         time: The expected start, in unix seconds.
-        source: Whose estimate it is.
+        source: The source of the estimate.
         made: When it was worked out, in unix seconds.
         scheduled: Whether the scheduler has planned it; else it is a time that its user has set.
     """
@@ -32,7 +32,7 @@ class Variant:
     """A job like this one that asks for something else, as the cluster judged it.
 
     Attributes:
-        change: What it asks for, in words.
+        change: Its request, in words.
         expected_start: When it would start, in unix seconds; None if the cluster refuses it.
         sooner: By how many seconds that is sooner; None if there is nothing to compare it with.
         refusal: Why the cluster refuses it; "" if it does not.
@@ -62,15 +62,15 @@ class Explanation:
         category: "quota", "resources", "held", "dependency" or "other"; None if it does not wait.
         reason: Slurm's word for it.
         cause: Why it waits, in a sentence.
-        remedy: What would help, in a sentence; "" if it can only wait.
-        permanent: Whether it never starts unless somebody changes something.
-        evidence: What shows the cause, a sentence each.
+        remedy: The remedy, in a sentence; "" if it can only wait.
+        permanent: Whether it never starts without a change.
+        evidence: The signs of the cause, a sentence each.
         ahead: The jobs that are considered before it.
-        expected_start: When it should start; None if nobody has an estimate.
+        expected_start: When it should start; None without an estimate.
         accuracy: How good such estimates have been here; None if no job has started since one.
-        sooner: What was tried with the cluster that might start sooner.
+        sooner: Variants, tried with the cluster, that might start sooner.
         as_of: When the oldest of the answers was given that this rests on.
-        unavailable: What could not be had, and why.
+        unavailable: The missing parts, with the reasons.
     """
 
     job_id: str

@@ -1,4 +1,4 @@
-"""Which jobs Slurm considers before another one, and how much they ask for. Pure."""
+"""The jobs that Slurm considers before another job, and their requests. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _APART = frozenset({"BeginTime", "Reservation"})
 
 @dataclass(frozen=True, slots=True)
 class UserAhead:
-    """What one user has ahead: the number of jobs, and their slots together."""
+    """One user's jobs ahead: their number, and their slots together."""
 
     user: str
     jobs: int
@@ -34,10 +34,10 @@ class JobsAhead:
     Attributes:
         jobs: How many wait for resources as it does.
         slots: How many slots they ask for together.
-        users: Whose they are, the user with the most slots first.
+        users: Their users, the user with the most slots first.
         first: The job that is considered first; "" if there is none.
         largest: The one that asks for the most slots; "" if there is none.
-        largest_user: Whose that is.
+        largest_user: The user of that job.
         largest_slots: How many slots that one asks for.
         not_counted: How many more have a higher priority, but wait for a limit, a time or another
             job.

@@ -1,4 +1,4 @@
-"""Why a job waits for resources: what is ahead of it, free, out of service, reserved. Pure."""
+"""Why a job waits for resources: jobs ahead, and nodes free, out of service, reserved. Pure."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _own_nodes(evidence: JobEvidence) -> list[NodeInfo]:
 
 
 def free_slots(node: NodeInfo, row: QueuedJob) -> int:
-    """What of a node such a job could use now."""
+    """The resources of a node that such a job could use now."""
     if not node.available:
         return 0
     return node.gpus - node.gpus_used if row.gpus else node.cpus - node.cpus_used

@@ -110,7 +110,7 @@ def start_in_store(store: Store, one: Estimate) -> float | None:
 
 
 def load(store: Store) -> list[Estimate]:
-    """What was logged; nothing where that can't be read."""
+    """The logged estimates; none where they can't be read."""
     try:
         data = fs.read_file(store.own(FILE))
         return msgspec.json.decode(data or b"[]", type=list[Estimate])

@@ -176,7 +176,7 @@ class LocalCluster:
         raise SlurmError("the local cluster plans no starts")
 
     def expecting_limits(self) -> AbstractContextManager[None]:
-        """Nobody has to be asked."""
+        """No other program has to be asked."""
         return nullcontext()
 
     def limits(self) -> ClusterLimits:

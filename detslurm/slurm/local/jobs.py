@@ -78,7 +78,7 @@ class Jobs:
         return [job.elements[int(index)]] if int(index) in job.elements else []
 
     def request(self, element: Element) -> JobRequest:
-        """What the element was submitted with."""
+        """The request that the element was submitted with."""
         return self.jobs[element.job].request
 
     def by_token(self, token: str) -> LocalJob | None:

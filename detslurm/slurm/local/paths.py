@@ -55,7 +55,7 @@ class LocalClusterPaths:
 
     @property
     def home(self) -> Path:
-        """What only this machine's scheduler writes."""
+        """Files that only this machine's scheduler writes."""
         return self._local / "hosts" / machine()
 
     @property

@@ -1,4 +1,4 @@
-"""Which elements of a local cluster may start: a pure function of its state and its slots."""
+"""Chooses elements of a local cluster to start: a pure function of its state and its slots."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from detslurm.slurm.request import JobRequest
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What the machine has to give."""
+    """The machine's resources."""
 
     cpus: int
     gpus: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def blocked(jobs: Jobs, element: Element, running: dict[int, int]) -> str:
 
 
 def parse_dependency(text: str) -> list[tuple[str, str]]:
-    """[("afterany", "12")] of `afterany:12,afterok:13_4`; ValueError for what is not supported."""
+    """[("afterany", "12")] of `afterany:12,afterok:13_4`; ValueError for an unsupported form."""
     parsed: list[tuple[str, str]] = []
     for item in text.split(","):
         match = re.fullmatch(r"(afterany|afterok|afternotok)((?::\d+(?:_\d+)?)+)", item.strip())

@@ -36,7 +36,7 @@ _LEAVING = 10.0  # seconds
 
 @dataclass(slots=True)
 class Running:
-    """What the scheduler remembers of a running element beyond the journal."""
+    """The scheduler's memory of a running element beyond the journal."""
 
     line: socket.socket
     end_time: float | None
@@ -330,7 +330,7 @@ def _detach(paths: LocalClusterPaths) -> None:
         os.dup2(source, target)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What a killed supervisor leaves behind becomes our child, so that its end leaves no zombie
+    # Orphans of a killed supervisor become our children, so that their end leaves no zombie
     # even in a container whose first process reaps none.
     become_subreaper()
     # Supervisors report on their lines and aren't waited for: ignored, they leave no zombies.

@@ -1,4 +1,4 @@
-"""What this machine has to give: CPUs and GPUs."""
+"""This machine's resources: CPUs and GPUs."""
 
 from __future__ import annotations
 

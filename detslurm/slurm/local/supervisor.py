@@ -28,7 +28,7 @@ TERM, KILL, NEAR_LIMIT, NOTIFY = b"T", b"K", b"1", b"2"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to run, and where its output goes."""
+    """The command to run, and the place of its output."""
 
     script: Path
     folder: Path
@@ -39,7 +39,7 @@ class Launch:
 def start(launch: Launch) -> socket.socket:
     """Fork a supervisor for this launch; returns the scheduler's end of the line to it."""
     # A socket pair and not a pipe: one descriptor carries orders down and the result up, and its
-    # end tells either side at once that the other process is gone, however it died.
+    # end shows either side at once that the other process is gone, however it died.
     ours, theirs = socket.socketpair()
     if os.fork():
         theirs.close()
@@ -59,7 +59,7 @@ def _become_supervisor(line: int, launch: Launch) -> None:
     _close_all_but(0, 1, 2, line)
     channel = socket.socket(fileno=line)
     # It ends only after its last child: a signal that ended it earlier would leave processes behind
-    # that nobody waits for. SIGKILL can't be ignored: then the scheduler sweeps what is left.
+    # without a waiting parent. SIGKILL can't be ignored: then the scheduler sweeps the rest.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     # The wake-up descriptor closes the gap between looking for dead children and poll(): a child

@@ -94,7 +94,7 @@ class Verbs:
     def do_update(self, job: int, changes: dict[str, Any]) -> None:
         if job not in self._jobs.jobs:
             raise SlurmError(f"Invalid job id specified for job {job}", "Nothing is known of it.")
-        # What it does not know is refused before the journal has it, which all later ones read.
+        # Unknown fields are refused before the journal has them, which all later ones read.
         self._jobs.jobs[job].request.with_changes(**changes)
         self._scheduler.record({"t": "update", "job": job, "changes": changes}, commit=True)
 
