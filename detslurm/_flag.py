@@ -107,7 +107,7 @@ class PreemptFlag:
         return self._page[_PREEMPT] != 0
 
     def explains_signal(self) -> bool:
-        """Whether a SIGTERM that has just come is a preemption's; waits for the agent's flag a while.
+        """Whether a SIGTERM that has just come is a preemption's; waits for the agent's flag.
 
         Just a moment where the agent is gone, or a worker has failed: launchers end the others by
         this signal, too.

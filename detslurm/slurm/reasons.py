@@ -188,7 +188,7 @@ class Limit(NamedTuple):
 
     Attributes:
         of_qos: Whether it is a limit of a QOS; else of an account.
-        scope: The jobs that it counts: one job, its nodes, all jobs of a user or of an account,
+        scope: The scope of its count: one job, one node of it, all jobs of a user or an account,
             the whole QOS or account (`group`), or the user's own part of an account.
         counted: Its unit, as Slurm's tables name it: "gres/gpu", "cpu", "jobs" ...
         words: The same in words.
