@@ -9,19 +9,19 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from detslurm import _cached_modules
+from detslurm._base import cached_modules
 
 __all__ = ["main"]
 
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    modules = _cached_modules.CommandModules()
+    modules = cached_modules.CommandModules()
     from detslurm import cli
 
     status = cli.main()
     if status == 0 and not modules.is_complete():
-        from detslurm import _module_cache
+        from detslurm._base import module_cache
 
-        _module_cache.keep(modules)
+        module_cache.keep(modules)
     return status

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.peers import REPOSITORY, cache_directory
-from detslurm import _start
+from detslurm._base import startup
 from detslurm.sdk import Client
 from detslurm.sdk.submission.submit import cache_modules
 from detslurm.slurm import JobRequest, LocalCluster, resubmit
@@ -80,7 +80,7 @@ def agent_command(experiment: ExperimentDir) -> list[str]:
     if trial.start(1) is None:
         claim = {"trial": number, "experiment": experiment.id, "hparams": {}, "seed": 0, "job": {}}
         trial.open_run(claim)
-    start = [sys.executable, "-PS", _start.__file__, "detslurm.exec.agent"]
+    start = [sys.executable, "-PS", startup.__file__, "detslurm.exec.agent"]
     return [*start, str(experiment.path), str(number), "1"]
 
 

@@ -6,22 +6,22 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env
+from detslurm._base import contract
 
-if _env.EXPERIMENT_DIR in os.environ:  # before the other imports, which it is for
-    from detslurm import _cached_modules
+if contract.EXPERIMENT_DIR in os.environ:  # before the other imports, which it is for
+    from detslurm._base import cached_modules
 
-    _cached_modules.share(os.environ[_env.EXPERIMENT_DIR])
+    cached_modules.share(os.environ[contract.EXPERIMENT_DIR])
 
-from detslurm._errors import InvalidHP
+from detslurm.errors import InvalidHP
 
 __version__ = "0.1.0"
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 """For `logging.basicConfig(format=...)`."""
 
-if _env.LIBRARIES in os.environ:  # last, so that what an image has itself counts
-    sys.path.append(f"{os.environ[_env.LIBRARIES]}/{sys.implementation.cache_tag}")
+if contract.LIBRARIES in os.environ:  # last, so that what an image has itself counts
+    sys.path.append(f"{os.environ[contract.LIBRARIES]}/{sys.implementation.cache_tag}")
 
 __all__ = [
     "LOG_FORMAT",
@@ -41,8 +41,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from detslurm import core, errors, experimental
-    from detslurm._importing import import_from_path
-    from detslurm._info import (
+    from detslurm._base.importing import import_from_path
+    from detslurm._base.info import (
         ClusterInfo,
         RendezvousInfo,
         ResourcesInfo,
@@ -58,11 +58,11 @@ def __getattr__(name: str) -> Any:
     # Loaded on first use: the command line and the node agents import this package thousands of
     # times on a shared file system and need none of it.
     if name in _FROM_INFO:
-        from detslurm import _info
+        from detslurm._base import info
 
-        return getattr(_info, name)
+        return getattr(info, name)
     if name == "import_from_path":
-        from detslurm._importing import import_from_path
+        from detslurm._base.importing import import_from_path
 
         return import_from_path
     if name == "join_job":

@@ -21,8 +21,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from detslurm import _env
-from detslurm._flag import PreemptFlag
+from detslurm._base import contract
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec import ports
 from detslurm.exec.signals import exit_with
 from detslurm.launch import extensions, ranks
@@ -53,7 +53,7 @@ def _run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
         raise UsageError(
             "error: DeepSpeed is not installed for this Python: pip install 'detslurm[deepspeed]'"
         )
-    is_managed = flag is None and _env.MASTER in os.environ
+    is_managed = flag is None and contract.MASTER in os.environ
     options = read(args, slots=nodes.slots if is_managed else None)
     workers = options.workers or nodes.slots
     env = environment(nodes, workers, hostfile(nodes, workers))
@@ -101,7 +101,7 @@ def environment(nodes: Nodes, workers: int, hosts: Path | None) -> dict[str, str
         defaults["DS_ACCELERATOR"] = "cpu"  # else every process warns that it has found none
     ours = {"USE_DEEPSPEED": "1"}
     if hosts is not None:
-        ours[_env.DEEPSPEED_HOSTFILE] = str(hosts)
+        ours[contract.DEEPSPEED_HOSTFILE] = str(hosts)
     return torch_environment(nodes, workers, defaults, ours)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from detslurm._cached_modules import user_cache
+from detslurm._base.cached_modules import user_cache
 
 VARIABLE: Final = "TORCH_EXTENSIONS_DIR"
 

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from zipfile import ZipFile
 
 from detslurm import core
-from detslurm._trust import trusted
+from detslurm._base.trust import trusted
 from detslurm.core._trial import trial_of
 from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import fs

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.signals import exit_with
 from detslurm.launch import mpi
 from detslurm.launch.arguments import LauncherArgs, PlacementError, UsageError

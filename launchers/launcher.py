@@ -6,9 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from detslurm import _env
-from detslurm._child_processes import die_with_parent
-from detslurm._flag import PreemptFlag
+from detslurm._base import contract
+from detslurm._base.child_processes import die_with_parent
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.signals import discard_signals
 from detslurm.exec.unmanaged_job import UnmanagedJob
 from detslurm.launch.arguments import LauncherArgs, UsageError, parse
@@ -32,7 +32,7 @@ def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:
         args = parse(argv)
         unmanaged = join_run(argv)
         check_flag()
-        if unmanaged is None and _env.MASTER in os.environ:
+        if unmanaged is None and contract.MASTER in os.environ:
             die_with_parent()  # workers must not outlive the agent, which would end them
             discard_signals()
         status = run(args, nodes_here(), unmanaged.flag if unmanaged is not None else None)

@@ -24,9 +24,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from detslurm import _env
-from detslurm._flag import PreemptFlag
-from detslurm._info import get_cluster_info
+from detslurm._base import contract
+from detslurm._base.flag import PreemptFlag
+from detslurm._base.info import get_cluster_info
 from detslurm.exec.entrypoint import container_prefix
 from detslurm.exec.signals import exit_with
 from detslurm.launch import detached_server, ranks
@@ -116,7 +116,7 @@ def _run_multi_node(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) 
         if count < len(nodes.addrs):
             raise UsageError(f"error: {count} ranks on {len(nodes.addrs)} nodes: one has none")
     exits = ranks.ExitLog()
-    ours = {_env.CHIEF_IP: nodes.chief, _env.EXIT_LOG: exits.name}
+    ours = {contract.CHIEF_IP: nodes.chief, contract.EXIT_LOG: exits.name}
     server = RankServer(nodes.rank, {**os.environ, **ours}, nodes.slots)
     server.start()
     if nodes.rank == 0:
@@ -136,11 +136,11 @@ def _outside(env: dict[str, str], flag: PreemptFlag | None) -> Iterator[list[str
     """
     if flag is not None:  # a batch script of the user's own: there is no runner
         name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
-        env[_env.STEP_SERVER] = name
+        env[contract.STEP_SERVER] = name
         with detached_server.start(name):  # it ends when this closes its standard input
             yield [*_PROXY]
     else:
-        yield [*_PROXY] if _env.STEP_SERVER in env else []
+        yield [*_PROXY] if contract.STEP_SERVER in env else []
 
 
 def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
@@ -210,7 +210,7 @@ def environment(base: Mapping[str, str], nodes: Nodes) -> dict[str, str]:
         k: v for k, v in base.items() if k.startswith("SLURM_") and not k.startswith(_OF_TASK)
     }
     of_job |= cpus_per_task(base, nodes.slots)
-    ours = {_env.CHIEF_IP: nodes.chief, _env.PUT_BACK: json.dumps(of_job)}
+    ours = {contract.CHIEF_IP: nodes.chief, contract.PUT_BACK: json.dumps(of_job)}
     return {**_AS_MANY_AS_SLOTS, **kept, **ours}
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from detslurm._identity import is_ours
+from detslurm._base.identity import is_ours
 from detslurm.exec.signals import exit_with
 from detslurm.launch.rank_server import address
 from detslurm.launch.wrap_rank import main as wrap

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from detslurm import _env
-from detslurm._info import get_cluster_info
+from detslurm._base import contract
+from detslurm._base.info import get_cluster_info
 from detslurm.exec.unmanaged_job import UnmanagedJob, join
 from detslurm.launch.arguments import UsageError
 from detslurm.slurm import Allocation
@@ -37,10 +37,10 @@ class Nodes:
 
     def with_slots(self, count: int) -> Nodes:
         """The same with another number of slots a node, also for the workers to be started."""
-        met = json.loads(os.environ[_env.RENDEZVOUS])
+        met = json.loads(os.environ[contract.RENDEZVOUS])
         met["container_slot_counts"] = [count] * len(self.addrs)
-        os.environ[_env.RENDEZVOUS] = json.dumps(met)
-        os.environ[_env.SLOT_IDS] = json.dumps(list(range(count)))
+        os.environ[contract.RENDEZVOUS] = json.dumps(met)
+        os.environ[contract.SLOT_IDS] = json.dumps(list(range(count)))
         return replace(self, slots=count)
 
 
@@ -53,8 +53,8 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
     on a node, or where no srun started any, so that this machine alone would train.
     """
     env = os.environ
-    _env.drop_inherited_run(env)
-    if _env.MASTER in env or "SLURM_JOB_ID" not in env:
+    contract.drop_inherited_run(env)
+    if contract.MASTER in env or "SLURM_JOB_ID" not in env:
         return None
     _need_srun(env)
     tasks, nodes = env.get("SLURM_STEP_NUM_TASKS", "1"), env.get("SLURM_STEP_NUM_NODES", "1")
@@ -63,7 +63,7 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
             f"error: srun started {tasks} launchers on {nodes} nodes; one launcher starts all"
             " workers of its node: add --ntasks-per-node=1 to srun"
         )
-    why = f"{_env.TRACK}=0"
+    why = f"{contract.TRACK}=0"
     try:
         unmanaged = join(argv, launcher=True)
         if unmanaged is not None:
@@ -72,7 +72,7 @@ def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
     except (StoreError, OSError) as err:
         why = f"this run is not recorded: {err}"
         print(f"detslurm: {why}", file=sys.stderr, flush=True)
-        env[_env.TRACK] = "0"  # else each worker would try again, and some might be recorded
+        env[contract.TRACK] = "0"  # else each worker would try again, and some might be recorded
     if nodes != "1":  # each node's workers would train by themselves
         raise UsageError(f"error: {why}, and without its record {nodes} nodes can't meet")
     return None
@@ -106,7 +106,7 @@ def nodes_here() -> Nodes:
     info = get_cluster_info()
     if info is None:
         return Nodes(("127.0.0.1",), 0, _slots_here())
-    port = os.environ.get(_env.RENDEZVOUS_PORT)
+    port = os.environ.get(contract.RENDEZVOUS_PORT)
     return Nodes(
         addrs=tuple(info.container_addrs),
         rank=info.container_rank,

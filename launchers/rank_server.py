@@ -16,9 +16,9 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from detslurm import _env
-from detslurm._flag import PreemptFlag
-from detslurm._identity import is_ours, name_on_node
+from detslurm._base import contract
+from detslurm._base.flag import PreemptFlag
+from detslurm._base.identity import is_ours, name_on_node
 from detslurm.exec.signals import SignalInbox
 from detslurm.launch import ranks
 from detslurm.launch.supervision import BLOCKED
@@ -97,5 +97,5 @@ def _received(rank: socket.socket) -> bytes:
 
 def address(env: Mapping[str, str], node: int) -> str:
     """The abstract name of a node's server: one for each user, run and node."""
-    run = f"{env[_env.MASTER]} {env[_env.ALLOCATION_ID]}"
+    run = f"{env[contract.MASTER]} {env[contract.ALLOCATION_ID]}"
     return name_on_node(env, f"rank server of node {node} for {run}")

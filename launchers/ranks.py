@@ -15,9 +15,9 @@ import signal
 from functools import cache
 from pathlib import Path
 
-from detslurm import _env
-from detslurm._flag import PreemptFlag
-from detslurm._node_files import create, create_at
+from detslurm._base import contract
+from detslurm._base.flag import PreemptFlag
+from detslurm._base.node_files import create, create_at
 
 _ASKED_TO_END = 128 + signal.SIGTERM
 # A whole one: a disk that runs full may tear a line, and the next one then stands behind its rest.
@@ -26,7 +26,7 @@ _LINE = re.compile(rb"^\d+ (\d+)\n", re.MULTILINE)
 
 def has_flag() -> bool:
     """Whether this process belongs to a run of a job."""
-    return _env.PREEMPT_FLAG in os.environ
+    return contract.PREEMPT_FLAG in os.environ
 
 
 def is_preemption() -> bool:
@@ -42,7 +42,7 @@ def is_preemption() -> bool:
 
 def check_flag() -> None:
     """Raises `RuntimeError` where this process could not learn of a preemption."""
-    _env.drop_inherited_run(os.environ)  # sbatch hands another job's flag on, which is none of ours
+    contract.drop_inherited_run(os.environ)  # sbatch hands on the flag of another job
     _flag()
 
 
@@ -54,7 +54,7 @@ def _flag() -> PreemptFlag | None:
 
 def file_for_ranks(label: str) -> tuple[int, Path]:
     """A new file that the ranks of this node find as long as this process lives."""
-    flag = os.environ.get(_env.PREEMPT_FLAG)
+    flag = os.environ.get(contract.PREEMPT_FLAG)
     # Beside the flag every rank finds it, also one in another container than the launcher.
     fd, path = create_at(Path(flag), 0) if flag else create(label, 0)
     atexit.register(path.unlink, missing_ok=True)
@@ -67,7 +67,7 @@ def report_exit(rank: int, status: int) -> None:
     with contextlib.suppress(OSError, RuntimeError):
         if status not in (0, _ASKED_TO_END) and (flag := _flag()) is not None:
             flag.report_failure(status)
-    name = os.environ.get(_env.EXIT_LOG)
+    name = os.environ.get(contract.EXIT_LOG)
     if name is None:
         return
     # The launcher may be gone, so that none reads, or the disk full. The worker's own end must

@@ -15,8 +15,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from detslurm import _env
-from detslurm._identity import is_ours
+from detslurm._base import contract
+from detslurm._base.identity import is_ours
 from detslurm.exec.signals import SignalInbox, discard_signals, exit_with
 from detslurm.launch import ranks
 from detslurm.launch.supervision import unblock
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
     ranks.check_flag()
     runner = socket.socket(socket.AF_UNIX)
     try:
-        runner.connect(f"\0{os.environ[_env.STEP_SERVER]}")
+        runner.connect(f"\0{os.environ[contract.STEP_SERVER]}")
     except OSError:
         # The batch script runs on another machine than the first node: better here than nowhere.
         os.execvp(argv[0], list(argv))

@@ -14,15 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from detslurm import _env
-from detslurm._child_processes import (
+from detslurm._base import contract
+from detslurm._base.child_processes import (
     become_subreaper,
     descendants,
     die_with_parent,
     signal_each,
 )
-from detslurm._flag import SIGNALS, PreemptFlag
-from detslurm._process import exit_status
+from detslurm._base.flag import SIGNALS, PreemptFlag
+from detslurm._base.process import exit_status
 from detslurm.exec.signals import STRAY, SignalInbox
 from detslurm.launch import ranks
 
@@ -68,7 +68,7 @@ def supervise(
     # while a handler would be reset there, and launchers install handlers of their own for SIGTERM.
     child = subprocess.Popen(
         argv,
-        env={**env, _env.EXIT_LOG: exits.name},
+        env={**env, contract.EXIT_LOG: exits.name},
         stdin=subprocess.DEVNULL,
         preexec_fn=partial(_in_child, BLOCKED | STRAY if managed else BLOCKED),
     )

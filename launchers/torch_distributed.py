@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.signals import exit_with
 from detslurm.launch.arguments import LauncherArgs
 from detslurm.launch.launcher import launch

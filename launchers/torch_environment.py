@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from detslurm import _env
-from detslurm._addresses import first_interface, interface_with
+from detslurm._base import contract
+from detslurm._base.addresses import first_interface, interface_with
 from detslurm.launch.nodes import Nodes, threads_each
 
 
@@ -18,12 +18,12 @@ def torch_environment(
     Raises `OSError` where this node lacks the interface that was asked for.
     """
     common = {"OMP_NUM_THREADS": str(threads_each(workers)), **_interfaces(nodes)}
-    return {**common, **defaults, **os.environ, _env.CHIEF_IP: nodes.chief, **ours}
+    return {**common, **defaults, **os.environ, contract.CHIEF_IP: nodes.chief, **ours}
 
 
 def _interfaces(nodes: Nodes) -> dict[str, str]:
     """Variables that name the nodes' network. Raises `OSError` where this node lacks it."""
-    if names := os.environ.get(_env.INTERFACE):
+    if names := os.environ.get(contract.INTERFACE):
         try:
             interface = first_interface(names)
         except OSError:

@@ -20,15 +20,15 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from detslurm import _env
-from detslurm._child_processes import (
+from detslurm._base import contract
+from detslurm._base.child_processes import (
     catching,
     descendants,
     die_with_parent,
     in_cgroup_of_step,
     signal_each,
 )
-from detslurm._process import exit_status
+from detslurm._base.process import exit_status
 from detslurm.exec.line_splitter import LONGEST, LineSplitter
 from detslurm.exec.signals import SignalInbox, discard_signals, exit_with
 from detslurm.launch import ranks
@@ -66,7 +66,7 @@ def main(argv: Sequence[str], *, is_task: bool = False) -> int:
     if not command:
         print(USAGE, file=sys.stderr)
         return 1
-    os.environ.update(json.loads(os.environ.pop(_env.PUT_BACK, "{}")))
+    os.environ.update(json.loads(os.environ.pop(contract.PUT_BACK, "{}")))
     rank = rank_of(args[0], os.environ)
     if rank is None:
         print(f"wrap_rank: none of {args[0]} is set to a rank", file=sys.stderr)

@@ -25,8 +25,8 @@ INSIDE = {"exec", "launch", "core", "pytorch"}
 BY_NAME = {"files", "find_spec", "import_module"}
 """Functions that take the name of a module."""
 
-NO_PLACE = {"compat", "experimental"}
-"""Other names for what the picture has already."""
+NO_PLACE = {"_base", "compat", "experimental"}
+"""The ground, which all import, and other names for parts that the picture has already."""
 
 
 @dataclass(frozen=True)

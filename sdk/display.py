@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from detslurm._display import html_head, html_table
-from detslurm._quantities import counted, number
+from detslurm._base.display import html_head, html_table
+from detslurm._base.quantities import counted, number
 from detslurm.sdk.experiments.ordering import best_trials_first, differing
 from detslurm.store import ExperimentRow, TrialRow
 from detslurm.store.curve import flat

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.slurm import Cluster, ClusterLimits, SlurmError
 
 Level = Literal["ok", "note", "warning", "broken"]
@@ -62,7 +62,7 @@ def store_findings(root: Path) -> Iterator[Finding]:
 
 def _root_findings(root: Path) -> Iterator[Finding]:
     """The owner of the root, and the users who share it."""
-    from detslurm._access import is_shared
+    from detslurm._base.access import is_shared
     from detslurm.store.root_access import group, weakness
 
     state = root.stat()

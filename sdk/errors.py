@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detslurm._display import ShownAsText
+from detslurm._base.display import ShownAsText
 
 
 class SubmitError(ShownAsText, Exception):

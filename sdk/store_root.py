@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from detslurm import _env
+from detslurm._base import contract
 
 
 def default_root() -> Path:
@@ -14,10 +14,10 @@ def default_root() -> Path:
     That is DETSLURM_ROOT, else in a job the store of its experiment, else `root` of the site
     profile, else `~/detslurm`, or `~/detslurm-store` where that is a checkout of this project.
     """
-    named = os.environ.get(_env.ROOT)
+    named = os.environ.get(contract.ROOT)
     if named and not named.startswith("~") and "$" not in named:
         return Path(named).absolute()
-    if not named and (experiment := os.environ.get(_env.EXPERIMENT_DIR)):
+    if not named and (experiment := os.environ.get(contract.EXPERIMENT_DIR)):
         return Path(experiment).parent.parent
     from detslurm.config import store_root
 
@@ -29,9 +29,9 @@ DEFAULT_ORIGIN = "the default"
 
 def root_origin() -> str:
     """Return who decided where `default_root` is, as a phrase for messages."""
-    if os.environ.get(_env.ROOT):
+    if os.environ.get(contract.ROOT):
         return "by DETSLURM_ROOT"
-    if os.environ.get(_env.EXPERIMENT_DIR):
+    if os.environ.get(contract.EXPERIMENT_DIR):
         return "that of this job"
     from detslurm.config import load_site
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from detslurm._node_files import own_name
+from detslurm._base.node_files import own_name
 from detslurm.sdk.checkpoints.catalog import storage_of
 from detslurm.sdk.disk.usage import tensorboard_path
 from detslurm.sdk.errors import LifecycleError

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from detslurm._quantities import amount, counted
+from detslurm._base.quantities import amount, counted
 
 
 @pytest.mark.parametrize(

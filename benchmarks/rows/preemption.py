@@ -13,7 +13,7 @@ from benchmarks.bench import Bench
 from benchmarks.experiments import agent_command, job_environment, submitted
 from benchmarks.measure import Rounds, interleaved, timed
 from benchmarks.report import Row
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._preempt import PreemptContext
 from tests.cluster.processes import descendants

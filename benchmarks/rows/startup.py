@@ -13,7 +13,7 @@ from benchmarks.calls import trace
 from benchmarks.experiments import agent_command, job_environment, runner_command, submitted
 from benchmarks.measure import Rounds, interleaved, run
 from benchmarks.report import Row
-from detslurm._env import EXPERIMENT_DIR
+from detslurm._base.contract import EXPERIMENT_DIR
 from detslurm.store import ExperimentDir
 
 # Says when it was started, and for how long its agent and that one's parent have had a processor.

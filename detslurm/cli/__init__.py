@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from gc import freeze, set_threshold  # the name of the module is that of a command's here
 from types import FrameType
 
-from detslurm import _pythonpath
+from detslurm._base import pythonpath
 
 # Ctrl-C, and the signals of a lost connection and of `kill`: none may leave an unrecorded job.
 _ENDING = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
@@ -23,11 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What a command imports and reads has no cycles: looking for them each time that 700 objects
     # are new would take an eighth of its time.
     set_threshold(50_000)
-    _pythonpath.own_packages_first()
+    pythonpath.own_packages_first()
     try:
         return _run_interruptible()
     except Exception as error:
-        if (complaint := _pythonpath.complaint(error)) is None:
+        if (complaint := pythonpath.complaint(error)) is None:
             raise
         print(f"detslurm: error: {complaint}", file=sys.stderr)
         return 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import Column, Table, note, shows, size
 from detslurm.cli.output.progress import steps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import json_option, note, print_json, size, table
 

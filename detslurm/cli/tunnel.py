@@ -11,7 +11,7 @@ def tunnel_here(laptop_port: int, target: str) -> str:
     import os
     import socket
 
-    from detslurm._access import user_name
+    from detslurm._base.access import user_name
 
     forward = f"{laptop_port}:{target}"
     return tunnel(os.environ, user_name(), socket.gethostname(), forward)

@@ -47,7 +47,7 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from detslurm._quantities import counted
+    from detslurm._base.quantities import counted
 
     with ended_by_signals(), _server(port) as server:
         minutes = counted(idle_minutes, "minute")

@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from detslurm import _env
+from detslurm._base import contract
 
 __all__ = ["DIRECTORY", "install", "standing_in", "with_determined"]
 
@@ -43,7 +43,7 @@ def with_determined(env: Mapping[str, str]) -> dict[str, str]:
 
     Raises `ValueError` for a mode that doesn't exist.
     """
-    mode = env.get(_env.COMPAT) or "auto"
+    mode = env.get(contract.COMPAT) or "auto"
     ours = str(DIRECTORY)
     before = env.get("PYTHONPATH")
     path = [p for p in before.split(os.pathsep) if p != ours] if before else []
@@ -52,7 +52,7 @@ def with_determined(env: Mapping[str, str]) -> dict[str, str]:
     elif mode == "force":
         path = [ours, *path]
     elif mode != "off":
-        raise ValueError(f"{_env.COMPAT}={mode!r} is none of auto, force, off")
+        raise ValueError(f"{contract.COMPAT}={mode!r} is none of auto, force, off")
     return {**env, "PYTHONPATH": os.pathsep.join(path)} if path or before else dict(env)
 
 

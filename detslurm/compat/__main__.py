@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.compat import with_determined
 
 _USAGE = """\
@@ -30,10 +30,10 @@ def main(argv: Sequence[str]) -> int:
     env = dict(os.environ)
     words = list(argv)
     if words[:1] == ["--force"]:
-        env[_env.COMPAT] = "force"
+        env[contract.COMPAT] = "force"
         words = words[1:]
-    elif env.get(_env.COMPAT) == "off":
-        env[_env.COMPAT] = "auto"  # calling this is asking for it
+    elif env.get(contract.COMPAT) == "off":
+        env[contract.COMPAT] = "auto"  # calling this is asking for it
     if not words or words[0] in ("-h", "--help"):
         print(_USAGE, file=sys.stdout if words else sys.stderr)
         return 0 if words else 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detslurm._lazy import lazy_names
+from detslurm._base.lazy import lazy_names
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 
 if TYPE_CHECKING:

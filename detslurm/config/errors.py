@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from detslurm._display import ShownAsText
+from detslurm._base.display import ShownAsText
 
 SHOWN = 20
 _WIDTH = 300

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from detslurm import _env
-from detslurm._quantities import human_size
+from detslurm._base import contract
+from detslurm._base.quantities import human_size
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.foreign_ranges import foreign_ranges
 from detslurm.config.schema.slurm import Slurm, limit_seconds
@@ -100,13 +100,13 @@ def _hyperparameters(root: YamlNode) -> Iterator[ConfigProblem]:
     if space is None or not space.is_mapping:
         return
     longest = {name: _longest(node) for name, node in space.value.items()}
-    if (whole := len(json.dumps(longest))) < _env.LONGEST_VALUE:
+    if (whole := len(json.dumps(longest))) < contract.LONGEST_VALUE:
         return
     sizes = {name: len(json.dumps(value)) for name, value in longest.items()}
     name = max(sizes, key=lambda name: sizes[name])
     message = (
         f"the hyperparameters of a trial take {human_size(whole)} as JSON, of which"
-        f" {human_size(sizes[name])} are here: less than {human_size(_env.LONGEST_VALUE)} are"
+        f" {human_size(sizes[name])} are here: less than {human_size(contract.LONGEST_VALUE)} are"
         " expected in all"
     )
     advice = "put such data in a file of the code directory"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.config.errors import ConfigErrors, ConfigProblem
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ SYSTEM_PROFILE = Path("/etc/detslurm/site.yaml")
 
 def profile_path() -> Path | None:
     """The profile that applies here: $DETSLURM_SITE, the user's own, the system's, or none."""
-    if named := os.environ.get(_env.SITE):
+    if named := os.environ.get(contract.SITE):
         return Path(named)
     candidates = [SYSTEM_PROFILE]
     if home := _home():
@@ -43,20 +43,20 @@ def store_root(site: SiteProfile | None = None) -> Path:
 
     Where ~/detslurm is a checkout of this project it is ~/detslurm-store, which `git clean` spares.
     """
-    named = os.environ.get(_env.ROOT)
+    named = os.environ.get(contract.ROOT)
     if not named:
         site = load_site() if site is None else site
         named = site.root or _usual_root()
     if named == "~" or named.startswith("~/"):
         home = _home()
         if home is None:
-            message = f"there is no home directory to keep the store in; set {_env.ROOT}"
-            raise ConfigErrors([ConfigProblem(_env.ROOT, None, None, "", message)])
+            message = f"there is no home directory to keep the store in; set {contract.ROOT}"
+            raise ConfigErrors([ConfigProblem(contract.ROOT, None, None, "", message)])
         named = str(home) + named[1:]
     path = os.path.expandvars(named)
     if path.startswith("$"):
         message = f"the store's root {path} names a variable that isn't set"
-        source = site.source if site and not os.environ.get(_env.ROOT) else _env.ROOT
+        source = site.source if site and not os.environ.get(contract.ROOT) else contract.ROOT
         raise ConfigErrors([ConfigProblem(source, None, None, "root", message)])
     return Path(os.path.abspath(path))  # noqa: PTH100
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.config.describe import did_you_mean, quoted
 from detslurm.config.errors import ConfigErrors, ConfigProblem
 
@@ -42,7 +42,7 @@ def find_template(template: str | Path, root: Path) -> Path:
 
 def template_folders(root: Path) -> list[Path]:
     """Where templates are in a store: the user's own, and those of the group that shares it."""
-    return [root / _access.own_name(str(root), OWN), root / SHARED]
+    return [root / access.own_name(str(root), OWN), root / SHARED]
 
 
 def template_files(root: Path) -> Iterator[TemplateFile]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.config.loading import LoadedExperiment
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.experiment import ExperimentConfig
@@ -25,7 +25,7 @@ def _shortened(config: dict[str, Any]) -> dict[str, Any]:
     searcher, environment = config["searcher"], config["environment"]
     kept = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 1}
     variables = {
-        device: [*environment["environment_variables"][device], f"{_env.TEST_MODE}=1"]
+        device: [*environment["environment_variables"][device], f"{contract.TEST_MODE}=1"]
         for device in DEVICES
     }
     return {

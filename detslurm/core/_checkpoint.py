@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from detslurm._display import Displayed
-from detslurm._node_files import own_name
+from detslurm._base.display import Displayed
+from detslurm._base.node_files import own_name
 from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import Download, refuse_unknown

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from detslurm import errors
-from detslurm._errors import InvalidHP
 from detslurm.core._distributed import DistributedContext
+from detslurm.errors import InvalidHP
 
 Part = TypeVar("Part")
 Decision = TypeVar("Decision")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from detslurm._quantities import brief
+from detslurm._base.quantities import brief
 
 logger = logging.getLogger("detslurm.core")
 

@@ -20,11 +20,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from detslurm import storage
-from detslurm._display import Displayed
-from detslurm._errors import InvalidHP, MetricError
-from detslurm._flag import PreemptFlag
-from detslurm._info import ClusterInfo
-from detslurm._process import fatal_error
+from detslurm._base.display import Displayed
+from detslurm._base.flag import PreemptFlag
+from detslurm._base.info import ClusterInfo
+from detslurm._base.process import fatal_error
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._console_log import IN_JOB, MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
@@ -56,6 +55,7 @@ from detslurm.core._trial import (
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_job import in_own_script, join_job, on_close
 from detslurm.core._usage_reports import UsageReports
+from detslurm.errors import InvalidHP, MetricError
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.storage.shared_fs import check_access

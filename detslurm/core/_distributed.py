@@ -7,8 +7,8 @@ import pickle
 import socket
 from typing import Any
 
-from detslurm import _env
-from detslurm._display import Displayed
+from detslurm._base import contract
+from detslurm._base.display import Displayed
 from detslurm.core._launched import (
     PUB_PORT,
     PULL_PORT,
@@ -87,7 +87,7 @@ class DistributedContext(Displayed):
         from detslurm.core.transports.build import TransportOptions, build_process_group
 
         await_gloo_at_exit()
-        requested = transport or os.environ.get(_env.TRANSPORT) or "auto"
+        requested = transport or os.environ.get(contract.TRANSPORT) or "auto"
         if self.local_size != self.size and requested != "mpi" and _comm is None:
             _need_chief(chief_ip, self.cross_size)
         ports = explicit_ports(os.environ, pub_port, pull_port, port_offset)
@@ -185,7 +185,7 @@ class DistributedContext(Displayed):
             cross_size=hvd.cross_size(),
             chief_ip=chief_address(chief_ip),
             port_offset=chosen_port_offset(),
-            transport=os.environ.get(_env.TRANSPORT) or sockets,
+            transport=os.environ.get(contract.TRANSPORT) or sockets,
         )
 
     @classmethod
@@ -255,7 +255,7 @@ class DistributedContext(Displayed):
         topology, first = topology_by_slurm()
         return cls(
             **topology._asdict(),
-            chief_ip=chief_ip or os.environ.get(_env.CHIEF_IP) or first,
+            chief_ip=chief_ip or os.environ.get(contract.CHIEF_IP) or first,
             port_offset=chosen_port_offset(),
             _salt=f"step {os.environ.get('SLURM_STEP_ID', '')}",
         )

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from detslurm import errors
-from detslurm._node_files import own_name
-from detslurm._trust import mark_unverified
+from detslurm._base.node_files import own_name
+from detslurm._base.trust import mark_unverified
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._node_directory import shared_directory

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.core.transports.choose import RankTopology
 from detslurm.slurm.hostlist import counts_by_node, hosts_in
 
@@ -104,7 +104,7 @@ def _first_node() -> str | None:
 
 def chief_address(chief_ip: str | None) -> str | None:
     """The address of rank 0: as given, else the run's, else that of torch's launchers."""
-    return chief_ip or os.environ.get(_env.CHIEF_IP) or os.environ.get("MASTER_ADDR")
+    return chief_ip or os.environ.get(contract.CHIEF_IP) or os.environ.get("MASTER_ADDR")
 
 
 def checked_topology(*given: int | None) -> RankTopology:
@@ -145,7 +145,7 @@ def chosen_port_offset() -> int:
     # Only ports set by hand for all trials of a node need it; derived ones differ anyway.
     if "INTER_TRAIN_PROCESS_COMM_PORT_1" not in os.environ:
         return 0
-    return int(os.environ.get(_env.UNIQUE_PORT_OFFSET) or 0)
+    return int(os.environ.get(contract.UNIQUE_PORT_OFFSET) or 0)
 
 
 def slurm_tasks(environ: Mapping[str, str]) -> int:

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from detslurm._node_files import own_name
+from detslurm._base.node_files import own_name
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 

@@ -8,8 +8,8 @@ import signal
 import threading
 from collections.abc import Callable
 
-from detslurm._display import Displayed
-from detslurm._flag import PreemptFlag
+from detslurm._base.display import Displayed
+from detslurm._base.flag import PreemptFlag
 from detslurm.core._distributed import DistributedContext
 
 

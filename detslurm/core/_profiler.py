@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from detslurm._display import Displayed
+from detslurm._base.display import Displayed
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._system import SystemSampler

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._identity import name_on_node
+from detslurm._base.identity import name_on_node
 from detslurm.core._retries import keep_trying
 from detslurm.core.transports.sockets.link import keep_from_children
 from detslurm.store import RunLog, StoreError

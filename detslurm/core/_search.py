@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from detslurm._errors import MetricError
-from detslurm._info import ClusterInfo
+from detslurm._base.info import ClusterInfo
 from detslurm.core._lengths import max_length, number
 from detslurm.core._metrics import plain
+from detslurm.errors import MetricError
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
 from detslurm.store.curve import as_float

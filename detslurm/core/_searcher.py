@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detslurm._display import Displayed
+from detslurm._base.display import Displayed
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._lengths import LengthSource

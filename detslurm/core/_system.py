@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm._nvml import Nvml
+from detslurm._base.nvml import Nvml
 
 _GIGABYTE = 1e9
 

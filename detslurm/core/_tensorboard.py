@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detslurm._node_files import make_directory
+from detslurm._base.node_files import make_directory
 from detslurm.core._retries import keep_trying
 from detslurm.core._tensorboard_events import EventFile
 from detslurm.storage import Storage

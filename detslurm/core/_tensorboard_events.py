@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from detslurm._tensorboard_tags import tensorboard_tag
+from detslurm._base.tensorboard_tags import tensorboard_tag
 from detslurm.store.curve import as_float
 
 logger = logging.getLogger("detslurm.core")

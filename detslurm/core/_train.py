@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._display import Displayed
-from detslurm._errors import MetricError
-from detslurm._flag import PreemptFlag
+from detslurm._base.display import Displayed
+from detslurm._base.flag import PreemptFlag
 from detslurm.core._console_log import MetricLines
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain, storable
@@ -29,6 +28,7 @@ from detslurm.core._tensorboard import (
     everything,
     unmangled,
 )
+from detslurm.errors import MetricError
 
 if TYPE_CHECKING:
     from detslurm.core._artifacts import ArtifactKind

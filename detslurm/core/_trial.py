@@ -9,8 +9,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env
-from detslurm._info import ClusterInfo
+from detslurm._base import contract
+from detslurm._base.info import ClusterInfo
 from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_length
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.core._retries import keep_trying
@@ -33,7 +33,7 @@ def trial_of(info: ClusterInfo) -> TrialDir:
 
 def experiment_of(info: ClusterInfo) -> ExperimentDir:
     """The experiment's place in the store."""
-    return ExperimentDir.at(Path(os.environ[_env.EXPERIMENT_DIR]))
+    return ExperimentDir.at(Path(os.environ[contract.EXPERIMENT_DIR]))
 
 
 def lengths_of(

@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from detslurm import _env
-from detslurm._info import ClusterInfo, get_cluster_info
-from detslurm._process import fatal_error
+from detslurm._base import contract
+from detslurm._base.info import ClusterInfo, get_cluster_info
+from detslurm._base.process import fatal_error
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def join_job() -> ClusterInfo | None:
         latest = info.latest_checkpoint if info is not None else None
     """
     global _joined
-    _env.drop_inherited_run(os.environ)
-    if _env.MASTER not in os.environ and "SLURM_JOB_ID" in os.environ and not _is_unrecorded:
+    contract.drop_inherited_run(os.environ)
+    if contract.MASTER not in os.environ and "SLURM_JOB_ID" in os.environ and not _is_unrecorded:
         _joined = _join()
     info = get_cluster_info()
     if _joined is not None and _joined.has_ended and info is not None:
@@ -81,7 +81,7 @@ def _close_at_exit(joined: UnmanagedJob) -> None:
 
 def in_own_script() -> bool:
     """Whether this process, or its launcher, has joined a job that detslurm did not submit."""
-    return _joined is not None or _env.OWN_SCRIPT in os.environ
+    return _joined is not None or contract.OWN_SCRIPT in os.environ
 
 
 def on_close() -> Callable[[str, str], None] | None:

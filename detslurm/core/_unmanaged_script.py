@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from detslurm import _env
-from detslurm._process import Identity, is_interactive
+from detslurm._base import contract
+from detslurm._base.process import Identity, is_interactive
 from detslurm.config.secret_values import masked_values
 from detslurm.core._collective import run_collectively
 from detslurm.core._console_log import show_log
@@ -69,7 +69,7 @@ def _as_worker(chief: UnmanagedScript | None, rank: int) -> UnmanagedScript | No
 
 
 def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
-    if os.environ.get(_env.TRACK, "1") == "0":
+    if os.environ.get(contract.TRACK, "1") == "0":
         return _unrecorded()
     try:
         return _recorded(unmanaged_info)

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from detslurm._display import Displayed
+from detslurm._base.display import Displayed
 from detslurm.store import ExperimentDir, StoreError, TrialDir
 from detslurm.store.records import CheckpointUsed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from detslurm._states import LOST, TERMINAL
+from detslurm._base.states import LOST, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.slurm.resubmit import submitted_fact, successor_request

@@ -19,18 +19,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from detslurm import _child_processes as processes
-from detslurm import _env
-from detslurm._flag import PreemptFlag, ignore_signals
-from detslurm._node_files import (
+from detslurm._base import child_processes as processes
+from detslurm._base import contract
+from detslurm._base.flag import PreemptFlag, ignore_signals
+from detslurm._base.node_files import (
     directory_for_programs,
     is_noexec,
     remove,
     sweep,
     temporary_directory,
 )
-from detslurm._process import exit_status
-from detslurm._quantities import counted
+from detslurm._base.process import exit_status
+from detslurm._base.quantities import counted
 from detslurm.exec import agent_protocol, ports
 from detslurm.exec.cgroup_memory import oom_kills
 from detslurm.exec.entrypoint import (
@@ -116,7 +116,7 @@ class Agent:
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._on_commands)
         self._selector.register(self._inbox.fileno(), selectors.EVENT_READ, self._on_signals)
         self._to_runner = PipeWriter(1)
-        job = _env.job_of(os.environ) or ""
+        job = contract.job_of(os.environ) or ""
         self._mark = RunMark(str(self._experiment.path), trial_id, run, job)
         self._reported_stop = self._reported_invalid = self._killed = False
         self._failure = 0  # of a worker, before the order to kill reached this node
@@ -277,7 +277,7 @@ class Agent:
     def _address(self) -> str:
         if self._allocation.node_count == 1:
             return _ALONE
-        from detslurm._addresses import own_address
+        from detslurm._base.addresses import own_address
 
         variables = user_variables(self._config, self._allocation.slot_ids)
         interface = interface_of(self._config, variables)
@@ -364,7 +364,7 @@ class Agent:
 
     def _log_not_passed_on(self, environment: Mapping[str, str]) -> None:
         """Name what the job's setup or the site has set for ranks that some launcher starts."""
-        job = filter(_env.is_of_a_launcher, os.environ)
+        job = filter(contract.is_of_a_launcher, os.environ)
         names = sorted(name for name in job if environment.get(name) != os.environ[name])
         if names and self._rank == 0:
             self._log_message(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from detslurm._process import exit_status
+from detslurm._base.process import exit_status
 from detslurm.exec import agent_protocol, idle_guard
 from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.idle_guard import IdleGuard

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from detslurm._states import COMPLETED, ERROR, INVALID_HP, OUT_OF_OPS, RESTART
+from detslurm._base.states import COMPLETED, ERROR, INVALID_HP, OUT_OF_OPS, RESTART
 from detslurm.exec.adoption import DIED
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message

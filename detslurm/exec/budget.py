@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from detslurm._quantities import amount
+from detslurm._base.quantities import amount
 from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message

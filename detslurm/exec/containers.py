@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.compat import DIRECTORY
 from detslurm.exec.environment import user_variables
 from detslurm.slurm.allocation import visible_gpus
@@ -51,7 +51,7 @@ def _with_library(env: Mapping[str, str], library: Path) -> dict[str, str]:
     return {
         **env,
         "PYTHONPATH": os.pathsep.join([*path, str(library)]),
-        _env.LIBRARIES: str(library),
+        contract.LIBRARIES: str(library),
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.compat import with_determined
 
 
@@ -35,17 +35,17 @@ def run_environment(
         **_of_trial(start, experiment_dir, config.get("hyperparameters") or {}),
         **_of_node(node, slot_ids, gpus, peers),
         **_of_configuration(config, variables),
-        _env.SESSION_TOKEN: "",
-        _env.TASK_TYPE: "TRIAL",
-        _env.RESOURCES_TYPE: "slurm-job",
-        _env.PREEMPT_FLAG: flag,
+        contract.SESSION_TOKEN: "",
+        contract.TASK_TYPE: "TRIAL",
+        contract.RESOURCES_TYPE: "slurm-job",
+        contract.PREEMPT_FLAG: flag,
         # A rank's output must reach the log at once, not at the end.
         "PYTHONUNBUFFERED": "1",
     }
-    if job := _env.job_of(base):
-        ours[_env.JOB] = job
+    if job := contract.job_of(base):
+        ours[contract.JOB] = job
     slots = peers["container_slot_counts"]
-    others = _env.for_code(base, is_rank=len(slots) > 1 and set(slots) == {1})
+    others = contract.for_code(base, is_rank=len(slots) > 1 and set(slots) == {1})
     return with_determined({**others, **variables, **ours})
 
 
@@ -54,26 +54,26 @@ def _of_trial(
 ) -> dict[str, str]:
     """The identity of this run, and its start."""
     resume = start.get("resume") or {}
-    task, allocation = _env.task_and_allocation(start["experiment"], start["trial"], start)
+    task, allocation = contract.task_and_allocation(start["experiment"], start["trial"], start)
     found = {
-        _env.MASTER: f"file://{experiment_dir.parent.parent}",
-        _env.CLUSTER_ID: str(start["job"].get("cluster", "")),
-        _env.TASK_ID: task,
-        _env.ALLOCATION_ID: allocation,
-        _env.TRIAL_ID: str(start["trial"]),
-        _env.EXPERIMENT_ID: str(start["experiment"]),
-        _env.TRIAL_SEED: str(start["seed"]),
-        _env.TRIAL_RUN_ID: str(start["run"]),
-        _env.HPARAMS: _hparams(start["hparams"], space),
-        _env.STEPS_COMPLETED: str(resume.get("steps", 0)),
-        _env.EXPERIMENT_DIR: str(experiment_dir),
+        contract.MASTER: f"file://{experiment_dir.parent.parent}",
+        contract.CLUSTER_ID: str(start["job"].get("cluster", "")),
+        contract.TASK_ID: task,
+        contract.ALLOCATION_ID: allocation,
+        contract.TRIAL_ID: str(start["trial"]),
+        contract.EXPERIMENT_ID: str(start["experiment"]),
+        contract.TRIAL_SEED: str(start["seed"]),
+        contract.TRIAL_RUN_ID: str(start["run"]),
+        contract.HPARAMS: _hparams(start["hparams"], space),
+        contract.STEPS_COMPLETED: str(resume.get("steps", 0)),
+        contract.EXPERIMENT_DIR: str(experiment_dir),
     }
     if resume.get("uuid"):
-        found[_env.LATEST_CHECKPOINT] = resume["uuid"]
+        found[contract.LATEST_CHECKPOINT] = resume["uuid"]
     if continued := start.get("continued"):
-        found[_env.CONTINUED_TRIAL] = str(continued["saved_by"])
+        found[contract.CONTINUED_TRIAL] = str(continued["saved_by"])
         same = continued["hparams"] == start["hparams"]
-        found[_env.HPARAMS_CHANGED] = "false" if same else "true"
+        found[contract.HPARAMS_CHANGED] = "false" if same else "true"
     return found
 
 
@@ -94,34 +94,34 @@ def _of_node(
     """This node, its slots, and the other nodes."""
     meeting = {"container_addrs", "container_rank", "container_slot_counts"}
     found = {
-        _env.AGENT_ID: node,
-        _env.SLOT_IDS: json.dumps(list(slot_ids)),
-        _env.UNIQUE_PORT_OFFSET: str(min(slot_ids, default=0)),
-        _env.GPU_UUIDS: json.dumps([gpu for gpu in gpus if not gpu.isdigit()]),
-        _env.RENDEZVOUS: json.dumps({k: v for k, v in peers.items() if k in meeting}),
+        contract.AGENT_ID: node,
+        contract.SLOT_IDS: json.dumps(list(slot_ids)),
+        contract.UNIQUE_PORT_OFFSET: str(min(slot_ids, default=0)),
+        contract.GPU_UUIDS: json.dumps([gpu for gpu in gpus if not gpu.isdigit()]),
+        contract.RENDEZVOUS: json.dumps({k: v for k, v in peers.items() if k in meeting}),
     }
     if "port" in peers:
-        found[_env.RENDEZVOUS_PORT] = str(peers["port"])
+        found[contract.RENDEZVOUS_PORT] = str(peers["port"])
     if "token" in peers:
-        found[_env.RUN_TOKEN] = peers["token"]
+        found[contract.RUN_TOKEN] = peers["token"]
     return found
 
 
 def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
     """The experiment's configuration, as far as code asks for it."""
-    found = {_env.DEBUG: "true" if config.get("debug") else "false"}
+    found = {contract.DEBUG: "true" if config.get("debug") else "false"}
     text = json.dumps(config)
-    if len(text) < _env.LONGEST_VALUE:
-        found[_env.EXPERIMENT_CONFIG] = text
+    if len(text) < contract.LONGEST_VALUE:
+        found[contract.EXPERIMENT_CONFIG] = text
     interface = interface_of(config, variables)
     if interface:
-        found[_env.INTERFACE] = interface
+        found[contract.INTERFACE] = interface
     return found
 
 
 def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
     """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
-    return env.get(_env.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
+    return env.get(contract.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
 
 
 def user_variables(config: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, str]:

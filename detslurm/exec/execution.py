@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from detslurm import _start
-from detslurm._states import INVALID_HP, RESTART, outcome_words
+from detslurm._base import startup
+from detslurm._base.states import INVALID_HP, RESTART, outcome_words
 from detslurm.config.secret_values import masked_sample
 from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
 from detslurm.exec.idle_guard import PAUSE, IdleGuard, RecordsNews
@@ -258,7 +258,7 @@ class Execution:
 
     def _attempt(self, number: int, log: TextLog) -> AttemptResult:
         experiment = self._intents.experiment
-        agent = _start.command("detslurm.exec.agent")
+        agent = startup.command("detslurm.exec.agent")
         argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
         timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
         mpi = (self._config.get("slurm") or {}).get("mpi")

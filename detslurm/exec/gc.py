@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from detslurm._quantities import counted, human_size
+from detslurm._base.quantities import counted, human_size
 from detslurm.exec.text_log import print_message
 from detslurm.store import ExperimentDir
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.exec.awake_clock import is_gap
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord

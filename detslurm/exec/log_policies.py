@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm._child_processes import die_with_parent_alone
+from detslurm._base.child_processes import die_with_parent_alone
 from detslurm.exec.pipe_writer import PipeWriter
 
 # Characters of a line that are searched.

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from detslurm import _env
-from detslurm._child_processes import environ_of, pids, signal_each
-from detslurm._process import started
+from detslurm._base import contract
+from detslurm._base.child_processes import environ_of, pids, signal_each
+from detslurm._base.process import started
 
 # SIGKILL takes a moment, longer where the process is deep in the kernel.
 _TIMEOUT = 30.0
@@ -33,11 +33,11 @@ class RunMark(NamedTuple):
     def of(cls, env: Mapping[str, str]) -> RunMark | None:
         """By its environment; a job that was submitted from inside a run does not belong to it."""
         try:
-            trial, run = int(env[_env.TRIAL_ID]), int(env[_env.TRIAL_RUN_ID])
-            experiment, job = env[_env.EXPERIMENT_DIR], env[_env.JOB]
+            trial, run = int(env[contract.TRIAL_ID]), int(env[contract.TRIAL_RUN_ID])
+            experiment, job = env[contract.EXPERIMENT_DIR], env[contract.JOB]
         except (KeyError, ValueError):
             return None
-        return cls(experiment, trial, run, job) if not _env.is_inherited(env) else None
+        return cls(experiment, trial, run, job) if not contract.is_inherited(env) else None
 
 
 def is_orphan(mark: RunMark, own: RunMark, is_over: Callable[[int, int], bool]) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-from detslurm._states import ENDED, KILLED_BY_SIGNAL, RunOutcome
+from detslurm._base.states import ENDED, KILLED_BY_SIGNAL, RunOutcome
 
 
 class Cause(enum.StrEnum):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from detslurm._child_processes import pids
+from detslurm._base.child_processes import pids
 from detslurm.exec.orphans import RunMark, mark_of
 
 _TICK = os.sysconf("SC_CLK_TCK")

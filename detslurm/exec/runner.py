@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env, _pythonpath
+from detslurm._base import contract, pythonpath
 from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution, is_limit_near
 from detslurm.exec.gc import CheckpointCollection
@@ -366,8 +366,8 @@ def _was_requeued(refusal: SlurmError) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    os.environ[_env.RUNNER] = "1"
-    _pythonpath.append_what_is_aside()
+    os.environ[contract.RUNNER] = "1"
+    pythonpath.append_what_is_aside()
     try:
         return Runner(Path(argv[0]), *map(int, argv[1:])).run()
     except (StoreError, SlurmError, OSError) as err:

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from detslurm import _pythonpath
-from detslurm._process import exit_status
+from detslurm._base import pythonpath
+from detslurm._base.process import exit_status
 from detslurm.exec.outcome import describe_exit
 from detslurm.exec.text_log import print_message
 from detslurm.searcher import Search, State
@@ -75,7 +75,7 @@ def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
 
 def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, Any]]:
     # Only here: other searches start without it.
-    from detslurm._child_processes import die_with_parent_alone
+    from detslurm._base.child_processes import die_with_parent_alone
 
     question = Question(
         searcher=dict(search.searcher),
@@ -120,7 +120,7 @@ def answer(question: Question) -> Answer:
 
 def main() -> int:
     """Answer the question on stdin."""
-    _pythonpath.append_what_is_aside()
+    pythonpath.append_what_is_aside()
     question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
     sys.stdout.buffer.write(msgspec.json.encode(answer(question)))
     return 0

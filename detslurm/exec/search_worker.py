@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
-from detslurm._states import ERROR, TERMINAL
+from detslurm._base.states import ERROR, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplerLost, SamplingError, sample

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn
 
-from detslurm._flag import ignore_signals
+from detslurm._base.flag import ignore_signals
 
 _OTHERWISE: Final = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGPIPE),

@@ -27,9 +27,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm import __version__, _access
-from detslurm._node_files import ENVIRONMENTS, is_noexec, mounted_kind, temporary_directory
-from detslurm._quantities import human_size
+from detslurm import __version__
+from detslurm._base import access
+from detslurm._base.node_files import ENVIRONMENTS, is_noexec, mounted_kind, temporary_directory
+from detslurm._base.quantities import human_size
 from detslurm.slurm import Allocation
 from detslurm.store.records import MANIFEST
 
@@ -51,7 +52,7 @@ _PLAIN = re.compile(r"[\w./+@%=,-]+", re.ASCII)
 # Older kernels read no more of a first line.
 _FIRST_LINE = 126
 # Others than root may seem to own a directory where a namespace does not show whose it is.
-_TRUSTED = _access.UNKNOWN_OWNERS | {os.geteuid()}
+_TRUSTED = access.UNKNOWN_OWNERS | {os.geteuid()}
 # Those in which a shell, Python or the loader of libraries look for what an environment has.
 _PLACES = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 _STATE = ".detslurm-state"

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from detslurm import _env
-from detslurm._child_processes import die_with_parent
-from detslurm._identity import is_ours
-from detslurm._process import exit_status
+from detslurm._base import contract
+from detslurm._base.child_processes import die_with_parent
+from detslurm._base.identity import is_ours
+from detslurm._base.process import exit_status
 
 # How long an srun that was asked to end its ranks may take for it.
 _GRACE = 5.0
@@ -38,12 +38,12 @@ def serve_steps(environment: Environment = dict) -> Iterator[None]:
     # An abstract socket: no file that a crash would leave, and nothing to find on a shared /tmp.
     # Anybody on the node may connect, so both ends check the user that the kernel names.
     name = f"detslurm-steps-{os.getuid()}-{os.urandom(8).hex()}"
-    os.environ[_env.STEP_SERVER] = name
+    os.environ[contract.STEP_SERVER] = name
     server = StepServer(f"\0{name}", environment)
     try:
         yield
     finally:
-        del os.environ[_env.STEP_SERVER]
+        del os.environ[contract.STEP_SERVER]
         server.close()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.store import fs
 from detslurm.store.errors import explained
 from detslurm.store.retry import LONG, with_retries

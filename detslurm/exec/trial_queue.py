@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from detslurm._states import COMPLETED, ERROR, INVALID_HP, TERMINAL
+from detslurm._base.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
 from detslurm.exec.text_log import print_message

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm._states import ERROR, FINISHED, PREEMPTED, TERMINAL
+from detslurm._base.states import ERROR, FINISHED, PREEMPTED, TERMINAL
 from detslurm.slurm import Allocation, SlurmError, detect_cluster, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.interface import split_ref

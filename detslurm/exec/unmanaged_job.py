@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from detslurm import _env
-from detslurm._addresses import own_address, peer_address
-from detslurm._flag import SIGNALS, PreemptFlag
-from detslurm._process import Identity
+from detslurm._base import contract
+from detslurm._base.addresses import own_address, peer_address
+from detslurm._base.flag import SIGNALS, PreemptFlag
+from detslurm._base.process import Identity
 from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.intents import Intents
@@ -88,7 +88,7 @@ class UnmanagedJob:
             peers=peers,
             flag=self.flag.name,
         )
-        return {**found, _env.OWN_SCRIPT: "1"}
+        return {**found, contract.OWN_SCRIPT: "1"}
 
     def watch_signals(self) -> None:
         """Let Slurm's signals raise the flag of this process; the user's own handlers stay."""
@@ -201,7 +201,7 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Unmana
     """
     env = os.environ
     allocation = Allocation.from_environment(env)
-    if allocation is None or allocation.cluster != "slurm" or env.get(_env.TRACK, "1") == "0":
+    if allocation is None or allocation.cluster != "slurm" or env.get(contract.TRACK, "1") == "0":
         return None
     step = unmanaged_claims.JobStep.of(allocation, env, list(sys.argv if argv is None else argv))
     is_first, cluster = _rank(env) == 0, env.get("SLURM_CLUSTER_NAME", "slurm")
@@ -316,7 +316,7 @@ def _node_rank(nodes: Sequence[str]) -> int:
 
 
 def _own_address(nodes: Sequence[str], rank: int) -> str:
-    return own_address(nodes, rank, os.environ.get(_env.INTERFACE))
+    return own_address(nodes, rank, os.environ.get(contract.INTERFACE))
 
 
 def _evidence(ref: str) -> JobInfo | None:

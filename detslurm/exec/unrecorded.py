@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from detslurm._identity import is_ours, name_on_node
+from detslurm._base.identity import is_ours, name_on_node
 from detslurm.exec.unmanaged_claims import JobStep
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from detslurm._nvml import Nvml
+from detslurm._base.nvml import Nvml
 from detslurm.exec.run_processes import RunProcesses, Used
 
 INTERVAL = 15.0

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
 
-from detslurm._node_files import own_name, remove, sweep
+from detslurm._base.node_files import own_name, remove, sweep
 from detslurm.store.fs import write_all
 
 _AT_ONCE = 1 << 20

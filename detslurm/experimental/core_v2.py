@@ -16,7 +16,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from detslurm._info import ClusterInfo, TrialInfo
+from detslurm._base.info import ClusterInfo, TrialInfo
 from detslurm.core import Context, DistributedContext, PreemptMode, TensorboardMode
 from detslurm.core._context import init_with_info
 from detslurm.core._unmanaged_info import UnmanagedInfo

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._info import get_cluster_info
+from detslurm._base.info import get_cluster_info
 
 if TYPE_CHECKING:
     from detslurm.core import Context

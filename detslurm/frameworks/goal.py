@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from detslurm._info import get_cluster_info
+from detslurm._base.info import get_cluster_info
 from detslurm.core import Unit
 from detslurm.searcher.trials import RUNNABLE
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from keras.callbacks import Callback
 
-from detslurm import _env
-from detslurm._info import get_cluster_info
+from detslurm._base import contract
+from detslurm._base.info import get_cluster_info
 from detslurm.core import Unit
 from detslurm.frameworks.goal import Goal
 from detslurm.frameworks.reports import Reports
@@ -100,7 +100,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         self._checkpoint_epochs = checkpoint_epochs
         self._reports = Reports(core_context.train, None, logger)
         self._goal = Goal.of(core_context)
-        self._is_test = _env.TEST_MODE in os.environ
+        self._is_test = contract.TEST_MODE in os.environ
         self._first_epoch: int | None = None  # as Keras had it
         self._epochs = 0  # that are trained
         self._before = self._batches = 0  # trained before this epoch, and by now

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env
-from detslurm._trust import others_can_change_below
+from detslurm._base import contract
+from detslurm._base.trust import others_can_change_below
 from detslurm.core import Unit
 from detslurm.core._preempt import SurvivingSignal
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
@@ -144,7 +144,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._limit = trainer.limit_val_batches
         if stage == "fit" and self.ckpt_path and self._is_trusted:
             _declare_trusted(trainer, self.ckpt_path)
-        if stage == "fit" and _env.TEST_MODE in os.environ:
+        if stage == "fit" and contract.TEST_MODE in os.environ:
             trainer.limit_train_batches = trainer.limit_val_batches = 1
             trainer.fit_loop.max_epochs = 1
 

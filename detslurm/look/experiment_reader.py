@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from detslurm._states import UNKNOWN
+from detslurm._base.states import UNKNOWN
 from detslurm.look.artifact_parts import artifact_parts
 from detslurm.look.code_listing import code_listing
 from detslurm.look.document import ArtifactPart, CheckpointPart, ExperimentPart, RungPart, TrialPart

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> None:
     """
     import secrets
 
-    from detslurm._child_processes import die_with_parent
+    from detslurm._base.child_processes import die_with_parent
     from detslurm.look.app import application
     from detslurm.look.serving import UnixServer
     from detslurm.sdk import Client

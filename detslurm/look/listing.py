@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from detslurm._states import FINISHED
+from detslurm._base.states import FINISHED
 from detslurm.look.live import Overview
 from detslurm.look.response import Response
 from detslurm.store import ExperimentRow

@@ -10,7 +10,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from detslurm._states import UNKNOWN
+from detslurm._base.states import UNKNOWN
 from detslurm.look.cached_queues import CachedQueues
 from detslurm.look.document import LIVE, ExperimentPart, Snapshot
 from detslurm.look.plain import plain

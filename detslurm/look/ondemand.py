@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from detslurm import _env
-from detslurm._node_files import local_kind
+from detslurm._base import contract
+from detslurm._base.node_files import local_kind
 from detslurm.sdk.errors import LifecycleError
 
 MANIFEST: Final = """\
@@ -61,7 +61,7 @@ _OURS: Final = {
     "lib/imp.py": r"^def load_source\(name, path\):$",
     "bin/python": r'\A#!/bin/sh\n(.*\n)*exec .* "\$@"\n\Z',
 }
-_CARRIED = (_env.SITE, "SLURM_CONF")
+_CARRIED = (contract.SITE, "SLURM_CONF")
 _SEARCHED = ("LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -178,7 +178,7 @@ def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> s
                 place if place[0] in "/$" else f"{here}/{place}" for place in places
             )
     if store is not None:
-        settings[_env.ROOT] = str(store)
+        settings[contract.ROOT] = str(store)
     if sys.version_info >= (3, 12):
         searched = filter(None, (settings.get("PYTHONPATH"), str(library)))
         settings["PYTHONPATH"] = os.pathsep.join(searched)

@@ -21,8 +21,8 @@ from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import WSGIApplication
 
-from detslurm._addresses import LOOPBACK
-from detslurm._identity import peer_user
+from detslurm._base.addresses import LOOPBACK
+from detslurm._base.identity import peer_user
 from detslurm.look.loopback_peer import loopback_user
 from detslurm.sdk.errors import LifecycleError
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from detslurm._quantities import number
+from detslurm._base.quantities import number
 from detslurm.look.plot import Line
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first, differing

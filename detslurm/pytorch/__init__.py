@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from detslurm._lazy import lazy_names
+from detslurm._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from detslurm.pytorch import samplers

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from detslurm._node_files import make_directory
+from detslurm._base.node_files import make_directory
 from detslurm.core import Context, DistributedContext
 from detslurm.errors import InternalException, InvalidExperimentException
 from detslurm.pytorch._data import to_device

@@ -15,8 +15,8 @@ from torch import nn
 from torch.distributed.utils import _sync_params_and_buffers
 from torch.nn.parallel import DistributedDataParallel
 
-from detslurm import _env
-from detslurm._addresses import in_url, interface_with
+from detslurm._base import contract
+from detslurm._base.addresses import in_url, interface_with
 from detslurm.core import DistributedContext
 
 AVERAGES_IN_BACKWARD = True
@@ -59,7 +59,7 @@ def start_process_group(
     # Started by something that knows nothing of torch (srun, mpirun): the chief names a place.
     address = None
     if dist.rank == 0:
-        chief = os.environ.get(_env.CHIEF_IP) or own_addr
+        chief = os.environ.get(contract.CHIEF_IP) or own_addr
         with socket.create_server(("", 0)) as probe:
             address = f"tcp://{in_url(chief)}:{probe.getsockname()[1]}"
     address = dist.broadcast(address)

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as torch_dist
 
-from detslurm import _env, core
-from detslurm._addresses import LOOPBACK, own_address
-from detslurm._info import ClusterInfo
+from detslurm import core
+from detslurm._base import contract
+from detslurm._base.addresses import LOOPBACK, own_address
+from detslurm._base.info import ClusterInfo
 from detslurm.core import DistributedContext, PreemptMode
 from detslurm.core._console_log import show_log
 from detslurm.core._launched import chief_address
@@ -205,4 +206,4 @@ def _own_addr(info: ClusterInfo | None, dist: DistributedContext | None) -> str:
     if info is not None and info._rendezvous_info is not None:
         return info.container_addrs[info.container_rank]
     others = chief_address(None) or ""
-    return own_address((socket.gethostname(), others), 0, os.environ.get(_env.INTERFACE))
+    return own_address((socket.gethostname(), others), 0, os.environ.get(contract.INTERFACE))

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from detslurm._errors import InvalidHP
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.core import Context, EarlyExitReason
 from detslurm.core._collective import run_collectively
 from detslurm.core._retries import keep_trying
 from detslurm.core._unmanaged_job import in_own_script
+from detslurm.errors import InvalidHP
 from detslurm.pytorch._averages import MetricsWindow, Partial, averages, on_host, partial
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._base_trial import BaseTrial, evaluates_batches

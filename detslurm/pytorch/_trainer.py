@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from detslurm import _env
-from detslurm._info import ClusterInfo, get_cluster_info
+from detslurm._base import contract
+from detslurm._base.info import ClusterInfo, get_cluster_info
 from detslurm.core._lengths import OWN_LENGTHS
 from detslurm.core._searcher import configured_unit
 from detslurm.pytorch._base_context import TrialContext
@@ -210,7 +210,7 @@ class Trainer:
 
     def _managed_plan(self, plan: TrainingPlan) -> TrainingPlan:
         """The plan with the length that counts in a job, or ValueError where there is none."""
-        if os.environ.get(_env.TEST_MODE):
+        if os.environ.get(contract.TEST_MODE):
             return replace(plan, max_length=Batch(1), test_mode=True)
         max_length, follows_search = self._managed_length(plan.max_length)
         return replace(plan, max_length=max_length, follows_search=follows_search)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from detslurm._quantities import brief
+from detslurm._base.quantities import brief
 from detslurm.pytorch._averages import on_host
 from detslurm.pytorch._base_trial import BaseTrial
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import multiprocessing
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.core._preempt import attach_flag
 from detslurm.pytorch.samplers import mixed_seed
 

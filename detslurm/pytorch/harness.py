@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from detslurm._info import get_cluster_info
+from detslurm._base.info import get_cluster_info
 from detslurm.pytorch._base_trial import BaseTrial
 from detslurm.pytorch._plan import TrainingPlan, unit
 from detslurm.pytorch._schedule import Schedule

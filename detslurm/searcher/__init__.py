@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detslurm._lazy import lazy_names
+from detslurm._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from detslurm.searcher.custom_method import ExitedReason, SearcherState, SearchMethod

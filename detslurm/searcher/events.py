@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from detslurm._states import RunOutcome
+from detslurm._base.states import RunOutcome
 from detslurm.searcher.optuna.history import Position
 
 WORST = math.inf

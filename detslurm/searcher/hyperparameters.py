@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.searcher.mt19937 import RandomStream
 
 Space = Mapping[str, Any]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.searcher.halving.method import BracketPlan, Halving
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.pbt import PBT

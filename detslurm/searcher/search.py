@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm._states import RunOutcome
+from detslurm._base.states import RunOutcome
 from detslurm.searcher.events import (
     Event,
     Operations,

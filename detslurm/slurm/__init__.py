@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detslurm._lazy import lazy_names
+from detslurm._base.lazy import lazy_names
 from detslurm.slurm.allocation import Allocation
 from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from detslurm import _env
-from detslurm._quantities import counted
+from detslurm._base import contract
+from detslurm._base.quantities import counted
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import expand_hostlist
 
@@ -127,7 +127,7 @@ class Allocation(NamedTuple):
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Allocation | None:
         """The allocation around this process, or None outside of any job."""
         env = os.environ if environ is None else environ
-        if _env.LOCAL_JOB_ID in env:
+        if contract.LOCAL_JOB_ID in env:
             return _local(env)
         if "SLURM_JOB_ID" in env:
             return _slurm(env)
@@ -235,17 +235,17 @@ def _gpu_total(text: str | None) -> int | None:
 
 
 def _local(env: Mapping[str, str]) -> Allocation:
-    task = env.get(_env.LOCAL_TASK_ID) or None
-    job = env[_env.LOCAL_JOB_ID]
+    task = env.get(contract.LOCAL_TASK_ID) or None
+    job = env[contract.LOCAL_JOB_ID]
     return Allocation(
         cluster="local",
         job_id=job,
         nodes=(_hostname(env),),
         array_job_id=job if task else None,
         array_task_id=int(task) if task else None,
-        restart_count=int(env.get(_env.LOCAL_RESTART_COUNT) or 0),
+        restart_count=int(env.get(contract.LOCAL_RESTART_COUNT) or 0),
         partition="local",
-        end_time=_number(env.get(_env.LOCAL_END_TIME)),
+        end_time=_number(env.get(contract.LOCAL_END_TIME)),
         slot_ids=visible_gpus(env),
     )
 

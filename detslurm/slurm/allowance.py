@@ -12,7 +12,7 @@ import pwd
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.errors import SlurmError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.errors import SlurmError, SubmitLimitReached
 from detslurm.slurm.interface import Cluster, ClusterLimits

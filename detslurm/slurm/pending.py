@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.hostlist import hosts_in
@@ -164,7 +164,7 @@ def start_of(options: Sequence[str]) -> float:
     `sbatch --test-only` queues nothing. Raises `SlurmError` with Slurm's refusal.
     """
     # Nothing of a job's own, and no options that the user's shell would add to those given.
-    env = {**_env.inheritable(command.environment(), "SBATCH_"), "SLURM_TIME_FORMAT": "%s"}
+    env = {**contract.inheritable(command.environment(), "SBATCH_"), "SLURM_TIME_FORMAT": "%s"}
     argv = ["sbatch", "--test-only", *options, "--wrap=true"]
     done = command.call(argv, env=env, within=_TEST_PATIENCE)
     if done is None:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.config.sbatch_args import refuse
 from detslurm.slurm.arrays import JobArray, plan_arrays
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits

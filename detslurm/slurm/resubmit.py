@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from detslurm import _start
+from detslurm._base import startup
 from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import nice_of, priority_of_weight
@@ -36,7 +36,7 @@ def runner_command(experiment_dir: Path, first_index: int, each: int = 1) -> tup
 
     With `each` it works for that many, from `first_index` + i * `each` on.
     """
-    runner = _start.command("detslurm.exec.runner")
+    runner = startup.command("detslurm.exec.runner")
     share = (str(first_index),) if each == 1 else (str(first_index), str(each))
     return (*runner, str(experiment_dir), *share)
 

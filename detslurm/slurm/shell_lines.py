@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from detslurm import _env, _pythonpath
+from detslurm._base import contract, pythonpath
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 from detslurm.slurm.request import JobRequest
 
@@ -51,7 +51,7 @@ eval "$_detslurm_options\""""
 
 # Module trees have other versions of packages that a runner and its agents need, too.
 _ASIDE = f"""\
-if [ -n "${{PYTHONPATH-}}" ]; then export {_env.PYTHONPATH}="$PYTHONPATH"; fi
+if [ -n "${{PYTHONPATH-}}" ]; then export {contract.PYTHONPATH}="$PYTHONPATH"; fi
 unset PYTHONPATH
 """
 
@@ -110,7 +110,7 @@ def command_line(request: JobRequest) -> str:
     first = "exec " + shlex.join(request.command)
     if words[:1] != ["-PS"]:
         return first
-    aside = "" if _pythonpath.is_needed() else _ASIDE
+    aside = "" if pythonpath.is_needed() else _ASIDE
     # Installed anew while the job waits, Python and package may be elsewhere in the environment.
     plain = [str(Path(python).parent / "python3"), "-P", "-m", *words[2:]]
     there = f"[ -x {shlex.quote(python)} ] && [ -e {shlex.quote(words[1])} ]"

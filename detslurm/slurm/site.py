@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.slurm.interface import ClusterLimits, PartitionLimits
 
 _HEAD = """\

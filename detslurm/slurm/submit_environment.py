@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.shell_variables import PREFIX, exported_values
 
@@ -31,5 +31,5 @@ def submit_environment(request: JobRequest) -> dict[str, str]:
     """Return the environment of sbatch, and so of the job: no other job's identity."""
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
     # the old job's index and restart count on to the new one.
-    inherited = {**_env.inheritable(os.environ, PREFIX), **exported_values()}
+    inherited = {**contract.inheritable(os.environ, PREFIX), **exported_values()}
     return {**inherited, **variables_of(request)}

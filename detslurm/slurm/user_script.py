@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.job_record import options_of, parse_job_records
@@ -77,7 +77,7 @@ def submit_again(
     with _copied(path, mark) as copy:
         return sbatch.submit(
             copy,
-            _env.inheritable(os.environ, "SBATCH_", *_env.OF_A_RUN) | variables,
+            contract.inheritable(os.environ, "SBATCH_", *contract.OF_A_RUN) | variables,
             options=[*_options(path, recipe, variables), *array, "--hold"],
             arguments=recipe["arguments"],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from detslurm._states import TERMINAL
+from detslurm._base.states import TERMINAL
 from detslurm.store import fs, summary
 from detslurm.store.curve import last_valid_steps
 from detslurm.store.errors import CorruptRecord, StoreFault

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.store import fs
 from detslurm.store.errors import NotFound, StoreError, StoreFault
 from detslurm.store.reading import fold_facts

@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Final, NamedTuple
 
-from detslurm._display import ShownAsText
+from detslurm._base.display import ShownAsText
 
 
 class StoreError(ShownAsText, Exception):

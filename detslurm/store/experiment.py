@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from detslurm import _access
-from detslurm._access import user_name
+from detslurm._base import access
+from detslurm._base.access import user_name
 from detslurm.store import fs
 from detslurm.store.errors import (
     CorruptRecord,
@@ -104,7 +104,7 @@ class ExperimentDir:
         config = _without_root(config, self.store.path)
         fs.put_if_absent(self.path / "secret", os.urandom(16).hex().encode(), secret=True)
         fs.put_if_absent(self.path / "config.yaml", text.encode(), secret=True)
-        if _access.shared(str(self.path)):
+        if access.shared(str(self.path)):
             from detslurm.config.secret_values import masked_values  # only here: few are shared
 
             shown = _without_root(
@@ -220,7 +220,7 @@ class ExperimentDir:
         me, uid = os.geteuid(), self._owner()
         if me in (0, uid):
             return None
-        if uid not in _access.UNKNOWN_OWNERS:
+        if uid not in access.UNKNOWN_OWNERS:
             from detslurm.store.root_access import owner  # only here: it is mostly one's own
 
             return owner(uid)
@@ -232,7 +232,7 @@ class ExperimentDir:
         """Raise `SystemExit` if somebody else has put this in the place of the user's experiment:
         who owns one of the directories above it can rename what is there."""
         me, uid = os.geteuid(), self._owner()
-        if me not in (0, uid) and uid not in _access.UNKNOWN_OWNERS:
+        if me not in (0, uid) and uid not in access.UNKNOWN_OWNERS:
             raise SystemExit(
                 f"detslurm: {self.path} belongs to user {uid}: jobs of user {me} don't run its code"
             )
@@ -246,7 +246,7 @@ class ExperimentDir:
 
     def as_owner(self) -> AbstractContextManager[None]:
         """Let root do in a block what the experiment's owner may do, and no more."""
-        return _access.as_owner_of(os.fspath(self.path))
+        return access.as_owner_of(os.fspath(self.path))
 
     def prepare_trials(self, first: int, count: int) -> None:
         """Make the bucket directories that these trials need, so that no two nodes race for one."""

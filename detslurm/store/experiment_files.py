@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from io import BufferedReader
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store import fs
 from detslurm.store.errors import CorruptRecord
 
@@ -27,8 +27,8 @@ def open_shown(path: fs.AnyPath, experiment: fs.AnyPath) -> BufferedReader:
     handle = fs.open_regular(os.fspath(path))
     try:
         owner, uid = fs.owner_of(experiment, follow=False), os.fstat(handle).st_uid
-        trusted = {owner, *_access.UNKNOWN_OWNERS} - ({0} if owner else set())
-        if os.geteuid() != owner and owner not in _access.UNKNOWN_OWNERS and uid not in trusted:
+        trusted = {owner, *access.UNKNOWN_OWNERS} - ({0} if owner else set())
+        if os.geteuid() != owner and owner not in access.UNKNOWN_OWNERS and uid not in trusted:
             raise CorruptRecord(f"{path} is a file of another user's: it is not shown")
     except BaseException:
         fs.close_quietly(handle)

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from detslurm._states import CANCELED, ERROR, FINISHED, TERMINAL
+from detslurm._base.states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
 from detslurm.store.errors import Problem, RecordMissing
 from detslurm.store.metric_rank import first_best

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store.errors import LINKLESS, CorruptRecord, NoHardLinks, StoreError, explained
 
 # A file that lies on no disk: to link it into a store can only fail.
@@ -115,12 +115,12 @@ def temporary_name(target: str) -> str:
 
 def create(path: str, flags: int, *, secret: bool = False) -> int:
     """Open a file that may be new; it may be read by whom its directory is shared with."""
-    mode = _access.PRIVATE_FILE if secret else _access.file_mode(os.path.dirname(path))
+    mode = access.PRIVATE_FILE if secret else access.file_mode(os.path.dirname(path))
     handle = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, mode)
-    if mode != _access.PRIVATE_FILE:
+    if mode != access.PRIVATE_FILE:
         with suppress(OSError):  # some file systems have fixed modes
             os.fchmod(handle, mode)  # the umask may have cut it
-    if owner := _access.inherited_owner(os.path.dirname(path)):
+    if owner := access.inherited_owner(os.path.dirname(path)):
         with suppress(OSError):  # the root of a user namespace can't
             os.fchown(handle, *owner)
     return handle
@@ -387,10 +387,10 @@ def claim_directory(path: AnyPath, *, secret: bool = False) -> bool:
 
 
 def _make_directory(path: str, *, secret: bool = False) -> None:
-    mode = _access.PRIVATE_DIRECTORY if secret else _access.directory_mode(os.path.dirname(path))
+    mode = access.PRIVATE_DIRECTORY if secret else access.directory_mode(os.path.dirname(path))
     os.mkdir(path, mode & 0o777)
-    owner = _access.inherited_owner(os.path.dirname(path))
-    if mode == _access.PRIVATE_DIRECTORY and owner is None:
+    owner = access.inherited_owner(os.path.dirname(path))
+    if mode == access.PRIVATE_DIRECTORY and owner is None:
         return
     # Where root makes it for a user, that user could have put a link in its place.
     with suppress(OSError):
@@ -436,7 +436,7 @@ def share(path: AnyPath) -> None:
     """Let a file that something else made have the mode that it would have from `create`."""
     name = os.fspath(path)
     with suppress(OSError):  # where modes are fixed (vfat, CIFS) it has the one that all have
-        os.chmod(name, _access.file_mode(os.path.dirname(name)))
+        os.chmod(name, access.file_mode(os.path.dirname(name)))
 
 
 def sync_directory(path: AnyPath) -> bool:

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from detslurm._states import UNKNOWN
+from detslurm._base.states import UNKNOWN
 from detslurm.store import fs
 from detslurm.store.errors import StoreError
 from detslurm.store.ledger import Block, Ledger, LedgerState

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import REFUSED, FactLog
 from detslurm.store.records import LARGEST
@@ -112,7 +112,7 @@ class Ledger:
         """
         if count > LARGEST:
             raise StoreError(f"{count} trials are more than an experiment may have ({LARGEST})")
-        _access.clear_cache()  # the store may have been shared since: all have to read this
+        access.clear_cache()  # the store may have been shared since: all have to read this
         while True:
             if state.missing:
                 raise RecordMissing(state.missing, "no trial ids are given")
@@ -133,7 +133,7 @@ class Ledger:
 
     def touch(self, state: LedgerState, experiment: int) -> int:
         """Note that a fact was added which a summary made before does not know."""
-        _access.clear_cache()
+        access.clear_cache()
         return self.log.append({"type": "touched", "id": experiment}, state.position)
 
 

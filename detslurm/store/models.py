@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store.errors import CorruptRecord, NotFound, Refused, StoreError
 from detslurm.store.facts import REFUSED
 from detslurm.store.records import Corrupt, Record
@@ -197,7 +197,7 @@ class RegistryState(msgspec.Struct, kw_only=True):
     def _own(self, number: int, author: int | None) -> ModelRow:
         model = self.model(number)
         # Some file servers map all users to one: every user who may write there may write this.
-        if author not in (model.owner, _ROOT) and model.owner != _access.NOBODY:
+        if author not in (model.owner, _ROOT) and model.owner != access.NOBODY:
             raise Refused(f"model {model.name!r} belongs to {model.user}, who alone may change it")
         return model
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from detslurm._states import UNKNOWN
+from detslurm._base.states import UNKNOWN
 from detslurm.store import fs, log_lines
 from detslurm.store.curve import MetricRow, clean_rows, last_valid_steps
 from detslurm.store.errors import CorruptRecord, Problem, StoreFault

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.store import fs
 from detslurm.store.errors import NotFound, StoreError
 from detslurm.store.event_log import packed

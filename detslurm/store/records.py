@@ -288,8 +288,8 @@ class CheckpointKept(Record, frozen=True, kw_only=True, tag="checkpoint_kept"):
     Attributes:
         uuids: The checkpoints.
         kept_by: The name of their user in messages.
-        holder: The process (`detslurm._process.Identity`) that needs them while it lives; None for
-            what lasts until it is released.
+        holder: The process (`detslurm._base.process.Identity`) that needs them while it lives; None
+            for those that last until they are released.
         experiment: The experiment that needs them beyond its holder's life, once it was created.
     """
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store import fs
 from detslurm.store.errors import StoreError, explained
 
@@ -28,7 +28,7 @@ _UNFIT: Final = {"\n": "a line break", "\\": "a backslash"}
 def prepare(root: Path) -> None:
     """Let a root exist that its user may submit to. Raises `StoreError` where others could harm.
 
-    A new root is its user's alone. It is shared once its mode is; see `_access`.
+    A new root is its user's alone. It is shared once its mode is; see `access`.
     """
     if found := next((name for sign, name in _UNFIT.items() if sign in str(root)), None):
         raise StoreError(
@@ -60,7 +60,7 @@ def weakness(root: Path, state: os.stat_result) -> str | None:
             f" run: `chmod o-w {root}`"
         )
     writable = bool(mode & stat.S_IWGRP)
-    if state.st_uid not in (me, 0, _access.NOBODY) and not (writable and _shared(state)):
+    if state.st_uid not in (me, 0, access.NOBODY) and not (writable and _shared(state)):
         return (
             f"the store {root} belongs to {owner(state.st_uid)} and is not shared: set"
             f" DETSLURM_ROOT to a directory of your own, or ask for `chmod 3770 {root}`"
@@ -81,7 +81,7 @@ def weakness(root: Path, state: os.stat_result) -> str | None:
 
 
 def _shared(state: os.stat_result) -> bool:
-    return _access.is_shared(state.st_mode)
+    return access.is_shared(state.st_mode)
 
 
 def _make_common(root: Path, state: os.stat_result) -> None:
@@ -101,7 +101,7 @@ def _make_common(root: Path, state: os.stat_result) -> None:
 def _share(folder: Path, gid: int) -> None:
     """Let a common directory be the group's, also one made before the root was shared."""
     found = folder.stat()
-    if stat.S_IMODE(found.st_mode) == _access.COMMON_DIRECTORY and found.st_gid == gid:
+    if stat.S_IMODE(found.st_mode) == access.COMMON_DIRECTORY and found.st_gid == gid:
         return
     if found.st_uid != os.geteuid():
         raise StoreError(
@@ -113,8 +113,8 @@ def _share(folder: Path, gid: int) -> None:
         for fact in folder.iterdir():
             os.chown(fact, -1, gid)
             fact.chmod(0o640)
-    folder.chmod(_access.COMMON_DIRECTORY)  # last: from now on others may add to it, links too
-    _access.clear_cache()
+    folder.chmod(access.COMMON_DIRECTORY)  # last: from now on others may add to it, links too
+    access.clear_cache()
 
 
 def owner(uid: int) -> str:

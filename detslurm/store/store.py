@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store import fs
 from detslurm.store.errors import NotFound, StoreError
 from detslurm.store.experiment import ExperimentDir
@@ -57,7 +57,7 @@ class Store:
     def own(self, name: str) -> Path:
         """The place in the root of something of which each user of a shared store has their own."""
         try:
-            return self.path / _access.own_name(str(self.path), name)
+            return self.path / access.own_name(str(self.path), name)
         except PermissionError as error:
             raise StoreError(str(error)) from error
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from detslurm._states import UNKNOWN
+from detslurm._base.states import UNKNOWN
 from detslurm.store import rebuildable
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts

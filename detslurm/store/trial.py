@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from detslurm._states import LOST, TERMINAL
+from detslurm._base.states import LOST, TERMINAL
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import MISSING, put_record, read_record

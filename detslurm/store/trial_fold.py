@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from detslurm._states import (
+from detslurm._base.states import (
     ERROR,
     INVALID_HP,
     KILLED_BY_SIGNAL,

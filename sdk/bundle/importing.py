@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from detslurm._access import user_name
+from detslurm._base.access import user_name
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment
 from detslurm.sdk.bundle.archive import (
     CONFIG,

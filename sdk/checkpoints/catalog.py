@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from detslurm._quantities import counted
-from detslurm._states import UNKNOWN
+from detslurm._base.quantities import counted
+from detslurm._base.states import UNKNOWN
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.storage import SharedFS, Storage, Storages
 from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, Store, StoreError, TrialView

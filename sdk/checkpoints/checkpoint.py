@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._env import task_and_allocation
+from detslurm._base.contract import task_and_allocation
 from detslurm.sdk import settings
 from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError

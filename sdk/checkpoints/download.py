@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from detslurm._access import NOBODY, user_name
-from detslurm._trust import mark_unverified
+from detslurm._base.access import NOBODY, user_name
+from detslurm._base.trust import mark_unverified
 from detslurm.errors import InvalidCheckpointException
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.verification import as_recorded, loss_of

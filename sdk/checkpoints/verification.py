@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.enums import CheckpointState
 from detslurm.storage import METADATA, SharedFS, Storage, list_resources

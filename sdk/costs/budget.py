@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
-from detslurm._quantities import amount
-from detslurm._states import LOST
+from detslurm._base.quantities import amount
+from detslurm._base.states import LOST
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.store import RunView, StoreError

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from detslurm._states import ERROR, LOST, PAUSED, RESTART
+from detslurm._base.states import ERROR, LOST, PAUSED, RESTART
 from detslurm.store import ExperimentFacts, RunView, TrialDir, TrialView
 from detslurm.store.run_usage import RunUsage, read_usage
 

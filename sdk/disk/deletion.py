@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from detslurm._quantities import counted
-from detslurm._states import UNKNOWN
+from detslurm._base.quantities import counted
+from detslurm._base.states import UNKNOWN
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from detslurm._states import UNKNOWN
+from detslurm._base.states import UNKNOWN
 from detslurm.sdk.checkpoints.catalog import (
     needed_by_search,
     storages_of,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.store import ExperimentDir, ExperimentRow
 from detslurm.store.views import CheckpointView
 

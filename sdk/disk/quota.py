@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from detslurm._access import user_name
-from detslurm._quantities import human_size
+from detslurm._base.access import user_name
+from detslurm._base.quantities import human_size
 from detslurm.store.probing import mount_of
 
 _SECONDS: Final = 10.0

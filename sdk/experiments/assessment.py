@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from detslurm._states import FINISHED
+from detslurm._base.states import FINISHED
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, has_not_begun
 from detslurm.sdk.jobs.queues import Queues

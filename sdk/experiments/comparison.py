@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._display import Displayed, html_head, html_table
+from detslurm._base.display import Displayed, html_head, html_table
 from detslurm.config.secret_texts import PROGRAMS, masked_code
 from detslurm.storage.files import raise_unless_gone
 from detslurm.store import CorruptRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from detslurm._states import FINISHED
+from detslurm._base.states import FINISHED
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase

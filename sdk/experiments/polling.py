@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
-from detslurm._states import FINISHED
+from detslurm._base.states import FINISHED
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.assessment import attach_job_status
 from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached

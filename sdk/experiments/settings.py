@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk import settings
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase

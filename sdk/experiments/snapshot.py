@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from detslurm._states import FINISHED, UNKNOWN
+from detslurm._base.states import FINISHED, UNKNOWN
 from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.jobs.status import JobRef, JobStatus, QueueSnapshot, job_refs
 from detslurm.store import (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from detslurm._process import Identity
-from detslurm._states import KILLED
+from detslurm._base.process import Identity
+from detslurm._base.states import KILLED
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs

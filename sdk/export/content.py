@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from detslurm._states import FINISHED
+from detslurm._base.states import FINISHED
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.trials.artifacts import shown_artifacts
 from detslurm.store import (

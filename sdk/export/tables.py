@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from detslurm._spreadsheet import spreadsheet_text
+from detslurm._base.display import spreadsheet_text
 from detslurm.sdk.export.content import ExperimentContent, ExportWriter, TrialContent
 from detslurm.sdk.trials.metrics import moment
 from detslurm.store import fs

@@ -9,7 +9,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
-from detslurm._tensorboard_tags import tensorboard_tag
+from detslurm._base.tensorboard_tags import tensorboard_tag
 from detslurm.sdk.export.content import (
     ExperimentContent,
     ExportWriter,

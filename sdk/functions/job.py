@@ -10,8 +10,8 @@ from typing import Any
 import submitit
 from submitit.core.utils import JobPaths, UncompletedJobError
 
-from detslurm._states import FINISHED
-from detslurm._trust import trusted
+from detslurm._base.states import FINISHED
+from detslurm._base.trust import trusted
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.experiments.polling import ExperimentPoller
 from detslurm.sdk.trials.logs import failure_excerpt, job_output, lines

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from detslurm._display import Displayed, html_table
+from detslurm._base.display import Displayed, html_table
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.owner import JobOwners
 from detslurm.sdk.jobs.status import described_end

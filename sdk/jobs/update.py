@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from detslurm._access import user_name
+from detslurm._base.access import user_name
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs import order
 from detslurm.sdk.jobs.order import OrderError, Rank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.sdk import settings
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import OrderBy

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detslurm._states import FINISHED, LOST, TERMINAL
+from detslurm._base.states import FINISHED, LOST, TERMINAL
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, Problem, TrialRow, TrialView

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
-from detslurm._quantities import counted, human_size
+from detslurm._base.quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.generated import generated_directory, is_report
 from detslurm.store.errors import explained

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.config import LoadedExperiment, load_experiment, load_site
 from detslurm.config.secret_names import MASK
 from detslurm.config.secret_values import masked_sample, restored_sample

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from detslurm._quantities import counted, human_size
+from detslurm._base.quantities import counted, human_size
 from detslurm.sdk.errors import SubmitError
 from detslurm.store import Store, fs, records
 from detslurm.store.errors import explained

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _pythonpath
+from detslurm._base import pythonpath
 from detslurm.config import ExperimentConfig
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.submission.sources import find_checkpoint
@@ -33,7 +33,7 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
     }
     # A job's work for its first trial; in a process of its own, for Optuna is heavy.
     argv = [sys.executable, "-P", "-m", "detslurm.exec.sampling"]
-    env = _pythonpath.own_environment(os.environ)
+    env = pythonpath.own_environment(os.environ)
     done = subprocess.run(
         argv, env=env, input=json.dumps(question), capture_output=True, text=True, check=False
     )

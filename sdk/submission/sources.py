@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE, found_in
 from detslurm.sdk.errors import LifecycleError, SubmitError
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError

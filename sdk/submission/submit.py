@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from detslurm import _module_cache
-from detslurm._quantities import counted
+from detslurm._base import module_cache
+from detslurm._base.quantities import counted
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
@@ -172,7 +172,7 @@ def _queue_arrays(
 
 def cache_modules(store: Store) -> None:
     """Let the jobs start with one file of modules; without it they only start later."""
-    if (found := _module_cache.refreshed(str(store.path))) is not None:
+    if (found := module_cache.refreshed(str(store.path))) is not None:
         path, content = found
         with contextlib.suppress(StoreError):
             fs.replace_file(path, content)

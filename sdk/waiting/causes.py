@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.resources import SHOWN, exact_cause, reserved_before_end, resource_lines
 from detslurm.sdk.waiting.spans import clock_and_span, span
 from detslurm.slurm.reasons import Limit, limit_of, reason_of

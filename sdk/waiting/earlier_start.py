@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.explain import estimate
 from detslurm.sdk.waiting.explanation import Variant
 from detslurm.sdk.waiting.resources import free_slots

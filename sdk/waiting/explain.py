@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.causes import cause_of
 from detslurm.sdk.waiting.explanation import Explanation, StartEstimate, Variant
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span

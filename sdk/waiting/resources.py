@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.queues import slurm_commands
-from detslurm._access import user_name
+from detslurm._base.access import user_name
 from tests.cli.conftest import Detslurm
 from tests.cli.terminals import InteractiveShell
 from tests.cli.test_program import DETSLURM
@@ -200,7 +200,16 @@ def test_completion_imports_no_command(scene: Scene) -> None:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["plain,experiment"]
     modules = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines()]
-    light = ("_env", "_errors", "_pythonpath", "cli", "cli.app", "cli.lazy", "cli.session")
+    light = (
+        "_base",
+        "_base.contract",
+        "_base.pythonpath",
+        "errors",
+        "cli",
+        "cli.app",
+        "cli.lazy",
+        "cli.session",
+    )
     ours = {name for name in modules if name.startswith("detslurm.")}
     assert ours <= {f"detslurm.{name}" for name in light}
 

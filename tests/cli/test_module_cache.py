@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from detslurm import _cached_modules
+from detslurm._base import cached_modules
 from tests.docs.pages import REPOSITORY
 
 START = "import sys; from detslurm_command import main; sys.exit(main())"
@@ -136,7 +136,7 @@ def test_a_cache_that_is_broken_is_written_again(
     change(site.cache)
     assert site.run(*HELP) == before
     assert site.cache.stat().st_size == size
-    found = _cached_modules.open_cache(str(site.cache))
+    found = cached_modules.open_cache(str(site.cache))
     assert found is not None
     found.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from detslurm._env import TEST_MODE
+from detslurm._base.contract import TEST_MODE
 from detslurm.sdk import OrderBy, TrialSortBy
 from detslurm.sdk.functions.packing import METRIC
 from detslurm.slurm import JobInfo

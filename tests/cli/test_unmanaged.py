@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _process
+from detslurm._base import process as processes
 from detslurm.sdk.experiments import assessment, unmanaged
 from detslurm.store import fs, trial_metrics
 from tests.cli.conftest import Detslurm
@@ -131,7 +131,7 @@ def test_a_process_that_works_for_the_next_experiment_goes_on(scene: Scene) -> N
 
 def test_on_another_host(scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch) -> None:
     """There a process lives while it shows itself; one that was wrongly given up says so."""
-    monkeypatch.setattr(_process, "node", lambda: "elsewhere")
+    monkeypatch.setattr(processes, "node", lambda: "elsewhere")
     with script(scene, BEATING + OPEN + "print(1, flush=True)\ntime.sleep(600)") as process:
         assert process.stdout is not None and process.stdout.readline() == "1\n"
 
@@ -154,7 +154,7 @@ def test_a_wait_sees_silence_by_its_own_clock(
     """Without a new sign of life for long enough the process counts as gone. The store's clock,
     which costs a file, is read once."""
     run(scene, OPEN + "os.kill(os.getpid(), signal.SIGKILL)")
-    monkeypatch.setattr(_process, "node", lambda: "elsewhere")
+    monkeypatch.setattr(processes, "node", lambda: "elsewhere")
     asked: list[Path] = []
     monkeypatch.setattr(fs, "time_there", lambda at: asked.append(at) or time.time())  # type: ignore[func-returns-value]
     trial, known = scene.store.experiment(1).trial(1), unmanaged.Heartbeats()

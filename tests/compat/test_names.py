@@ -12,7 +12,7 @@ import pytest
 
 import detslurm as det
 from detslurm import errors
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.store import Store, TrialDir, fold_experiment, fold_trial, trial_metrics
 from tests.compat.test_import import said
 from tests.store.listing import rows_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from detslurm import _info
-from detslurm._flag import PreemptFlag
+from detslurm._base import info
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, Store, TrialDir
 from detslurm.store.records import Created
@@ -77,7 +77,7 @@ def enter(
     )
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_info, "_info", None)
+    monkeypatch.setattr(info, "_info", None)
     return Job(experiment, trial, flag, checkpoints)
 
 

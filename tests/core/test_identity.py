@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._env import RUN_TOKEN
-from detslurm._identity import (
+from detslurm._base.contract import RUN_TOKEN
+from detslurm._base.identity import (
     KEY_FILE,
     derived_ports,
     key_of,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detslurm import _env, _info, core
+from detslurm import core
+from detslurm._base import contract, info
 from detslurm.store import fold_trial
 
 from .jobs import Job
@@ -14,8 +15,8 @@ def test_several_slots_want_a_launcher_or_are_the_cpus_of_one_process(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes from sbatch asks for slots and means --cpus-per-task: the refusal says which."""
-    monkeypatch.setenv(_env.SLOT_IDS, "[0, 1]")
-    monkeypatch.setattr(_info, "_info", None)
+    monkeypatch.setenv(contract.SLOT_IDS, "[0, 1]")
+    monkeypatch.setattr(info, "_info", None)
     with pytest.raises(ValueError, match="a valid DistributedContext for a multi-slot") as refused:
         core.init()
     assert "detslurm.launch.torch_distributed" in str(refused.value)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from detslurm import _info, core
-from detslurm._flag import PreemptFlag
+from detslurm import core
+from detslurm._base import info
+from detslurm._base.flag import PreemptFlag
 from detslurm.core import (
     DistributedContext,
     PreemptContext,
@@ -233,7 +234,7 @@ class TestReports:
             for storage_id in (early, late):
                 context.checkpoint._storage.begin(storage_id)
         monkeypatch.setenv("DET_TRIAL_RUN_ID", "2")
-        monkeypatch.setattr(_info, "_info", None)
+        monkeypatch.setattr(info, "_info", None)
         with core.init():
             assert [path.name for path in job.checkpoints.iterdir()] == [saved]
 

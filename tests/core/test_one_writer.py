@@ -15,7 +15,8 @@ from multiprocessing.synchronize import Event
 
 import pytest
 
-from detslurm import _env, _info, core, join_job
+from detslurm import core, join_job
+from detslurm._base import contract, info
 from detslurm.store import read_records
 
 from .jobs import Job
@@ -73,12 +74,12 @@ def test_a_job_from_inside_another_ones_run_is_not_that_run(
 ) -> None:
     """sbatch hands the environment on; a step of the same job still belongs to the run."""
     monkeypatch.setenv("DETSLURM_TRACK", "0")
-    monkeypatch.setenv(_env.JOB, "7")
+    monkeypatch.setenv(contract.JOB, "7")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert _info.get_cluster_info() is not None
-    monkeypatch.setattr(_info, "_info", None)
+    assert info.get_cluster_info() is not None
+    monkeypatch.setattr(info, "_info", None)
     monkeypatch.setenv("SLURM_JOB_ID", "8")
-    assert _info.get_cluster_info() is None and _env.MASTER in os.environ  # it only reads
+    assert info.get_cluster_info() is None and contract.MASTER in os.environ  # it only reads
     assert join_job() is None
     assert not [name for name in os.environ if name.startswith("DET_")]
 

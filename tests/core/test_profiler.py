@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detslurm import core
-from detslurm._nvml import Nvml
+from detslurm._base.nvml import Nvml
 from detslurm.core import DistributedContext, ProfilerContext, _system
 from detslurm.core._profiler import averaged
 from detslurm.core._system import rates_between

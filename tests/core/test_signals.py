@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _flag
-from detslurm._flag import PreemptFlag
+from detslurm._base import flag as preemption_flag
+from detslurm._base.flag import PreemptFlag
 from tests.cluster.processes import started, treats
 from tests.cluster.waiting import wait_for
 
@@ -59,7 +59,7 @@ def test_a_rank_survives_any_number_of_requests_for_its_stack(tmp_path: Path) ->
 # Waits at its very end, as in MPI_Finalize: Python has given its handlers up there.
 LEAVES = """\
 import ctypes, sys
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.core._context import _mind_signals
 from detslurm.core._preempt import survive_preemption_signal
 
@@ -74,7 +74,7 @@ print("leaves", flush=True)
 """
 
 
-@pytest.mark.parametrize("number", _flag.SIGNALS)
+@pytest.mark.parametrize("number", preemption_flag.SIGNALS)
 @pytest.mark.parametrize("word", ["saved", "not"])
 def test_a_rank_that_has_saved_is_not_killed_at_its_end(word: str, number: signal.Signals) -> None:
     """Slurm's signal comes to its node when it has left by the word of another one."""
@@ -82,7 +82,9 @@ def test_a_rank_that_has_saved_is_not_killed_at_its_end(word: str, number: signa
     with started(argv, stdout=subprocess.PIPE) as rank:
         assert rank.stdout is not None and rank.stdout.readline() == "leaves\n"
         wait_for(
-            lambda: not any(treats(rank.pid, "SigCgt", n) for n in _flag.SIGNALS), 60, "the end"
+            lambda: not any(treats(rank.pid, "SigCgt", n) for n in preemption_flag.SIGNALS),
+            60,
+            "the end",
         )
         rank.send_signal(number)
         rank.kill()
@@ -109,7 +111,7 @@ def test_nor_is_a_launcher(launcher: str) -> None:
 
 AGENT = """\
 import time
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 flag = PreemptFlag.create()
 print(flag.name, flush=True)
 time.sleep(600)
@@ -154,7 +156,7 @@ class TestWhyASigtermCame:
         self, flag: PreemptFlag, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It may be swapped out; ended for that, the rank would lose what it has not saved."""
-        monkeypatch.setattr(_flag, "time", Clock(flag.request_preemption, at=1.5))
+        monkeypatch.setattr(preemption_flag, "time", Clock(flag.request_preemption, at=1.5))
         assert flag.explains_signal()
 
     @pytest.mark.parametrize("failed", [False, True])
@@ -165,7 +167,7 @@ class TestWhyASigtermCame:
         if failed:
             flag.report_failure(1)
         clock = Clock()
-        monkeypatch.setattr(_flag, "time", clock)
+        monkeypatch.setattr(preemption_flag, "time", clock)
         assert not flag.explains_signal()
         assert clock.now < (1 if failed else 2.5)
 
@@ -179,6 +181,6 @@ class TestWhyASigtermCame:
         agent.kill()
         agent.wait(60)
         clock = Clock()
-        monkeypatch.setattr(_flag, "time", clock)
+        monkeypatch.setattr(preemption_flag, "time", clock)
         assert not flag.explains_signal()
         assert clock.now < 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._addresses import _is_own
+from detslurm._base.addresses import _is_own
 from detslurm.core import DistributedError
 from detslurm.core.transports.sockets import handshake, rendezvous
 from detslurm.core.transports.sockets.acceptor import Acceptor, ConnectionPair

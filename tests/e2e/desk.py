@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from detslurm import _module_cache, _start
+from detslurm._base import module_cache, startup
 from detslurm.store import (
     ExperimentDir,
     ExperimentView,
@@ -82,7 +82,7 @@ class Desk:
     def _cache_modules(self) -> None:
         """Give a new store the cache of modules that its first submission would write."""
         root = Path(self.user.env["DETSLURM_ROOT"])
-        name = Path(_start.cache_path(str(root))).name
+        name = Path(startup.cache_path(str(root))).name
         if root.exists() or not root.parent.exists():
             return
         draft = Path(tempfile.mkdtemp(dir=root.parent))
@@ -174,7 +174,7 @@ class Desk:
 
 @cache
 def _modules() -> bytes:
-    return _module_cache._made_apart()
+    return module_cache._made_apart()
 
 
 def _is_override(word: str) -> bool:

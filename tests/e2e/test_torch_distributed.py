@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from detslurm._addresses import first_interface, interface_address, own_address
+from detslurm._base.addresses import first_interface, interface_address, own_address
 from detslurm.exec.ports import candidates
 from tests.cluster import Cluster
 from tests.cluster.processes import alive

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._addresses import interface_address
-from detslurm._env import INTERFACE
+from detslurm._base.addresses import interface_address
+from detslurm._base.contract import INTERFACE
 from detslurm.store import NotFound, trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._env import PREEMPT_FLAG
-from detslurm._flag import PreemptFlag
+from detslurm._base.contract import PREEMPT_FLAG
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec import containers
 from detslurm.exec.agent_protocol import KILL
 from tests.cluster import processes

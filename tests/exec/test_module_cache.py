@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.experiments import submitted
-from detslurm import _cached_modules, _start
-from detslurm._module_cache import is_editable
+from detslurm._base import cached_modules, startup
+from detslurm._base.module_cache import is_editable
 
 TALKS = (
     "def main(words):\n    print({said!r}, *words)\nif __name__ == '__main__':\n    main({words})\n"
@@ -21,7 +21,7 @@ TALKS = (
 
 
 TRUE = "['true']"
-FINDER = marshal.dumps(compile(Path(_cached_modules.__file__).read_text(), "finder", "exec"))
+FINDER = marshal.dumps(compile(Path(cached_modules.__file__).read_text(), "finder", "exec"))
 
 
 class Site:
@@ -33,7 +33,7 @@ class Site:
         self.installed.mkdir()
         self.source = self.installed / "hello.py"
         self.source.write_text(TALKS.format(said="installed", words="__import__('sys').argv[1:]"))
-        self.cache = Path(_start.cache_path(str(root)))
+        self.cache = Path(startup.cache_path(str(root)))
         self.write(sys.version)
 
     def write(self, version: str, *sources: str, at_start: bool = True) -> None:
@@ -41,21 +41,21 @@ class Site:
         for name in sources:
             path = self.installed / f"{name}.py"
             texts[path] = path.read_text()
-        modules: dict[str, _cached_modules.Entry] = {}
+        modules: dict[str, cached_modules.Entry] = {}
         code = b""
         for path, text in texts.items():
             own = marshal.dumps(compile(text, str(path), "exec"))
             modules[path.stem] = (str(path), None, (len(code), len(own)))
             code += own
-        stamps = [_cached_modules.stamp(origin) for origin, _, _ in modules.values()]
+        stamps = [cached_modules.stamp(origin) for origin, _, _ in modules.values()]
         starts = {"hello": len(code)} if at_start else {}
         index = stamps[:1], stamps, modules, starts
-        self.cache.write_bytes(_start.written(version, FINDER, index, code))
+        self.cache.write_bytes(startup.written(version, FINDER, index, code))
         self.cache.chmod(0o600)
 
     def start(self) -> str:
         experiment = str(self.root / "experiments" / "7")
-        argv = [sys.executable, "-PS", _start.__file__, "hello", experiment, "5"]
+        argv = [sys.executable, "-PS", startup.__file__, "hello", experiment, "5"]
         environment = os.environ | {"PYTHONPATH": str(self.installed)}
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.endswith(f" {experiment} 5\n")
@@ -190,11 +190,11 @@ def test_code_of_another_user_is_not_run(site: Site) -> None:
     assert site.start() == "installed"
 
 
-def write_older(path: Path, cache: _cached_modules.Cache) -> None:
+def write_older(path: Path, cache: cached_modules.Cache) -> None:
     """As it would be of the version before."""
     older = [(cache.distributions[0][0], 1, 1), *cache.distributions[1:]]
     index = older, cache.editable, cache.modules, dict[str, int]()
-    path.write_bytes(_start.written(sys.version, FINDER, index, b""))
+    path.write_bytes(startup.written(sys.version, FINDER, index, b""))
 
 
 def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,17 +203,17 @@ def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     submitted(tmp_path / "first", root, TRUE)
-    cache = Path(_start.cache_path(str(root)))
+    cache = Path(startup.cache_path(str(root)))
     before = cache.stat()
     assert before.st_mode & 0o777 == 0o600
     submitted(tmp_path / "second", root, TRUE)
     assert cache.stat().st_ino == before.st_ino
-    found = _cached_modules.open_cache(str(cache))
+    found = cached_modules.open_cache(str(cache))
     assert found is not None
     write_older(cache, found)
     (tmp_path / "third").mkdir()
     submitted(tmp_path / "third", root, TRUE)
-    again = _cached_modules.open_cache(str(cache))
+    again = cached_modules.open_cache(str(cache))
     assert again is not None and again.distributions == found.distributions
     found.close()
     again.close()
@@ -221,11 +221,11 @@ def test_a_submission_writes_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 IMPORTS = """
 import sys, runpy
-sys.argv = ["_start.py", "detslurm.exec.runner", sys.argv[1], "0"]
+sys.argv = ["startup.py", "detslurm.exec.runner", sys.argv[1], "0"]
 try:
     runpy.run_path({start!r}, run_name="__main__")
 except SystemExit:
-    from detslurm import _start
+    from detslurm._base import startup
     import json, optuna, detslurm.exec.runner as runner, detslurm.exec.sampling, msgspec._core
     assert runner.__spec__.loader.__class__.__name__ == "_CachedLoader", runner.__spec__
     assert runner.__file__.endswith("detslurm/exec/runner.py")
@@ -238,7 +238,7 @@ def test_what_it_lacks_is_found_in_site_packages(tmp_path: Path) -> None:
     """Which -S has left out; modules know their files, as others do."""
     root = tmp_path / "store"
     experiment = submitted(tmp_path, root, TRUE)
-    code = IMPORTS.format(start=_start.__file__)
+    code = IMPORTS.format(start=startup.__file__)
     argv = [sys.executable, "-PSc", code, str(experiment.path)]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.stdout == "all found\n", done.stderr
@@ -264,7 +264,8 @@ def child(names):
 if __name__ == "__main__":
     import detslurm.launch, detslurm.pytorch.samplers, multiprocessing
     names = [name for name in sys.modules if name.startswith("detslurm.")]
-    before = [f"detslurm.{name}" for name in ("_cached_modules", "_env", "_start")]
+    ground = ("_base", "_base.cached_modules", "_base.contract", "_base.startup")
+    before = [f"detslurm.{name}" for name in ground]
     names = [name for name in names if name not in before]
     print("parent", loaders(names))
     names = ["detslurm.core"]
@@ -304,14 +305,14 @@ def test_a_users_program_imports_this_package_from_the_cache(
 def test_a_users_program_runs_without_a_cache_that_fits(
     change: str, experiment: Path, tmp_path: Path
 ) -> None:
-    cache = Path(_start.cache_path(str(experiment.parent.parent)))
+    cache = Path(startup.cache_path(str(experiment.parent.parent)))
     whole = cache.read_bytes()
     if change == "missing":
         cache.rename(cache.with_name("elsewhere"))
     elif change == "torn":
         cache.write_bytes(whole[: len(whole) // 100])
     else:
-        found = _cached_modules.open_cache(str(cache))
+        found = cached_modules.open_cache(str(cache))
         assert found is not None
         write_older(cache, found)
         found.close()

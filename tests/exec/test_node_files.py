@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _node_files
-from detslurm._flag import PreemptFlag
+from detslurm._base import node_files
+from detslurm._base.flag import PreemptFlag
 
 
 @pytest.fixture
@@ -52,8 +52,8 @@ def test_a_shared_directory_is_left_for_one_of_the_nodes_own(
 ) -> None:
     """A kind that isn't known to be local may be shared."""
     other = "tmpfs" if Path("/dev/shm").stat().st_dev != tmp.stat().st_dev else kind
-    device, memory = _node_files._device(tmp), _node_files._device(Path("/dev/shm"))
-    monkeypatch.setattr(_node_files, "_kinds", lambda: {memory: other, device: kind})
+    device, memory = node_files._device(tmp), node_files._device(Path("/dev/shm"))
+    monkeypatch.setattr(node_files, "_kinds", lambda: {memory: other, device: kind})
     flags.append(PreemptFlag.create())
     assert Path(flags[0].name).parent == (Path("/dev/shm") if other == "tmpfs" else tmp)
 
@@ -90,7 +90,7 @@ def test_a_directory_that_can_not_be_listed_is_not_swept(
 
 
 ASKS = """\
-from detslurm._node_files import temporary_directory
+from detslurm._base.node_files import temporary_directory
 found = temporary_directory()
 import tempfile
 print(found == tempfile.gettempdir(), found)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _child_processes as processes
-from detslurm._flag import PreemptFlag
+from detslurm._base import child_processes as processes
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec import orphans
 from detslurm.exec.orphans import RunMark, end_orphans, is_orphan
 from tests.cluster.processes import started
@@ -96,14 +96,14 @@ def test_one_that_takes_its_time_to_die(monkeypatch: pytest.MonkeyPatch) -> None
 
 OWNER = """
 import time
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 flag = PreemptFlag.create()
 print(flag.name, flush=True)
 time.sleep(600)
 """
 RANK = """
 import sys, time
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.core._preempt import end_with_agent
 end_with_agent(PreemptFlag.attach(sys.argv[1]))
 print("ready", flush=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from detslurm import _addresses
-from detslurm._addresses import (
+from detslurm._base import addresses
+from detslurm._base.addresses import (
     addresses_of,
     first_interface,
     in_url,
@@ -124,11 +124,11 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 def network(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Target -> the own address towards it, in place of this machine's routes."""
     routes: dict[str, str] = {}
-    monkeypatch.setattr(_addresses, "_is_own", lambda address: address in routes.values())
+    monkeypatch.setattr(addresses, "_is_own", lambda address: address in routes.values())
     monkeypatch.setattr(
-        _addresses, "_sources", lambda targets: [routes[t] for t in targets if t in routes]
+        addresses, "_sources", lambda targets: [routes[t] for t in targets if t in routes]
     )
-    monkeypatch.setattr(_addresses, "_of_interfaces", lambda: ["10.9.9.9"])
+    monkeypatch.setattr(addresses, "_of_interfaces", lambda: ["10.9.9.9"])
     return routes
 
 
@@ -168,10 +168,10 @@ def test_names_with_ipv6_alone(hosts: dict[str, list[str]], network: dict[str, s
 
 def test_the_addresses_of_this_machine() -> None:
     """What routes and interfaces tell is an address that this machine has."""
-    routed = _addresses._sources(["192.0.2.1", "2001:db8::1"])
-    assert all(map(_addresses._is_own, [*routed, *_addresses._of_interfaces()]))
-    assert _addresses._sources(["127.0.0.1"]) == []
-    assert not _addresses._is_own("203.0.113.77")
+    routed = addresses._sources(["192.0.2.1", "2001:db8::1"])
+    assert all(map(addresses._is_own, [*routed, *addresses._of_interfaces()]))
+    assert addresses._sources(["127.0.0.1"]) == []
+    assert not addresses._is_own("203.0.113.77")
     assert interface_with("127.0.0.1") == "lo"
     assert interface_with("203.0.113.77") is None
 
@@ -192,7 +192,7 @@ def test_an_interface_is_found_by_each_of_its_addresses(tmp_path: Path) -> None:
         print("link set lo up\naddress add dev lo 10.6.0.1/32", file=file)
     apart = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c"]
     script = 'PATH=$PATH:/usr/sbin:/sbin; ip -batch "$0" && echo made && exec "$@"'
-    code = "import sys; from detslurm._addresses import interface_with as f;"
+    code = "import sys; from detslurm._base.addresses import interface_with as f;"
     code += "print(*map(f, sys.argv[1:]))"
     asked = [one.partition("/")[0] for addresses in own.values() for one in addresses]
     asked += ["10.7.0.1", "10.6.0.1"]

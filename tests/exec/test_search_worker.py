@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from msgspec import structs
 
-from detslurm._states import TERMINAL, RunOutcome
+from detslurm._base.states import TERMINAL, RunOutcome
 from detslurm.exec import worker_pool
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision

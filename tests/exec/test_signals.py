@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from detslurm._child_processes import catching
+from detslurm._base.child_processes import catching
 from detslurm.exec.signals import STRAY
 from tests.cluster.processes import started
 

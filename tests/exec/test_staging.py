@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import experiments
 from benchmarks.experiments import job_environment, runner_command, submitted
-from detslurm import _node_files
+from detslurm._base import node_files
 from detslurm.exec import staging
 from detslurm.exec.staging import NotStaged, StagedEnvironment, stage
 from detslurm.exec.workdir import make_workdir
@@ -377,7 +377,7 @@ class TestANode:
         make_workdir(code, "1.1.1", tmp=disk)
         home = disk / f"detslurm-{os.geteuid()}-environments"
         assert {str(copy) for copy in home.iterdir()} == {used.path, recent.path}
-        _node_files.sweep.cache_clear()
+        node_files.sweep.cache_clear()
         os.utime(recent.path, (1e9, 1e9))
         make_workdir(code, "1.1.2", tmp=disk)
         assert [str(copy) for copy in home.iterdir()] == [used.path]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec import unmanaged_claims, unmanaged_job
 from detslurm.exec.outcome import Cause
 from detslurm.exec.unmanaged_claims import JobStep

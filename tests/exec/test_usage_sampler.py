@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from detslurm import _env
-from detslurm._nvml import Nvml
+from detslurm._base import contract
+from detslurm._base.nvml import Nvml
 from detslurm.exec.agent_protocol import parse_report
 from detslurm.exec.orphans import RunMark
 from detslurm.exec.run_processes import RunProcesses, Used
@@ -28,10 +28,10 @@ PATIENCE = 120.0
 # Another in each worker of the suite: marked processes count wherever they are.
 MARK = RunMark(f"/store/experiments/{os.getpid()}", 7, 3, "slurm 12")
 MARKED = {
-    _env.EXPERIMENT_DIR: MARK.experiment,
-    _env.TRIAL_ID: "7",
-    _env.TRIAL_RUN_ID: "3",
-    _env.JOB: MARK.job,
+    contract.EXPERIMENT_DIR: MARK.experiment,
+    contract.TRIAL_ID: "7",
+    contract.TRIAL_RUN_ID: "3",
+    contract.JOB: MARK.job,
 }
 # Holds 60 MB and uses a second of CPU, then says so and waits.
 WORKS = """\
@@ -102,7 +102,7 @@ def test_a_rank_in_a_step_of_its_own_is_known_by_its_mark() -> None:
     argv = [sys.executable, "-I", "-S", "-c", aside, WORKS]
     found: list[subprocess.Popen[str]] = []
     processes = apart()
-    for env in (MARKED, {**MARKED, _env.TRIAL_RUN_ID: "2"}):
+    for env in (MARKED, {**MARKED, contract.TRIAL_RUN_ID: "2"}):
         one = subprocess.Popen(
             argv, env={**os.environ, **env}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._process import Identity, node
+from detslurm._base.process import Identity, node
 from detslurm.exec.workdir import make_workdir
 
 
@@ -50,7 +50,9 @@ def test_what_nobody_waited_for_yet_has_ended(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_a_killed_process_wrote_for_tensorboard_goes_with_the_next(tmp_path: Path) -> None:
     """Code that is run by hand has no agent to clean up behind it."""
-    makes = "from detslurm._node_files import make_directory; path = make_directory('tensorboard')"
+    makes = (
+        "from detslurm._base.node_files import make_directory; path = make_directory('tensorboard')"
+    )
     env = {**os.environ, "TMPDIR": str(tmp_path)}
 
     def run(more: str) -> Path:

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import detslurm as det
-from detslurm._env import TEST_MODE
-from detslurm._flag import PreemptFlag
+from detslurm._base.contract import TEST_MODE
+from detslurm._base.flag import PreemptFlag
 from detslurm.keras import DeterminedCallback, _callback
 from tests.pytorch.managed import Managed
 from tests.pytorch.searched import Searched

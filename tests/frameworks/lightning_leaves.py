@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import detslurm as det
-from detslurm._env import TEST_MODE
+from detslurm._base.contract import TEST_MODE
 from detslurm.lightning import TrialCallback
 from tests.pytorch.searched import Searched
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from detslurm import pytorch
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.pytorch._rng import rng_state, set_rng_state
 from tests.gpu.test_precision import Automatic
 from tests.pytorch.conftest import REPOSITORY

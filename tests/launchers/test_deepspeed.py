@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._addresses import LOOPBACK
+from detslurm._base.addresses import LOOPBACK
 from detslurm.launch import deepspeed as launcher
 from detslurm.launch import extensions
 from detslurm.launch.arguments import LauncherArgs, UsageError

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from detslurm._env import EXIT_LOG, INTERFACE, MASTER, TRACK
-from detslurm._flag import PreemptFlag
+from detslurm._base.contract import EXIT_LOG, INTERFACE, MASTER, TRACK
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.unmanaged_claims import JobStep
 from detslurm.exec.unmanaged_job import UnmanagedJob
 from detslurm.launch import launcher, nodes, torch_distributed

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._env import RENDEZVOUS, SLOT_IDS
-from detslurm._flag import PreemptFlag
+from detslurm._base.contract import RENDEZVOUS, SLOT_IDS
+from detslurm._base.flag import PreemptFlag
 from detslurm.launch.arguments import LauncherArgs, UsageError
 from detslurm.launch.mpi import command, environment, run, step, with_given_slots
 from detslurm.launch.nodes import Nodes

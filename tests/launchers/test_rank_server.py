@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._env import ALLOCATION_ID, MASTER
+from detslurm._base.contract import ALLOCATION_ID, MASTER
 from detslurm.launch import mpi_rank
 from detslurm.launch.rank_server import RankServer, address
 from detslurm.launch.supervision import BLOCKED

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._env import STEP_SERVER
+from detslurm._base.contract import STEP_SERVER
 from detslurm.exec.step_server import serve_steps
 from tests.cluster.processes import alive, killing, started
 from tests.cluster.waiting import wait_for

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._env import EXIT_LOG, JOB, PREEMPT_FLAG
-from detslurm._flag import PreemptFlag
+from detslurm._base.contract import EXIT_LOG, JOB, PREEMPT_FLAG
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.launch import ranks
 from detslurm.launch.ranks import ExitLog, report_exit

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._child_processes import descendants
-from detslurm._env import PREEMPT_FLAG
-from detslurm._flag import PreemptFlag
+from detslurm._base.child_processes import descendants
+from detslurm._base.contract import PREEMPT_FLAG
+from detslurm._base.flag import PreemptFlag
 from tests.cluster import processes
 from tests.cluster.processes import alive, killing
 from tests.cluster.spec import LIGHT_STARTS

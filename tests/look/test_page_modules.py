@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from detslurm._states import RunOutcome
+from detslurm._base.states import RunOutcome
 from detslurm.look.report import _EXPORT, _IMPORT, MODULES, _folder, _scoped
 from tests.look.browser import Browser
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from detslurm import _info
-from detslurm._flag import PreemptFlag
+from detslurm._base import info
+from detslurm._base.flag import PreemptFlag
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, MetricRow, Store, TrialView, fold_trial, trial_metrics
 from detslurm.store.records import Created
@@ -106,7 +106,7 @@ def inside(
         patch.delenv("DET_LATEST_CHECKPOINT", raising=False)
         for name, value in environment.items():
             patch.setenv(name, value)
-        patch.setattr(_info, "_info", None)
+        patch.setattr(info, "_info", None)
         try:
             yield flag
         finally:

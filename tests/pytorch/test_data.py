@@ -19,8 +19,8 @@ import pytest
 import torch
 from torch.utils import data
 
-from detslurm._env import PREEMPT_FLAG
-from detslurm._flag import PreemptFlag
+from detslurm._base.contract import PREEMPT_FLAG
+from detslurm._base.flag import PreemptFlag
 from detslurm.pytorch._data import DataLoader, data_length, to_device
 
 # What torch says of two workers where a test may use one CPU.

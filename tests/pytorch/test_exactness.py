@@ -13,7 +13,7 @@ from torch import nn
 
 import detslurm as det
 from detslurm import pytorch
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from tests.pytorch.managed import Managed
 from tests.pytorch.trials import Regression, network, numbers
 

@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, Dataset, RandomSampler
 
 import detslurm as det
 from detslurm import pytorch
-from detslurm._flag import PreemptFlag
+from detslurm._base.flag import PreemptFlag
 from detslurm.pytorch import Batch
 from detslurm.pytorch._rng import rng_state
 from detslurm.store import Store, fold_trial

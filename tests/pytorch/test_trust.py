@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from detslurm import pytorch
-from detslurm._trust import others_can_change
+from detslurm._base.trust import others_can_change
 from detslurm.pytorch import Batch
 from detslurm.sdk import Client
 from tests.pytorch.fitting import fit, in_job

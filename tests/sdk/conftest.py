@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _module_cache
+from detslurm._base import module_cache
 from tests.sdk.scenes import Scene
 from tests.store import clients
 
@@ -17,7 +17,7 @@ from tests.store import clients
 def one_module_cache() -> Iterator[None]:
     """What submissions write beside each new store is the same for all of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_module_cache, "_made_apart", cache(_module_cache._made_apart))
+        patch.setattr(module_cache, "_made_apart", cache(module_cache._made_apart))
         yield
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from detslurm._process import Identity, node
+from detslurm._base.process import Identity, node
 from detslurm.sdk.errors import LifecycleError
 from detslurm.slurm import Allowance, ClusterLimits, JobRequest, SubmitLimitReached
 from detslurm.store import ExperimentDir, fold_facts

@@ -293,7 +293,7 @@ def test_what_a_dead_process_held_is_let_go(scene: Scene) -> None:
     run(scene, made, 0, [("a", 1, None), ("b", 2, None)])
     child = os.fork()
     if child == 0:
-        from detslurm._process import Identity
+        from detslurm._base.process import Identity
 
         keep(made, ["a"], by="download by ada", holder=Identity.own())
         os.kill(os.getpid(), 9)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from detslurm import core
-from detslurm._info import ClusterInfo, TrialInfo
+from detslurm._base.info import ClusterInfo, TrialInfo
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, SubmitError, submit
 from detslurm.sdk.jobs.job import Job, JobList

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from detslurm import core
-from detslurm._trust import others_can_change, others_can_change_below
+from detslurm._base.trust import others_can_change, others_can_change_below
 from detslurm.core._trial import collect_partial_checkpoints
 from detslurm.sdk import Checkpoint, Client
 from detslurm.sdk.errors import LifecycleError

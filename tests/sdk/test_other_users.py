@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.sdk.disk.gc import GarbageCollection
 from detslurm.store import StoreError
 from detslurm.store.records import Lost
@@ -33,7 +33,7 @@ def shared() -> Iterator[Scene]:
     (folder / "store").mkdir()
     os.chown(folder / "store", -1, BOB)
     (folder / "store").chmod(0o2770)
-    _access.clear_cache()
+    access.clear_cache()
     yield Scene(folder / "store")
     shutil.rmtree(folder)
 
@@ -142,7 +142,7 @@ def test_whose_an_experiment_is(shared: Scene, monkeypatch: pytest.MonkeyPatch) 
     assert made.foreign_owner() == f"user {BOB}"
     made.path.unlink()
     away.rename(made.path)
-    os.chown(made.path, _access.NOBODY, -1)
+    os.chown(made.path, access.NOBODY, -1)
     assert made.foreign_owner() is None
     monkeypatch.setattr("detslurm.store.experiment.user_name", lambda: "carol")
     assert made.foreign_owner() == name

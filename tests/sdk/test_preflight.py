@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from detslurm import _pythonpath
+from detslurm._base import pythonpath
 from detslurm.sdk.submission.preflight import sampler_problems
 
 
@@ -36,7 +36,7 @@ def test_a_missing_optuna_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     """With the extra to install; other searchers never ask for it."""
     (tmp_path / "optuna.py").write_text("raise ImportError('no such thing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(_pythonpath, "is_needed", lambda: True)
+    monkeypatch.setattr(pythonpath, "is_needed", lambda: True)
     (problem,) = sampler_problems(optunas())
     assert "pip install 'detslurm[optuna]'" in problem
     assert sampler_problems({**optunas(), "searcher": {"name": "random"}}) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments import resubmission
 from detslurm.slurm import JobInfo, JobRequest, SlurmError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from detslurm._states import RunOutcome
+from detslurm._base.states import RunOutcome
 from detslurm.searcher import Search, State
 from tests.searcher.drive import ask, leave, search, train
 

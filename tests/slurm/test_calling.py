@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.slurm import Allocation, JobRequest, SlurmCluster, SlurmError, detect_cluster
 from detslurm.slurm import command as calling
 from detslurm.slurm.detect import _daemons, sign_of_slurm
@@ -271,17 +271,17 @@ def test_a_job_inherits_no_other_jobs_identity() -> None:
     """Nor that of a rank in it; where the cluster is belongs to none."""
     kept = {"SLURM_CONF": "/x", "HOME": "/h", "DETSLURM_ROOT": "/r", "SLURM": "/opt/slurm"}
     names = ("SLURM_JOB_ID", "SLURMD_NODENAME", "PMI_RANK", "PMIX_RANK", "OMPI_X", "DET_MASTER")
-    assert _env.inheritable({**kept, **dict.fromkeys(names, "1")}, "DET_") == kept
+    assert contract.inheritable({**kept, **dict.fromkeys(names, "1")}, "DET_") == kept
 
 
 def test_a_job_inherits_how_the_site_has_set_up_mpi() -> None:
     """From a login node and from a batch script; what mpirun tells its ranks is theirs."""
     site = {"OMPI_MCA_btl": "^openib", "PMIX_MCA_gds": "hash"}
     login = {**site, "SLURM_MPI_TYPE": "pmix"}
-    assert _env.inheritable(login) == login
-    assert _env.inheritable({**login, "SLURM_JOB_ID": "7"}) == site
+    assert contract.inheritable(login) == login
+    assert contract.inheritable({**login, "SLURM_JOB_ID": "7"}) == site
     for rank in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
-        assert _env.inheritable({**login, "SLURM_JOB_ID": "7", rank: "0"}) == {}
+        assert contract.inheritable({**login, "SLURM_JOB_ID": "7", rank: "0"}) == {}
 
 
 def test_without_slurm_the_local_cluster_is_found(
@@ -465,12 +465,12 @@ def test_a_job_is_no_rank_of_the_launcher_that_its_shell_is_a_worker_of() -> Non
     own = {"PATH": "/bin", "CONDA_PREFIX": "/c", "NCCL_DEBUG": "INFO", "TRITON_CACHE_DIR": "/t"}
     names = ("RANK", "WORLD_SIZE", "MASTER_PORT", "PET_NNODES", "TORCHELASTIC_RUN_ID", "GROUP_RANK")
     shell = {**own, **dict.fromkeys((*names, "CUDA_VISIBLE_DEVICES"), "1")}
-    assert _env.inheritable(shell) == own
+    assert contract.inheritable(shell) == own
 
 
 def test_compilers_of_a_job_share_no_cache_with_the_job_that_submits_it() -> None:
     """But a runner's jobs are those of its experiment, and have what the first had."""
     job = {"SLURM_JOB_ID": "7", "TRITON_CACHE_DIR": "/tmp/7", "TORCHINDUCTOR_CACHE_DIR": "/tmp/7"}
-    assert _env.inheritable(job) == {}
-    found = _env.inheritable({**job, _env.RUNNER: "1"})
+    assert contract.inheritable(job) == {}
+    found = contract.inheritable({**job, contract.RUNNER: "1"})
     assert set(found) == {"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"}

@@ -17,7 +17,7 @@ from unittest import mock
 
 import pytest
 
-from detslurm._child_processes import descendants, signal_each
+from detslurm._base.child_processes import descendants, signal_each
 from detslurm.sdk import Client, LifecycleError
 from detslurm.slurm import LocalCluster, SlurmError
 from detslurm.slurm.local import journal, policy, scheduler, wire

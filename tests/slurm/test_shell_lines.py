@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _start
+from detslurm._base import startup
 from detslurm.slurm import JobRequest
 from detslurm.slurm.resubmit import runner_command
 from detslurm.slurm.shell_lines import command_line, failed_setups, prologue
@@ -22,12 +22,12 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs, package = tmp_path / "an env" / "bin", tmp_path / "an env" / "lib" / "python3.11"
     for folder in (programs, package):
         folder.mkdir(parents=True)
-    (package / "_start.py").write_text("")
+    (package / "startup.py").write_text("")
     for name in ("python3", "python3.11"):
         (programs / name).write_text(SAYS)
         (programs / name).chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(programs / "python3.11"))
-    monkeypatch.setattr(_start, "__file__", str(package / "_start.py"))
+    monkeypatch.setattr(startup, "__file__", str(package / "startup.py"))
     return tmp_path / "an env"
 
 
@@ -39,7 +39,7 @@ def called(folder: Path, request: JobRequest, change: Path | None = None) -> lis
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("gone", [None, "lib/python3.11/_start.py", "bin/python3.11"])
+@pytest.mark.parametrize("gone", [None, "lib/python3.11/startup.py", "bin/python3.11"])
 def test_a_job_outlives_a_new_installation(
     environment: Path, tmp_path: Path, gone: str | None
 ) -> None:
@@ -62,9 +62,9 @@ def test_any_other_command_is_as_it_was_given(tmp_path: Path) -> None:
 def test_an_agent_starts_without_the_file_too(environment: Path) -> None:
     """A runner may be older than the installation."""
     module = "detslurm.exec.agent"
-    assert _start.command(module)[1:] == ["-PS", _start.__file__, module]
-    Path(_start.__file__).unlink()
-    assert _start.command(module)[1:] == ["-P", "-m", module]
+    assert startup.command(module)[1:] == ["-PS", startup.__file__, module]
+    Path(startup.__file__).unlink()
+    assert startup.command(module)[1:] == ["-P", "-m", module]
 
 
 def printed(request: JobRequest) -> list[str]:

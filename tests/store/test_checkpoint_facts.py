@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 from detslurm.store import (
     ExperimentDir,
     NotFound,

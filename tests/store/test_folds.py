@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detslurm._states import FINISHED, TERMINAL, UNKNOWN
+from detslurm._base.states import FINISHED, TERMINAL, UNKNOWN
 from detslurm.store import (
     DesiredState,
     ExperimentFacts,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm import _access
+from detslurm._base import access
 from detslurm.store import ExperimentDir, Store, StoreError, compact
 from detslurm.store.root_access import COMMON, SHARED, weakness
 from tests.store import scenes
@@ -159,7 +159,7 @@ def test_what_root_writes_stays_readable_for_the_owner(place: Path) -> None:
     made = full(place / "store")
     for path in (place / "store", *(place / "store").rglob("*")):
         os.chown(path, 12345, 12345)
-    _access.clear_cache()
+    access.clear_cache()
     made.append({"type": "intent", "intent": "kill"})
     rows_of(made.store)
     found = {path.stat().st_uid for path in (place / "store").rglob("*")}

@@ -69,7 +69,7 @@ def _trials() -> Offers:
 
 def _jobs() -> Offers:
     """The ids of the user's own jobs in the queue, those that were submitted last first."""
-    from detslurm._access import user_name
+    from detslurm._base.access import user_name
 
     with _soon(_PATIENCE):
         rows = _client().queues.cluster("auto").queue()

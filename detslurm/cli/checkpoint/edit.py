@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.checkpoint.arguments import one_uuid, several_uuids
 from detslurm.cli.output.printing import (

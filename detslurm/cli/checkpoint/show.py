@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_trials, client, experiments_of, several
 from detslurm.cli.checkpoint import listing
 from detslurm.cli.checkpoint.arguments import Quantity, any_uuids, one_uuid

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.output.printing import Document, describes, size, warn
 from detslurm.cli.output.progress import transfer

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from detslurm._quantities import counted, human_size
+from detslurm._base.quantities import counted, human_size
 from detslurm.cli.experiment.diagnostics import diagnostics, reported_metrics
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _unknown_metric(experiment: Experiment) -> str | None:
 
 def _is_to_report(experiment: Experiment) -> bool:
     """Whether its code is to validate: functions don't, and `--test-mode` reports gaps itself."""
-    from detslurm import _env
+    from detslurm._base import contract
     from detslurm.sdk.functions.packing import METRIC
 
     if experiment.view.metric == METRIC:
@@ -90,7 +90,7 @@ def _is_to_report(experiment: Experiment) -> bool:
     except StoreError:
         return False
     # The values of variables are hidden.
-    return _env.TEST_MODE not in {variable.partition("=")[0] for variable in variables}
+    return contract.TEST_MODE not in {variable.partition("=")[0] for variable in variables}
 
 
 def reported_metrics(validation: ValidationView) -> dict[str, Any]:

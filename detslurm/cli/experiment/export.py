@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client, several_ids
 from detslurm.cli.output.printing import Document, describes
 from detslurm.cli.output.progress import one_by_one

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.output.printing import json_option, note, number, print_json, size, table, warn
 

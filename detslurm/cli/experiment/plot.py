@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_trials, client, experiment_id
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import Column, Table, UserData, shows, warn

@@ -46,7 +46,7 @@ def list_jobs(pool: str | None, mine: bool, limit: int, reverse: bool, cluster: 
     """
     found = client().list_jobs(pool, cluster=cluster)
     if mine:
-        from detslurm._access import user_name
+        from detslurm._base.access import user_name
 
         found = [job for job in found if job.user == user_name()]
     if reverse:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from detslurm._quantities import number as number
+from detslurm._base.quantities import number as number
 
 
 def on_terminal() -> bool:
@@ -26,7 +26,7 @@ def has_blocks() -> bool:
 
 def size(count: float) -> str:
     """A number of bytes: 12.1 KiB."""
-    from detslurm._quantities import human_size
+    from detslurm._base.quantities import human_size
 
     return human_size(count)
 

@@ -316,7 +316,7 @@ def csv_text(headers: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     import io
     import json
 
-    from detslurm._spreadsheet import spreadsheet_text
+    from detslurm._base.display import spreadsheet_text
 
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

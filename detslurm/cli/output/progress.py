@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
 
-from detslurm._quantities import human_size
+from detslurm._base.quantities import human_size
 
 _A_LINE_EVERY = 60.0  # seconds
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from detslurm._quantities import amount
+from detslurm._base.quantities import amount
 from detslurm.cli.output.human import human_time
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.seconds import Seconds
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, number, table

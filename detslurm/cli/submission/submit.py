@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import json_option, note, print_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detslurm._states import outcome_words
+from detslurm._base.states import outcome_words
 from detslurm.cli.arguments.ids import client, several_trials, trial_id
 from detslurm.cli.output.printing import (
     Column,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from detslurm._addresses import LOOPBACK
-from detslurm._identity import (
+from detslurm._base.addresses import LOOPBACK
+from detslurm._base.identity import (
     derived_ports,
     key_of,
     run_name,

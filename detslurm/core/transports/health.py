@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from detslurm import _env
+from detslurm._base import contract
 
 if TYPE_CHECKING:
     from detslurm.core.transports.call_sequence import CallSequence
@@ -77,12 +77,12 @@ class Health:
 
 def peer_timeout() -> float:
     """After how many seconds of silence of its host a peer is taken for dead."""
-    return _seconds(_env.PEER_TIMEOUT, 30.0)
+    return _seconds(contract.PEER_TIMEOUT, 30.0)
 
 
 def join_timeout() -> float:
     """How long a rank waits for the others at the start: imports on a full machine take minutes."""
-    return _seconds(_env.JOIN_TIMEOUT, 600.0)
+    return _seconds(contract.JOIN_TIMEOUT, 600.0)
 
 
 def _seconds(name: str, default: float) -> float:

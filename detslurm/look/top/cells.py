@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from detslurm._quantities import human_size, number
-from detslurm._states import FINISHED
+from detslurm._base.quantities import human_size, number
+from detslurm._base.states import FINISHED
 from detslurm.look.plot import progress_bar
 from detslurm.sdk.experiments.ordering import differing
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot

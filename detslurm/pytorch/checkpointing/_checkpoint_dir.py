@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from detslurm._trust import NO_DIGEST, is_unverified, others_can_change
+from detslurm._base.trust import NO_DIGEST, is_unverified, others_can_change
 from detslurm.core._retries import keep_trying
 from detslurm.pytorch.checkpointing._disk_full import faults_of_torch
 

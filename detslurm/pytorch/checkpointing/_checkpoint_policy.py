@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detslurm._errors import MetricError
+from detslurm.errors import MetricError
 from detslurm.pytorch._plan import Policy
 from detslurm.pytorch._state import TrialState
 from detslurm.store.metric_rank import better

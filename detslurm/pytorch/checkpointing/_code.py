@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import detslurm
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.core._retries import keep_trying
 from detslurm.storage.files import is_directory
 
@@ -37,7 +37,7 @@ def add_code(target: Path, kind: type, *, final: bool) -> None:
 
 def frozen_code() -> Path | None:
     """The experiment's frozen code; None by hand."""
-    experiment = os.environ.get(_env.EXPERIMENT_DIR)
+    experiment = os.environ.get(contract.EXPERIMENT_DIR)
     code = Path(experiment) / "code" if experiment else None
     return code if code is not None and keep_trying(lambda: is_directory(code)) else None
 

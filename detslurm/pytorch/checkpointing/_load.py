@@ -12,8 +12,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from detslurm._importing import WithoutCache
-from detslurm._trust import others_can_change, others_can_change_below
+from detslurm._base.importing import WithoutCache
+from detslurm._base.trust import others_can_change, others_can_change_below
 from detslurm.compat import standing_in
 from detslurm.pytorch._base_context import alone
 from detslurm.pytorch._base_trial import BaseTrial

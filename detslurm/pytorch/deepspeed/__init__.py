@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from detslurm._lazy import lazy_names
+from detslurm._base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from detslurm.pytorch.deepspeed._config import overwrite_deepspeed_config

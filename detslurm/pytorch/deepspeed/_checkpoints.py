@@ -13,7 +13,7 @@ from typing import Any
 
 from deepspeed.runtime.activation_checkpointing.checkpointing import get_cuda_rng_tracker
 
-from detslurm._trust import NO_DIGEST, is_unverified
+from detslurm._base.trust import NO_DIGEST, is_unverified
 from detslurm.core import Context
 from detslurm.core._retries import keep_trying
 from detslurm.frameworks.optimizer_options import Options

@@ -15,7 +15,7 @@ from deepspeed.constants import default_pg_timeout
 from deepspeed.git_version_info import installed_ops
 from deepspeed.ops.op_builder.builder import OpBuilder
 
-from detslurm._addresses import LOOPBACK
+from detslurm._base.addresses import LOOPBACK
 from detslurm.pytorch._base_context import TrialContext
 from detslurm.pytorch._ddp import start_process_group
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from detslurm._node_files import own_name
+from detslurm._base.node_files import own_name
 from detslurm.core import DistributedContext
 from detslurm.core._collective import run_collectively
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext

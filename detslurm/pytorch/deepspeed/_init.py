@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.core import DistributedContext
 from detslurm.core._console_log import show_log
 from detslurm.pytorch._init import end_process_group_at_exit, joined
@@ -52,7 +52,7 @@ def init(
     with joined(distributed, exp_conf) as job, restored_environment():
         context = DeepSpeedTrialContext(**job.of_context(hparams))
         context.set_enable_tensorboard_logging(enable_tensorboard_logging)
-        started = not os.environ.get(_env.MANUAL_INIT) and connect(context, job.own_addr)
+        started = not os.environ.get(contract.MANUAL_INIT) and connect(context, job.own_addr)
         with explaining_lack_of_memory(context):
             yield context
         if started:

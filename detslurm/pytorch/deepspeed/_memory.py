@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import torch
 
-from detslurm._errors import InvalidHP
-from detslurm._info import get_cluster_info
+from detslurm._base.info import get_cluster_info
+from detslurm.errors import InvalidHP
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 
 # torch's words where the host has no more memory; only the error of devices has its own type.

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm._trust import others_can_change_below
+from detslurm._base.trust import others_can_change_below
 from detslurm.core._collective import run_collectively
 from detslurm.core._retries import keep_trying
 from detslurm.errors import InvalidCheckpointException

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch.distributed as torch_dist
 
-from detslurm._trust import others_can_change_below
+from detslurm._base.trust import others_can_change_below
 from detslurm.pytorch._base_context import alone
 from detslurm.pytorch._init import end_process_group_at_exit
 from detslurm.pytorch.deepspeed._connect import connect

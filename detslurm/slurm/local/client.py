@@ -14,8 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm import _env, _pythonpath
-from detslurm._access import user_name
+from detslurm._base import contract, pythonpath
+from detslurm._base.access import user_name
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import (
     Allowance,
@@ -218,7 +218,7 @@ class LocalCluster:
         script, saved = self.paths.script(job), self.paths.environment(job)
         script.write_text(self.script(request), errors="surrogateescape")
         # A job must not take itself for the one that submitted it.
-        environment = _env.inheritable(os.environ, _env.LOCAL_PREFIX)
+        environment = contract.inheritable(os.environ, contract.LOCAL_PREFIX)
         saved.touch(mode=0o600)
         saved.write_text(json.dumps(environment))
         return job
@@ -240,12 +240,13 @@ class LocalCluster:
         # -P: a user's json.py in the current directory is none of the scheduler's business.
         argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.paths.root)]
         # Nor is it part of the run that asks for it, whose processes all end with that.
-        clean = _env.inheritable(os.environ, _env.LOCAL_PREFIX, "DET_")
-        own = {_env.LOCAL_CPUS, _env.LOCAL_GPUS, *_env.DEVICES}  # what it may give to jobs
+        clean = contract.inheritable(os.environ, contract.LOCAL_PREFIX, "DET_")
+        # What it may give to jobs.
+        own = {contract.LOCAL_CPUS, contract.LOCAL_GPUS, *contract.DEVICES}
         kept = {k: v for k, v in os.environ.items() if k in own}
         done = subprocess.run(
             argv,
-            env=_pythonpath.own_environment({**clean, **kept}),
+            env=pythonpath.own_environment({**clean, **kept}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

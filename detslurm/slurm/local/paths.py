@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from detslurm import _access
+from detslurm._base import access
 
 _MOST_ADDRESSES = 1000
 
@@ -23,7 +23,7 @@ class LocalClusterPaths:
 
     @property
     def _local(self) -> Path:
-        return self.root / _access.own_name(str(self.root), "local")
+        return self.root / access.own_name(str(self.root), "local")
 
     def make(self) -> None:
         """Let the directories exist, for their user alone."""

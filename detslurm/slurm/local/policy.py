@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from detslurm._quantities import counted
+from detslurm._base.quantities import counted
 from detslurm.slurm.local.jobs import Element, Jobs
 from detslurm.slurm.request import JobRequest
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detslurm import _env
-from detslurm._child_processes import become_subreaper
+from detslurm._base import contract
+from detslurm._base.child_processes import become_subreaper
 from detslurm.slurm.end_reason import end_line
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.local import journal, policy, strays, supervisor, wire
@@ -132,11 +132,11 @@ class Scheduler:
     def _environment(self, element: Element, end: float | None) -> dict[str, str]:
         return {
             **json.loads(self.paths.environment(element.job).read_text()),
-            _env.LOCAL_TAG: self.paths.tag,
-            _env.LOCAL_JOB_ID: str(element.job),
-            _env.LOCAL_TASK_ID: "" if element.index is None else str(element.index),
-            _env.LOCAL_RESTART_COUNT: str(element.restarts),
-            _env.LOCAL_END_TIME: "" if end is None else str(end),
+            contract.LOCAL_TAG: self.paths.tag,
+            contract.LOCAL_JOB_ID: str(element.job),
+            contract.LOCAL_TASK_ID: "" if element.index is None else str(element.index),
+            contract.LOCAL_RESTART_COUNT: str(element.restarts),
+            contract.LOCAL_END_TIME: "" if end is None else str(end),
             "CUDA_VISIBLE_DEVICES": ",".join(element.gpus),
         }
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.slurm.allocation import visible_gpus
 from detslurm.slurm.local.policy import Slots
 
 
 def machine_slots() -> Slots:
     """CPUs this process may use and GPUs it may see; both can be declared in the environment."""
-    declared = os.environ.get(_env.LOCAL_CPUS, "")
+    declared = os.environ.get(contract.LOCAL_CPUS, "")
     cpus = int(declared) if declared.isdigit() else len(os.sched_getaffinity(0))
     return Slots(max(1, cpus), _gpus())
 
 
 def _gpus() -> tuple[str, ...]:
-    declared = os.environ.get(_env.LOCAL_GPUS)
+    declared = os.environ.get(contract.LOCAL_GPUS)
     if declared is not None:
         return tuple(str(index) for index in range(int(declared or 0)))
     if "CUDA_VISIBLE_DEVICES" in os.environ or "ROCR_VISIBLE_DEVICES" in os.environ:

@@ -6,18 +6,18 @@ import os
 import signal
 import time
 
-from detslurm import _env
-from detslurm._child_processes import environ_of, pids, signal_each
-from detslurm._process import started
+from detslurm._base import contract
+from detslurm._base.child_processes import environ_of, pids, signal_each
+from detslurm._base.process import started
 
 
 def strays(tag: str, job: str = "", index: str = "") -> list[int]:
     """Processes of this user whose environment names this local cluster (and this element)."""
-    marks = {f"{_env.LOCAL_TAG}={tag}".encode()}
+    marks = {f"{contract.LOCAL_TAG}={tag}".encode()}
     if job:
         marks |= {
-            f"{_env.LOCAL_JOB_ID}={job}".encode(),
-            f"{_env.LOCAL_TASK_ID}={index}".encode(),
+            f"{contract.LOCAL_JOB_ID}={job}".encode(),
+            f"{contract.LOCAL_TASK_ID}={index}".encode(),
         }
     return [pid for pid in pids() if pid != os.getpid() and marks <= set(environ_of(pid))]
 

@@ -16,7 +16,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from detslurm._child_processes import (
+from detslurm._base.child_processes import (
     become_subreaper,
     descendants,
     die_with_parent,

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any
 
-from detslurm._identity import peer_user
+from detslurm._base.identity import peer_user
 from detslurm.slurm.errors import SlurmError
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detslurm._process import Identity, node
+from detslurm._base.process import Identity, node
 
 
 class LocalPeers:

@@ -14,7 +14,7 @@ import socket
 import struct
 from typing import Any, Final, NamedTuple
 
-from detslurm._identity import peer_user
+from detslurm._base.identity import peer_user
 
 Address = str | tuple[str, int]  # a unix socket, or host and port
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from detslurm import _env
+from detslurm._base import contract
 from detslurm.core.transports.health import DistributedError, join_timeout, peer_timeout
 from detslurm.core.transports.sockets import handshake
 from detslurm.core.transports.sockets.acceptor import Acceptor, ConnectionPair, allow_connections
@@ -178,7 +178,7 @@ def _refuse_another_run(address: Address, key: bytes) -> None:
         return
     raise DistributedError(
         "another run of yours waits for its processes here, and nothing distinguishes them from the"
-        f" processes of this run: give each run a secret of its own in {_env.RUN_TOKEN}"
+        f" processes of this run: give each run a secret of its own in {contract.RUN_TOKEN}"
     )
 
 

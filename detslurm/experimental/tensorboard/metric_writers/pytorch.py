@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from detslurm._node_files import make_directory
+from detslurm._base.node_files import make_directory
 from detslurm.core._tensorboard import TensorboardFiles
 
 

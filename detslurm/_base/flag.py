@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from detslurm import _env
+from detslurm._base import contract
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """Any of these means: save and exit; sbatch's --signal may name the one that a site likes."""
@@ -41,10 +41,10 @@ class PreemptFlag:
     @classmethod
     def create(cls) -> Self:
         """Make the flag of this node; gone with this process. Raises `OSError` without room."""
-        from detslurm import _node_files  # only here: ranks need none of it
+        from detslurm._base import node_files  # only here: ranks need none of it
 
-        fd, path = _node_files.create("flag", _SIZE)
-        _node_files.sweep(path.parent)
+        fd, path = node_files.create("flag", _SIZE)
+        node_files.sweep(path.parent)
         flag = cls(fd, path, owner=os.getpid())
         atexit.register(flag._remove)
         flag._own()
@@ -84,7 +84,7 @@ class PreemptFlag:
     @classmethod
     def of_this_node(cls) -> Self | None:
         """The flag of this node's agent, or None outside a job. Raises `RuntimeError`."""
-        name = os.environ.get(_env.PREEMPT_FLAG)
+        name = os.environ.get(contract.PREEMPT_FLAG)
         if name is None:
             return None
         try:

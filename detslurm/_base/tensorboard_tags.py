@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from detslurm import _env
+from detslurm._base import contract
 
 
 def tensorboard_tag(group: str, name: str) -> str:
@@ -15,7 +15,7 @@ def tensorboard_tag(group: str, name: str) -> str:
         group: The group of the report.
         name: The metric's name; slashes stand between the parts of a nested one.
     """
-    if os.environ.get(_env.TENSORBOARD_TAGS) != "determined":
+    if os.environ.get(contract.TENSORBOARD_TAGS) != "determined":
         return f"{group}/{name}"
     if group == "training":
         return f"Determined/{name}"

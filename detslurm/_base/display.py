@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from detslurm._quantities import number
+from detslurm._base.quantities import number
 
 
 class Displayed:
@@ -56,3 +57,19 @@ def html_table(heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> str:
     rows = ["".join(f"<td>{escape(number(value) or '-')}</td>" for value in line) for line in lines]
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>" if rows else ""
+
+
+_FORMULA = re.compile(r"\s*[=+\-@]|[\t\r\n]")
+_NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|Infinity)")
+
+
+def spreadsheet_text(value: Any) -> Any:
+    """Return a cell of a table that no spreadsheet takes for a formula.
+
+    Args:
+        value: The cell. A text that begins as a formula gets an apostrophe before it; numbers and
+            all other values stay as they are.
+    """
+    if not isinstance(value, str) or not _FORMULA.match(value) or _NUMBER.fullmatch(value):
+        return value
+    return f"'{value}"

@@ -1,9 +1,9 @@
 """Starts a module from a store's module cache.
 
-`python -PS _start.py MODULE EXPERIMENT ...` takes it from the one file that a submission wrote
-(`_module_cache`), for a thousand nodes start at once. Where that does not fit this Python and this
+`python -PS startup.py MODULE EXPERIMENT ...` takes it from the one file that a submission wrote
+(`module_cache`), for a thousand nodes start at once. Where that does not fit this Python and this
 installation, MODULE is run as `python -P -m` does. Python compiles this file at each start: the
-rest is compiled in the cache, which begins with the code of `_cached_modules`.
+rest is compiled in the cache, which begins with the code of `cached_modules`.
 """
 
 # Nothing but what the interpreter has in itself.
@@ -15,13 +15,13 @@ TYPE_CHECKING = False  # typing is a file
 if TYPE_CHECKING:
     from typing import Any
 
-    from detslurm._cached_modules import Index
+    from detslurm._base.cached_modules import Index
 
 _HEADER = 16  # digits, before all else: how long the head is
 
 
 def written(version: str, finder: bytes, index: "Index", code: bytes) -> bytes:
-    """The content of a cache: for which Python, the code of `_cached_modules`, and modules."""
+    """The content of a cache: for which Python, the code of `cached_modules`, and modules."""
     head = marshal.dumps((version, finder, index))
     return b"%0*d" % (_HEADER, len(head)) + head + code
 
@@ -73,7 +73,7 @@ def main(module: str, experiment: str, *words: str) -> None:
     found = opened(cache_of(experiment))
     if found is not None:
         file, finder, index = found
-        names: dict[str, Any] = {"__name__": "detslurm._cached_modules"}
+        names: dict[str, Any] = {"__name__": "detslurm._base.cached_modules"}
         exec(marshal.loads(finder), names)
         # Of an older version, after an upgrade: what `run` takes must stay as it is.
         names["run"](file, index, module)

@@ -9,13 +9,13 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from detslurm import _env
+from detslurm._base import contract
 
 KEY_FILE = Path(".config/detslurm/peer-key")
 
 # The same in every process of a run, and another in every other run.
 _RUN_IDS = (
-    _env.ALLOCATION_ID,
+    contract.ALLOCATION_ID,
     "SLURM_JOB_ID",
     "SLURM_RESTART_COUNT",
     "TORCHELASTIC_RUN_ID",
@@ -41,7 +41,7 @@ def is_ours(peer: socket.socket) -> bool:
 
 def run_name(environ: Mapping[str, str], *more: object) -> str:
     """A name that only the processes of this run give."""
-    ids = [f"{name}={environ[name]}" for name in (_env.RUN_TOKEN, *_RUN_IDS) if name in environ]
+    ids = [f"{name}={environ[name]}" for name in (contract.RUN_TOKEN, *_RUN_IDS) if name in environ]
     return "|".join([str(os.getuid()), *ids, *map(str, more)])
 
 
@@ -60,8 +60,8 @@ def secret_of_user(environ: Mapping[str, str]) -> bytes:
 
     Raises `RuntimeError` when there is neither.
     """
-    if environ.get(_env.RUN_TOKEN):
-        return environ[_env.RUN_TOKEN].encode()
+    if environ.get(contract.RUN_TOKEN):
+        return environ[contract.RUN_TOKEN].encode()
     path = Path.home() / KEY_FILE
     try:
         if not path.exists():
@@ -70,7 +70,7 @@ def secret_of_user(environ: Mapping[str, str]) -> bytes:
     except OSError as err:
         raise RuntimeError(
             f"the key {path}, with which the processes of a run recognise each other, can't be"
-            f" used ({err.strerror}); give all of them the same secret in {_env.RUN_TOKEN}"
+            f" used ({err.strerror}); give all of them the same secret in {contract.RUN_TOKEN}"
         ) from err
 
 

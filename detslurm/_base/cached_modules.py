@@ -1,6 +1,6 @@
 """Imports from a module cache: one file, where each import asks the file system a dozen times.
 
-Of a store's, which a submission wrote (`_module_cache`), `_start` runs this file's code before
+Of a store's, which a submission wrote (`module_cache`), `startup` runs this file's code before
 there is a package that could be imported: so it imports nothing at first but what the interpreter
 has in itself. The `detslurm` command has one in its user's cache directory.
 """
@@ -190,7 +190,7 @@ class CommandModules:
     """The modules of a command: from its user's cache, if there is one that fits."""
 
     def __init__(self) -> None:
-        from detslurm._start import cache_path
+        from detslurm._base.startup import cache_path
 
         self._before = set(sys.modules)
         self.path = cache_path(user_cache(os.environ))
@@ -225,7 +225,7 @@ def user_cache(env: "Mapping[str, str]") -> str:
 
 def open_cache(path: str, module: str = "") -> Cache | None:
     """The cache in a file; None if it is not for this process."""
-    from detslurm._start import opened
+    from detslurm._base.startup import opened
 
     found = opened(path)
     return None if found is None else _cache_in(found[0], found[2], module)
@@ -259,8 +259,8 @@ def share(experiment: str) -> None:
     Nothing else of it: what the program calls `queue` may be its own.
     """
     if any(type(finder).__name__ == CachedModules.__name__ for finder in sys.meta_path):
-        return  # a runner or an agent, whose `_start` is `__main__`
-    from detslurm._start import cache_of
+        return  # a runner or an agent, whose `startup` is `__main__`
+    from detslurm._base.startup import cache_of
 
     found = _fitting(open_cache(cache_of(experiment)))
     if found is not None:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from detslurm import _env
+from detslurm._base import contract
 
 _PACKAGES = ("click", "msgspec", "pathspec", "submitit", "typing_extensions", "yaml")
 """The import paths of detslurm's own processes."""
@@ -35,13 +35,13 @@ def own_environment(env: Mapping[str, str]) -> dict[str, str]:
     """An environment for a process of detslurm's own: PYTHONPATH is put aside, unless needed."""
     found = dict(env)
     if "PYTHONPATH" in found and not is_needed():
-        found[_env.PYTHONPATH] = found.pop("PYTHONPATH")
+        found[contract.PYTHONPATH] = found.pop("PYTHONPATH")
     return found
 
 
 def append_what_is_aside() -> None:
     """Search the directories put aside last: they may have modules that are not installed here."""
-    sys.path += filter(None, os.environ.get(_env.PYTHONPATH, "").split(os.pathsep))
+    sys.path += filter(None, os.environ.get(contract.PYTHONPATH, "").split(os.pathsep))
 
 
 def complaint(error: Exception) -> str | None:

@@ -1,7 +1,7 @@
 """Writes module caches: what runners, agents and users' programs import of us, in one file for
 each store, and what commands import, in one for each user.
 
-`_cached_modules` has the other half. Modules of the standard library are in it, too: three quarters
+`cached_modules` has the other half. Modules of the standard library are in it, too: three quarters
 of the names that these imports look up are theirs.
 """
 
@@ -20,12 +20,12 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detslurm import _cached_modules, _pythonpath, _start
+from detslurm._base import cached_modules, pythonpath, startup
 
 _NOT_OF_RUNNERS = frozenset({"detslurm.exec.sampling"})  # a process of its own, for Optuna
 _LEFT_OUT = (
     *("__editable__", "__main__", "_distutils_hack", "sitecustomize", "usercustomize"),
-    *_cached_modules.WITHOUT,
+    *cached_modules.WITHOUT,
 )
 _NOT_IMPORTED = ("detslurm.launch", "detslurm.pytorch")  # the latter imports torch
 _OF_EVERY_COMMAND = (
@@ -38,7 +38,7 @@ _PATIENCE = 60.0
 class _Found(NamedTuple):
     """A module: the stamp of its file, a package's directories, its code if it is Python."""
 
-    stamp: _cached_modules.Stamp
+    stamp: cached_modules.Stamp
     directories: list[str] | None
     code: bytes | None
 
@@ -46,11 +46,11 @@ class _Found(NamedTuple):
 def refreshed(root: str) -> tuple[str, bytes] | None:
     """The file to write so that jobs of this store start from it; None if it is there as it should
     be, or if there can be none: jobs start without it then."""
-    path = _start.cache_path(root)
-    known = _cached_modules.open_cache(path)
+    path = startup.cache_path(root)
+    known = cached_modules.open_cache(path)
     if known is not None:
         known.close()
-        if _cached_modules.is_unchanged(known.distributions + known.editable):
+        if cached_modules.is_unchanged(known.distributions + known.editable):
             return None
     try:
         return path, _made_apart()
@@ -61,14 +61,14 @@ def refreshed(root: str) -> tuple[str, bytes] | None:
 def _made_apart() -> bytes:
     """The contents, made by a process that has imported nothing else."""
     argv = [sys.executable, "-P", "-m", __name__]
-    env = _pythonpath.own_environment(os.environ)
+    env = pythonpath.own_environment(os.environ)
     done = subprocess.run(argv, env=env, capture_output=True, check=True, timeout=_PATIENCE)
     return done.stdout
 
 
 def contents() -> bytes:
     """Its version of Python, the stamps of the sources, and modules: those of a start first."""
-    for absent in _cached_modules.WITHOUT:
+    for absent in cached_modules.WITHOUT:
         sys.modules[absent] = None  # type: ignore[assignment]  # as a start finds it
     order: dict[str, None] = {}  # an agent's modules, what a runner has besides, all others
     ends: dict[str, str] = {}
@@ -89,7 +89,7 @@ def contents() -> bytes:
     return _written(found, ["detslurm", "msgspec"], ends)
 
 
-def keep(command: _cached_modules.CommandModules) -> None:
+def keep(command: cached_modules.CommandModules) -> None:
     """Write what a user's next command imports to the user's cache directory, if it is the user's
     and Python may keep code there."""
     folder = Path(command.path).parent
@@ -112,19 +112,19 @@ def _is_ours(folder: Path) -> bool:
     return place.stat().st_uid in (0, os.geteuid())
 
 
-def _of_commands(cache: _cached_modules.Cache | None) -> bytes:
+def _of_commands(cache: cached_modules.Cache | None) -> bytes:
     """What this command has imported and what `cache` has from others before; all of the packages
     from which the next will import something else."""
     found: dict[str, _Found | None] = {} if cache is None else dict(_cached(cache))
     for package in _OF_EVERY_COMMAND:
         found |= _below(package)
-    imported = [name for name in list(sys.modules) if _cached_modules.is_of_commands(name)]
+    imported = [name for name in list(sys.modules) if cached_modules.is_of_commands(name)]
     found |= {name: _imported(name) for name in imported if name not in found}
-    tops = [name for name in _cached_modules.OF_COMMANDS if found.get(name) is not None]
+    tops = [name for name in cached_modules.OF_COMMANDS if found.get(name) is not None]
     return _written(found, tops, {})
 
 
-def _cached(cache: _cached_modules.Cache) -> Iterator[tuple[str, _Found]]:
+def _cached(cache: cached_modules.Cache) -> Iterator[tuple[str, _Found]]:
     known = {stamp[0]: stamp for stamp in cache.distributions}
     for name, (origin, directories, place) in cache.modules.items():
         with contextlib.suppress(OSError):  # it is gone, or the cache is torn
@@ -139,8 +139,8 @@ def _written(
     found: Mapping[str, _Found | None], distributions: Sequence[str], ends: Mapping[str, str]
 ) -> bytes:
     """The cache's content; `ends` has the module before which all are that a start needs."""
-    modules: dict[str, _cached_modules.Entry] = {}
-    stamps: dict[str, _cached_modules.Stamp] = {}
+    modules: dict[str, cached_modules.Entry] = {}
+    stamps: dict[str, cached_modules.Stamp] = {}
     code, starts = bytearray(), dict[str, int]()
     for name, module in found.items():
         if module is not None:
@@ -153,8 +153,8 @@ def _written(
             starts[ends[name]] = len(code)
     of_each = [stamps[modules[name][0]] for name in distributions]
     editable = [stamps[origin] for origin in sorted(stamps) if is_editable(origin)]
-    finder = marshal.dumps(SourceFileLoader("", _cached_modules.__file__).get_code(""))
-    return _start.written(sys.version, finder, (of_each, editable, modules, starts), bytes(code))
+    finder = marshal.dumps(SourceFileLoader("", cached_modules.__file__).get_code(""))
+    return startup.written(sys.version, finder, (of_each, editable, modules, starts), bytes(code))
 
 
 def _imported(name: str) -> _Found | None:
@@ -187,7 +187,7 @@ def _below(package: str) -> dict[str, _Found]:
 
 def _read(name: str, loader: Any, origin: str, directories: list[str] | None) -> _Found:
     # Before the code, which may change: the next start will see that.
-    stamp = _cached_modules.stamp(origin)
+    stamp = cached_modules.stamp(origin)
     code = loader.get_code(name) if hasattr(loader, "get_code") else None
     return _Found(stamp, directories, None if code is None else marshal.dumps(code))
 

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detslurm import _env
+from detslurm._base import contract
 
 _REQUIRED = (
-    _env.MASTER,
-    _env.CLUSTER_ID,
-    _env.AGENT_ID,
-    _env.SLOT_IDS,
-    _env.TASK_ID,
-    _env.ALLOCATION_ID,
-    _env.SESSION_TOKEN,
-    _env.TASK_TYPE,
+    contract.MASTER,
+    contract.CLUSTER_ID,
+    contract.AGENT_ID,
+    contract.SLOT_IDS,
+    contract.TASK_ID,
+    contract.ALLOCATION_ID,
+    contract.SESSION_TOKEN,
+    contract.TASK_TYPE,
 )
 
 
@@ -110,27 +110,27 @@ class TrialInfo:
     @classmethod
     def _from_environment(cls, env: Mapping[str, str]) -> TrialInfo:
         return cls(
-            trial_id=int(env[_env.TRIAL_ID]),
-            experiment_id=int(env[_env.EXPERIMENT_ID]),
-            trial_seed=int(env[_env.TRIAL_SEED]),
-            hparams=json.loads(env[_env.HPARAMS]),
+            trial_id=int(env[contract.TRIAL_ID]),
+            experiment_id=int(env[contract.EXPERIMENT_ID]),
+            trial_seed=int(env[contract.TRIAL_SEED]),
+            hparams=json.loads(env[contract.HPARAMS]),
             config=_experiment_config(env),
-            steps_completed=int(env[_env.STEPS_COMPLETED]),
-            trial_run_id=int(env[_env.TRIAL_RUN_ID]),
-            debug=env.get(_env.DEBUG) == "true",
-            inter_node_network_interface=env.get(_env.INTERFACE),
-            continues=int(continued) if (continued := env.get(_env.CONTINUED_TRIAL)) else None,
-            hparams_changed=env.get(_env.HPARAMS_CHANGED) == "true",
+            steps_completed=int(env[contract.STEPS_COMPLETED]),
+            trial_run_id=int(env[contract.TRIAL_RUN_ID]),
+            debug=env.get(contract.DEBUG) == "true",
+            inter_node_network_interface=env.get(contract.INTERFACE),
+            continues=int(continued) if (continued := env.get(contract.CONTINUED_TRIAL)) else None,
+            hparams_changed=env.get(contract.HPARAMS_CHANGED) == "true",
         )
 
 
 def _experiment_config(env: Mapping[str, str]) -> dict[str, Any]:
     # Linux limits one environment string to 128 KiB: a larger configuration is left in the store.
-    text = env.get(_env.EXPERIMENT_CONFIG)
+    text = env.get(contract.EXPERIMENT_CONFIG)
     if text is None:
         from detslurm.store import ExperimentDir
 
-        return ExperimentDir.at(Path(env[_env.EXPERIMENT_DIR])).config()
+        return ExperimentDir.at(Path(env[contract.EXPERIMENT_DIR])).config()
     config = json.loads(text)
     assert isinstance(config, dict)
     return config
@@ -204,7 +204,7 @@ class ClusterInfo:
 
     @classmethod
     def _from_environment(cls, env: Mapping[str, str]) -> ClusterInfo | None:
-        if _env.MASTER not in env:
+        if contract.MASTER not in env:
             return None
         missing = [name for name in _REQUIRED if name not in env]
         if missing:
@@ -212,24 +212,24 @@ class ClusterInfo:
                 f"this looks like a detslurm job, but the environment lacks {', '.join(missing)}; "
                 "a script or container between the job and this process must pass DET_* on"
             )
-        rendezvous = env.get(_env.RENDEZVOUS)
+        rendezvous = env.get(contract.RENDEZVOUS)
         return cls(
-            master_url=env[_env.MASTER],
-            cluster_id=env[_env.CLUSTER_ID],
-            agent_id=env[_env.AGENT_ID],
-            slot_ids=json.loads(env[_env.SLOT_IDS]),
-            task_id=env[_env.TASK_ID],
-            allocation_id=env[_env.ALLOCATION_ID],
-            session_token=env[_env.SESSION_TOKEN],
-            task_type=env[_env.TASK_TYPE],
-            master_cert_name=env.get(_env.MASTER_CERT_NAME),
-            master_cert_file=env.get(_env.MASTER_CERT_FILE),
-            latest_checkpoint=env.get(_env.LATEST_CHECKPOINT),
+            master_url=env[contract.MASTER],
+            cluster_id=env[contract.CLUSTER_ID],
+            agent_id=env[contract.AGENT_ID],
+            slot_ids=json.loads(env[contract.SLOT_IDS]),
+            task_id=env[contract.TASK_ID],
+            allocation_id=env[contract.ALLOCATION_ID],
+            session_token=env[contract.SESSION_TOKEN],
+            task_type=env[contract.TASK_TYPE],
+            master_cert_name=env.get(contract.MASTER_CERT_NAME),
+            master_cert_file=env.get(contract.MASTER_CERT_FILE),
+            latest_checkpoint=env.get(contract.LATEST_CHECKPOINT),
             trial_info=(
-                TrialInfo._from_environment(env) if env[_env.TASK_TYPE] == "TRIAL" else None
+                TrialInfo._from_environment(env) if env[contract.TASK_TYPE] == "TRIAL" else None
             ),
             rendezvous_info=RendezvousInfo(**json.loads(rendezvous)) if rendezvous else None,
-            resources_info=ResourcesInfo(json.loads(env.get(_env.GPU_UUIDS, "[]"))),
+            resources_info=ResourcesInfo(json.loads(env.get(contract.GPU_UUIDS, "[]"))),
         )
 
     @property
@@ -298,6 +298,6 @@ def get_cluster_info() -> ClusterInfo | None:
         RuntimeError: If a script or container has passed on only some of the variables.
     """
     global _info
-    if _info is None and not _env.is_inherited(os.environ):
+    if _info is None and not contract.is_inherited(os.environ):
         _info = ClusterInfo._from_environment(os.environ)
     return _info

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from detslurm._process import Identity
+from detslurm._base.process import Identity
 
 PREFIX = f"detslurm-{os.getuid()}-"
 # The directory with this user's copies of environments, which live longer.
