@@ -144,6 +144,9 @@ if (view === "#compare")
 for (let turn = 0; turn < 4; turn++) {
   if (view) document.querySelector(view).scrollIntoView();
   await new Promise((done) => setTimeout(done, 350)); }
+const empty = () => [...document.querySelectorAll("figure .plot:empty")].some((plot) => {
+  const { top, height } = plot.getBoundingClientRect(); return height && top < innerHeight; });
+while (empty()) await new Promise((done) => setTimeout(done, 50));
 """
 
 

@@ -345,9 +345,9 @@ def _efficiency(chance: random.Random) -> dict[str, Any]:
 def _profile(chance: random.Random, count: int) -> list[Curve]:
     names = ("gpu_util", "gpu_free_memory"), ("cpu_util_simple",)
     return [
-        _curve(group, name, [chance.uniform(60, 90) for _ in range(min(count, 100))])
+        _curve(group, name, [unit * chance.uniform(60, 90) for _ in range(min(count, 100))])
         for group, metrics in zip(("gpu", "cpu"), names, strict=True)
-        for name in metrics
+        for name, unit in ((name, 2**30 if "memory" in name else 1) for name in metrics)
     ]
 
 
