@@ -32,7 +32,7 @@ class NodeOptions(NamedTuple):
 
 
 def read(args: LauncherArgs, *, slots: int | None) -> NodeOptions:
-    """Sort the options; `slots` is how many workers Slurm has a place for here, where it says so.
+    """Sort the options; `slots` is how many workers Slurm has a place for here, if that is known.
 
     Raises `UsageError` for an option that has no place here.
     """

@@ -1,11 +1,11 @@
 """Run a function that was submitted from Python: `python3 -m detslurm.launch.function KIND`.
 
-KIND `call`: the trial's hyperparameter `function` says which of the submitted calls it is; what the
-call returns or raises is kept for `Job.result()`. KIND `training`: the one function is called with
-the context of `core.init()`.
+KIND `call`: the trial's hyperparameter `function` selects the submitted call; its result or
+exception is kept for `Job.result()`. KIND `training`: the one function is called with the context
+of `core.init()`.
 
 A call is interrupted when it must leave its node. If its callable has a method `checkpoint`, that
-one says how to go on, and the next run does so; otherwise the next run begins again.
+method decides how to go on, and the next run does so; otherwise the next run begins again.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class _Leaving:
 def is_timed_out(*, now: float, began: float, minutes: int, end: float, lead: float) -> bool:
     """Whether a call must leave for its time limit: run again, it would never come to its end.
 
-    As submitit judges by a limit of `minutes`, else by when Slurm says that the job ends:
+    As submitit judges by a limit of `minutes`, else by the end of the job that Slurm reports:
     the warning comes `lead` seconds before, or earlier.
     """
     if minutes > 0:

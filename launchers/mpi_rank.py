@@ -44,7 +44,7 @@ def connected(name: str) -> socket.socket:
 
     The first node's launcher starts all ranks as soon as it is ready itself: a rank waits for that
     of its own node, which may still read its modules. Should that have failed instead, its agent
-    tells the runner, which ends this rank, too.
+    informs the runner, which ends this rank, too.
     """
     until = time.monotonic() + PATIENCE
     pause = 0.02

@@ -27,7 +27,7 @@ from detslurm.launch.supervision import BLOCKED
 class RankServer:
     """Serves the ranks of one node until all have come and gone.
 
-    `count` holds until one says how many they are: the user's own arguments may have srun start
+    `count` holds until a rank sends the real number: the user's own arguments may have srun start
     more or fewer.
     """
 

@@ -1,7 +1,7 @@
 """Run the process that starts the workers, so that it survives a preemption and leaves nothing.
 
 On clusters that track processes without cgroups Slurm's SIGTERM at a preemption reaches every
-process of the step. What starts the workers (torchrun, mpirun) would take it as its end: it runs
+process of the step. The starter of the workers (torchrun, mpirun) would take it as its end: it runs
 with these signals blocked, and the wrapped workers unblock them again.
 """
 
@@ -28,8 +28,8 @@ from detslurm.launch import ranks
 
 BLOCKED = frozenset(SIGNALS)
 
-# Under an agent only SIGTERM ends a launcher: the others were sent to the whole step (by scancel
-# --signal, say), so that the code has had them, too, and may have a use for them.
+# Under an agent only SIGTERM ends a launcher: the others were sent to the whole step (as by scancel
+# --signal), so that the code has had them, too, and may have a use for them.
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # Seconds from the request to exit to the kill.
 _GRACE = 5.0

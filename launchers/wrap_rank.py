@@ -103,7 +103,7 @@ class Wrapped:
         # command lives on. The command's exec resets the handlers to the default actions.
         self._inbox = SignalInbox([*_PASSED_ON, signal.SIGCHLD])
         pipe = subprocess.PIPE
-        # Popen returns after the exec: what is passed on can't come between the fork and the exec,
+        # Popen returns after the exec: no signal is passed on between the fork and the exec,
         # where Python's handler would still take it, and the exec forget it.
         try:
             self._child = subprocess.Popen(
@@ -124,8 +124,8 @@ class Wrapped:
         """Pass lines and signals on until the command is over."""
         ended_at: float | None = None
         while True:
-            # Its own children may keep the pipes open after its end, even for good (a daemon): what
-            # they print is passed on for a moment, then nobody waits for them.
+            # Its own children may keep the pipes open after its end, even for good (a daemon):
+            # their output is passed on for a moment, then not waited for.
             if ended_at is None and self._child.poll() is not None:
                 ended_at = time.monotonic()
             # An exit between that poll and select() is not slept through: SIGCHLD is in the inbox.

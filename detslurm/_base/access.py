@@ -1,4 +1,4 @@
-"""Who besides its owner may read what is created in a directory: its group, if that one is shared.
+"""Permissions of new files: the group of a directory may read them if the directory is shared.
 
 A directory is shared if it has the set-group-ID bit and its group may read and enter it. That is
 decided once, at a store's root, and each new file and directory takes it over from the directory
@@ -22,7 +22,7 @@ NOBODY = 65534
 """A file server's name for owners that it can't name, and for root whom it doesn't trust."""
 
 UNKNOWN_OWNERS = frozenset({0, NOBODY})
-"""What files may belong to where a server gives them all one owner; nobody else can make such."""
+"""Owners of files where a server gives all files one owner; no other user can make such files."""
 
 _SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
 
@@ -58,8 +58,8 @@ def inherited_owner(folder: str) -> tuple[int, int] | None:
 def as_owner_of(folder: str) -> Iterator[None]:
     """Let root do in this block what the owner of a directory may do, and no more.
 
-    What is removed is what records and configurations name, which their owner can write at will:
-    any directory of anybody. Does nothing for other users.
+    Paths to remove come from records and configurations, which their owner can write at will: they
+    may name any directory of any user. Does nothing for users other than root.
 
     Raises:
         OSError: If this root may not act for others.
@@ -109,10 +109,10 @@ def directory_mode(folder: str) -> int:
 
 
 def own_name(root: str, name: str) -> str:
-    """What something in a store is called of which each user of a shared store has their own.
+    """Return the name of an entry of which each user of a shared store has their own.
 
-    Whoever had one before the store was shared keeps it. What others have made under a user's name
-    is left aside: they decide what is in it.
+    A user's entry from before the store was shared keeps its name. Entries that others have made
+    under this user's name are not used, because others decide their content.
 
     Raises:
         PermissionError: If others have made all names that there are.

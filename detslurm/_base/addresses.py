@@ -18,7 +18,7 @@ LOOPBACK: Final = "127.0.0.1"
 
 _SIOCGIFADDR, _SIOCGIFCONF = 0x8915, 0x8912
 _IFCONF = struct.Struct("iP")  # the size of a buffer, and where it is
-# What fills it: a name, and an address behind its family and port, in a union as large as an ifmap.
+# Its entries: a name, and an address behind its family and port, in a union as large as an ifmap.
 _IFREQ = struct.Struct(f"16s4x4s{struct.calcsize('LLHBBB0L') - 8}x")
 _GLOBAL = "00"  # a scope in /proc/net/if_inet6
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")  # without a host: only for routing

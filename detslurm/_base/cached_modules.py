@@ -27,10 +27,10 @@ WITHOUT = ("org", "typing_extensions")
 
 # Modules that others import and hardly ever use: they take a tenth of a runner's time to start.
 LAZY = ("detslurm.store.log_lines", "ipaddress", "locale", "msgspec.inspect", "textwrap")
-# What imports, and searches through all modules, ask for: it is there before a module runs.
+# Attributes that imports, and searches through all modules, read: set before a module runs.
 _OF_EVERY_MODULE = ("__file__", "__loader__", "__name__", "__path__", "__spec__")
 
-# Whose modules a user's commands have in one file, with the standard library's: not numpy or h5py,
+# A user's commands have these packages and the standard library in one file: not numpy or h5py,
 # which are large, and mostly not in Python.
 OF_COMMANDS = (
     *("click", "cloudpickle", "detslurm", "humanize", "msgspec", "pathspec", "rich", "submitit"),
@@ -48,7 +48,7 @@ Index = tuple[list[Stamp], list[Stamp], dict[str, Entry], dict[str, int]]
 class Cache:
     """A module cache, open: the index of its modules, and their code.
 
-    What every start of `module` needs is read at once; the rest is read when it is asked for.
+    Code that every start of `module` needs is read at once, the rest on demand.
     """
 
     def __init__(self, file: int, index: Index, module: str) -> None:

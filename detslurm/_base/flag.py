@@ -94,7 +94,7 @@ class PreemptFlag:
                 f"the preemption flag of this node's agent can't be opened ({err}): a container"
                 f" must see {Path(name).parent} of the host under the same path, and may write"
                 " there; ranks on other nodes are to be started by detslurm.launch.mpi, not by an"
-                " mpirun of your own; without it a preemption would lose what was not saved"
+                " mpirun of your own; without it a preemption would lose unsaved work"
             ) from err
 
     @property

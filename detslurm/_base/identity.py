@@ -56,7 +56,7 @@ def key_of(name: str, secret: bytes) -> bytes:
 
 
 def secret_of_user(environ: Mapping[str, str]) -> bytes:
-    """What this user's processes on all nodes know, and nobody else: a token, or a file at home.
+    """Return a secret of this user's processes on all nodes alone: a token, or a file at home.
 
     Raises `RuntimeError` when there is neither.
     """
@@ -77,7 +77,7 @@ def secret_of_user(environ: Mapping[str, str]) -> bytes:
 def secret_on_node(environ: Mapping[str, str]) -> bytes:
     """For names inside a node: as `secret_of_user`, empty where there is none.
 
-    Names that others can guess they can take first, but no more: the kernel tells who listens.
+    Other users can take a guessable name first, but no more: the kernel names the listener's user.
     """
     try:
         return secret_of_user(environ)

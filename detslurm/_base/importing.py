@@ -80,7 +80,7 @@ def _is_in(name: str, module: ModuleType, folder: Path) -> bool:
 
 
 def _ours(name: str) -> bool:
-    # Whoever works in a checkout of it needs it inside the block, too.
+    # A developer in a checkout of detslurm needs it inside the block, too.
     return name.partition(".")[0] in ("detslurm", "determined")
 
 

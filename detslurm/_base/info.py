@@ -92,7 +92,7 @@ class TrialInfo:
         continues: int | None = None,
         hparams_changed: bool = False,
     ) -> None:
-        # Frozen: what is set, is set past the class's own __setattr__.
+        # Frozen: attributes are set past the class's own __setattr__.
         vars(self).update(
             trial_id=trial_id,
             experiment_id=experiment_id,

@@ -113,8 +113,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _of_commands(cache: cached_modules.Cache | None) -> bytes:
-    """What this command has imported and what `cache` has from others before; all of the packages
-    from which the next will import something else."""
+    """Pack the modules that this command and earlier ones (in `cache`) have imported, and all of
+    the packages from which the next command will import other modules."""
     found: dict[str, _Found | None] = {} if cache is None else dict(_cached(cache))
     for package in _OF_EVERY_COMMAND:
         found |= _below(package)

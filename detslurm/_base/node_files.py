@@ -1,6 +1,6 @@
 """Files that live no longer than a process of this node, on a disk of the node's own.
 
-Their names tell whose they are; what a killed process leaves is removed by the next one that comes.
+Their names identify the process that owns them; the next process removes the files of killed ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX = f"detslurm-{os.getuid()}-"
 ENVIRONMENTS = f"{PREFIX}environments"
 
 # Kinds of file systems on which all processes of a node see the same bytes at once, and on which
-# what was allocated can be written although the disk is full. What isn't here may be shared.
+# allocated space can be written although the disk is full. Other kinds may be shared.
 _LOCAL = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "overlay"})
 
 

@@ -26,7 +26,7 @@ def node() -> str:
         foreign = Path("/proc/self").readlink().name != str(os.getpid())
     except OSError:
         foreign = True
-    if foreign:  # /proc shows another process space, or nothing: nobody is known to be near
+    if foreign:  # /proc shows another process space, or nothing: no process is known to be near
         return os.urandom(8).hex()
     return f"{int(boot.replace('-', ''), 16) ^ space:032x}"  # no hash: OpenSSL takes 3 ms to load
 
@@ -96,7 +96,7 @@ class Identity(NamedTuple):
 def _hidden(pid: int) -> bool:
     """Whether a process of another user exists that /proc does not show (mounted with hidepid).
 
-    What it does show and nobody has waited for yet has ended, though it still takes signals.
+    A zombie, which /proc does show, has ended, though it still takes signals.
     """
     try:
         os.kill(pid, 0)

@@ -2,8 +2,8 @@
 
 `determined`, `determined.core`, `determined.launch...`, `determined.pytorch...`,
 `determined.searcher`, `determined.experimental` are other names of detslurm's own modules: the same
-module objects, so classes are identical whichever name imported them. What detslurm doesn't have
-(yet) raises an `ImportError` that says what there is.
+module objects, so classes are identical whichever name imported them. A name that detslurm doesn't
+have (yet) raises an `ImportError` that lists the existing names.
 
 How it gets into a job: the node agent puts one directory, `onpath/`, at the end of PYTHONPATH. It
 holds nothing but a package called `determined`, which on its first import looks whether the

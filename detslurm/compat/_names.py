@@ -4,8 +4,8 @@ from __future__ import annotations
 
 ROOT = "determined"
 
-# Determined's package -> ours. What a version of detslurm lacks of them is found out by looking
-# for it, so that this table needn't change when it comes.
+# Determined's package -> ours. The importer looks for the packages that a version of detslurm may
+# lack, so that this table needn't change when they come.
 PACKAGES = {
     "core": "core",
     "errors": "errors",

@@ -177,7 +177,7 @@ class _Load:
 def _named(what: str, notes: Sequence[Noted]) -> str:
     """One text for all notes; places in the first source, the user's, by their line only.
 
-    What stands in the configuration of another experiment was said when that one was submitted.
+    Notes on another experiment's configuration were shown when that experiment was submitted.
     """
     notes = [note for note in notes if note.at.source != BASE]
     if not notes:

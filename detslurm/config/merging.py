@@ -2,8 +2,8 @@
 
 Mappings merge recursively, everything else is replaced, with the exceptions of `_RULES`. Layers are
 merged from the top down, and that order counts where a layer in the middle is of another kind
-than its neighbours (another searcher, a constant between two nested hyperparameters): what is
-below it still reaches the top.
+than its neighbours (another searcher, a constant between two nested hyperparameters): values of
+lower layers still reach the top.
 """
 
 from __future__ import annotations

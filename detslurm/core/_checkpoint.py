@@ -332,9 +332,9 @@ class CheckpointContext(Displayed):
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint with all its files. Any rank may call.
 
-        One that something needs, such as a model version, stays, with a warning in the log. So does
-        one of another experiment, which this one began with, say: `detslurm checkpoint delete`
-        deletes it.
+        A checkpoint that something needs, such as a model version, stays, with a warning in the
+        log. So does a checkpoint of another experiment, such as the first one of a warm start:
+        `detslurm checkpoint delete` deletes it.
 
         Args:
             storage_id: The checkpoint's id.

@@ -176,8 +176,8 @@ class SurvivingSignal:
 
     def __call__(self, number: int, frame: object) -> None:
         # This interrupts the main thread anywhere: the flag is mapped memory, read without a lock
-        # that the interrupted code could hold. What is no preemption is sent again, so that the
-        # exit status names SIGTERM.
+        # that the interrupted code could hold. A SIGTERM without a preemption is sent again, so
+        # that the exit status names it.
         if not (self.is_mine and self._flag.explains_signal()):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

@@ -179,7 +179,7 @@ class TrainContext(Displayed):
             artifact: The path of a PNG, JPEG or SVG file; a figure of matplotlib; an image as an
                 array, height by width, or with 1, 3 or 4 channels last or first, of integers to 255
                 or floats from 0 to 1; a table, as a list of mappings or a mapping of columns; or
-                what `kind` says.
+                a value of the given `kind`.
             kind: "histogram" of all numbers of an array, or "confusion_matrix" of a square one with
                 the true classes by rows; "image" or "table", the default where it looks like one.
             labels: The names of the classes of a confusion matrix; by default their numbers.

@@ -73,7 +73,7 @@ def collect_partial_checkpoints(
 def mark_deleted(trial: TrialDir, storage_id: str, is_own: bool) -> str | None:
     """Delete a checkpoint by a fact of the experiment; returns what needs it, if it can't be.
 
-    `is_own` says that this process has saved it; of others the records of the experiment tell.
+    `is_own`: this process has saved it. The records of the experiment have all others.
     """
     from detslurm.store import checkpoint_facts  # only here: most code never deletes any
 

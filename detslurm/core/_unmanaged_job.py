@@ -49,8 +49,8 @@ def join_job() -> ClusterInfo | None:
     info = get_cluster_info()
     if _joined is not None and _joined.has_ended and info is not None:
         logger.warning(
-            "trial %d has ended, and this process records in it once more: what is reported at the"
-            " steps of before takes their place. Let each training have a process of its own",
+            "trial %d has ended, and this process records in it once more: new reports replace old"
+            " ones of the same steps. Run each training in a process of its own",
             info.trial.trial_id,
         )
     return info

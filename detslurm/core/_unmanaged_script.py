@@ -76,7 +76,7 @@ def _recorded_if_possible(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     except (StoreError, OSError) as err:
         logger.warning(
             "this run is not recorded: the store can't be written (%s). Checkpoints for which the"
-            " script names no storage go to %s on this node, and nobody removes them there",
+            " script names no storage go to %s on this node: remove them there yourself",
             err,
             _checkpoints(),
         )

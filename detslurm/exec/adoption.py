@@ -1,8 +1,8 @@
 """Go on with a trial whose runner died: a runner that has done its own share does it.
 
-Only evidence counts: the job that the trial belongs to ended, in a way that nobody asked for, and
-the trial's end was not recorded. What Slurm does not report, or what somebody canceled, is left
-alone.
+Only evidence counts: the job of the trial ended without a request to end it, and the trial's end
+was not recorded. Trials are left alone if Slurm does not report their job, or if their job was
+canceled.
 """
 
 from __future__ import annotations

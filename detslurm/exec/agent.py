@@ -172,7 +172,7 @@ class Agent:
             self._why, self._unprepared = why, True
 
     def _log_deletion(self, workdir: Path, copied: Collection[str]) -> None:
-        """Name what the code has written beside itself, which nobody could find afterwards."""
+        """Name the files that the code has written beside itself: they are deleted with it."""
         names = sorted(top_names(workdir).difference(copied))
         if names and self._rank == 0:
             more = f" and {len(names) - 10} more" if names[10:] else ""

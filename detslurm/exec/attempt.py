@@ -436,7 +436,7 @@ class Attempt:
             self._result.exit_code = _KILLED if self._result.job_is_ending else status or 1
         # srun ends the other nodes of a failed step with the very signal of a preemption: theirs
         # was one only if no node had failed before, or vanished without a word. But an agent that
-        # is still starting can say nothing when that signal ends it.
+        # is still starting can report nothing when that signal ends it.
         silent = len(self._exit_codes) < len(self._nodes) and not self._result.job_is_ending
         self._result.agent_lost = silent and self._result.began
         ended_at_start = (

@@ -20,8 +20,8 @@ def is_gap(seconds: float) -> bool:
 class AwakeClock:
     """Monotonic seconds without those in which this process was suspended.
 
-    Nothing tells a process that it was: a wait is known by its length. Only waits count, for what
-    else takes long does so while the code of the run goes on: a file server that is gone for hours.
+    No notice of a suspension comes: a wait that was too long shows it. Only waits count, because
+    other calls take long while the code of the run goes on: a file server may be gone for hours.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:

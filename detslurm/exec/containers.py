@@ -65,8 +65,8 @@ def _make(place: Path) -> None:
 
 
 def _copy(name: str, target: Path) -> None:
-    # Without the modes of an installation that nobody may write: what is a package's own folder
-    # there, as detslurm/launch, is copied into again, and all of it is to be removed.
+    # Without the modes of a read-only installation: more is copied into a package's own folder,
+    # such as detslurm/launch, and all of it is to be removed.
     shutil.copytree(
         _origin(name),
         target,
@@ -86,7 +86,7 @@ def _origin(name: str) -> Path:
 
 
 def starting_environment(config: Mapping[str, Any], launchers: Mapping[str, str]) -> dict[str, str]:
-    """What a step outside gets that starts a container for each rank, as the agent started one.
+    """The environment of a step outside that starts a container for each rank, as the agent did.
 
     A launcher inside asks for it, and its PATH and libraries mean nothing out here.
     """

@@ -92,7 +92,7 @@ class Execution:
         return with_long_retries(self._fold)
 
     def _fold(self) -> TrialView:
-        # First the facts: whoever deletes a checkpoint knows of a newer one, which is then read.
+        # First the facts: before a deletion there is a newer checkpoint, which is then read.
         self._intents.refresh()
         return fold_trial(self._trial, FoldContext(checkpoints=self._intents.facts.checkpoints))
 
@@ -164,7 +164,7 @@ class Execution:
         with_long_retries(lambda: self._intents.mark_found(self.task.trial_id))
         while True:
             start = with_long_retries(partial(self._claim, view))
-            # What we go on from may have been deleted before we claimed it: see store.gc.
+            # The checkpoint may have been deleted before we claimed it: see store.gc.
             # A look that fails is tried again by itself: with the claim it would be a second run.
             with_long_retries(self._intents.refresh)
             latest = view.latest_checkpoint
@@ -358,7 +358,7 @@ class Execution:
         """Whether it was a preemption of the step alone, or the signal of a job's end.
 
         Nodes do not learn of an end at the same moment: the code may have exited before this
-        process was signalled, and a job that somebody has cancelled must not be requeued.
+        process was signalled, and a job that a user has cancelled must not be requeued.
         """
         if result.job_is_ending:
             # slurmstepd writes its line about the end and sends SIGTERM at about the same time, so
@@ -396,7 +396,7 @@ class Execution:
         return is_slurm and not set(own.nodes) <= set(self._allocation.nodes)
 
     def _facts(self, before: TrialView, result: AttemptResult) -> AttemptFacts:
-        after = self._fold()  # whoever calls this tries again
+        after = self._fold()  # the caller retries
         verdict = self._trial_queue.verdict(self.task, after)
         stopped = verdict.stop and result.cause not in (Cause.KILL, Cause.CANCEL)
         stopped = stopped and after.non_retryable is None

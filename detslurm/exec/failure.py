@@ -1,8 +1,8 @@
 """Errors of the code itself, as a run's log shows them: the next run would meet them again.
 
-Only what can't pass on its own is recognised: a module, name, class or argument that is wrong. What
-hangs on the world (files, network, memory, devices, peers) or is of a kind that nobody knows here
-may be gone a moment later.
+Only errors that can't pass on their own are recognised: a wrong module, name, class or argument.
+Errors that depend on the world (files, network, memory, devices, peers), and errors of unknown
+kinds, may be gone a moment later.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def failure_in(log: Path) -> Failure | None:
 def error_in(log: Path) -> str | None:
     """The last line of the exception that ended a run, of whatever kind, by the end of its log.
 
-    Without an exception it is the last line of the log, where a shell says why it can't go on.
+    Without an exception it is the last line of the log, where a shell reports why it can't go on.
     """
     lines = _end_of(log)
     if (error := _first_error(lines)) is not None:

@@ -77,7 +77,7 @@ class CheckpointCollection:
         room.join(_ROOM_SECONDS)
 
     def collect(self, trial_id: int | None = None) -> None:
-        """Collect the checkpoints of one trial, or of all trials; print what was deleted."""
+        """Collect the checkpoints of one trial, or of all trials; print the deletions."""
         try:
             with self._turn:
                 self._collect_now(trial_id)

@@ -1,7 +1,7 @@
 """Orphans of earlier runs on this node: found by their environment, ended before ours begins.
 
-A killed agent can't end what it started, and where Slurm tracks processes without cgroups nobody
-else does. Such code would train at the same time as the next run, on the same GPU.
+A killed agent can't end its processes, and Slurm ends them only where it tracks them by cgroups.
+Such code would train at the same time as the next run, on the same GPU.
 """
 
 from __future__ import annotations

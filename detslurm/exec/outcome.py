@@ -42,19 +42,19 @@ class Action(enum.Enum):
 class AttemptFacts(msgspec.Struct, frozen=True):
     """The facts of one ended attempt.
 
-    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint` says whether this
-    run committed one. `stalled` says that the trial has none and that this run reported no step
+    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint`: this run has
+    committed a checkpoint. `stalled`: the trial has no checkpoint, and this run reported no step
     past those of the last run that did. `restarts` counts those used before it. `non_retryable` is
-    why the next run would fail in the same way. `resting` says that the search has no more for the
-    trial now, though it may promote it later. `why` is the failure where the exit code does not
-    show it, `error` the last line of the exception that ended it. `failure` is an error of the code
-    that ended this run at once, without a step gained, and `earlier` the one that made this run a
-    restart; `restart_repeated` is the user's choice to try all the same. `unprepared` says that the
-    code never began, by the fault of a node. `bad_node` is a node that is to blame, because others
-    work: the next run goes elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many
-    processes the kernel killed for lack of memory, `store_failed` that the store could not be used
-    when the run ended. `pause_reason` is why the experiment is paused, if not by its user,
-    `ended_by` what Slurm said of the job's end.
+    why the next run would fail in the same way. `resting`: the search has no more for the trial
+    now, though it may promote it later. `why` is the failure where the exit code does not show it,
+    `error` the last line of the exception that ended it. `failure` is an error of the code that
+    ended this run at once, without a step gained, and `earlier` the error that made this run a
+    restart; `restart_repeated` is the user's choice to try all the same. `unprepared`: the code
+    never began, by the fault of a node. `bad_node` is a node that is to blame, because others work:
+    the next run goes elsewhere. `got_sigint`: SIGINT came. `oom_kills` counts the processes that
+    the kernel killed for lack of memory. `store_failed`: the store could not be used when the run
+    ended. `pause_reason` is why the experiment is paused, if not by its user, `ended_by` Slurm's
+    line about the job's end.
     """
 
     exit_code: int

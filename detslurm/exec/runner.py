@@ -265,8 +265,8 @@ class Runner:
     def _yield_allocation(self, action: Action, *, ending: bool = False) -> None:
         """Requeue exactly this element, or submit a successor where that is not possible.
 
-        `ending`: Slurm ends the job, for a reason that is known. Otherwise a job that somebody has
-        cancelled meanwhile stays cancelled.
+        `ending`: Slurm ends the job, for a known reason. Otherwise a job that a user has cancelled
+        meanwhile stays cancelled.
         """
         # A requeue makes Slurm end this job, and with it this process: SIGTERM arrives while we
         # wait for scontrol's answer. The rest of the work has KillWait seconds, until SIGKILL.
@@ -350,8 +350,8 @@ class Runner:
 def _slurm_output() -> tuple[Path, int]:
     """The file where Slurm writes why it ends the job, and its size of now.
 
-    It is not this process's output, which is in the store, and has no name any more. A file of
-    another user's, who has made its name first, may say anything.
+    It is not this process's output, which is in the store, and has no name any more. If another
+    user has taken its name first, the file may contain anything.
     """
     with contextlib.suppress(OSError):
         file = os.fstat(SLURM_OUTPUT_FD)

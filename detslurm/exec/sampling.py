@@ -61,7 +61,7 @@ class SearchLog(Protocol):
 def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
     """The hyperparameters of an assigned trial: what the log has, else sampled and committed.
 
-    All trials that lack a sample get theirs in one go. The loser of a race takes what is there.
+    All trials that lack a sample get theirs in one go. The loser of a race takes the winner's.
 
     Raises:
         SamplingError: If Optuna can't do what the configuration asks.

@@ -1,10 +1,10 @@
 """Staging: a node's own copy of the environment that was packed at the submission.
 
-Once per node: whoever comes first unpacks it, under the lock of a directory that is its user's
-alone, while the others wait; the kernel releases the lock of an agent that is killed. A copy gets
-its name when it is complete, and is locked by all that use it: what nobody uses is removed when the
-next other environment comes, when an experiment needs its copy no more, or a day after its last
-use. One in which any file has changed since it was made is no copy.
+Once per node: the first agent unpacks it, under the lock of a directory that is its user's alone,
+while the others wait; the kernel releases the lock of an agent that is killed. A copy gets its name
+when it is complete, and all that use it lock it: an unused copy is removed when the next other
+environment comes, when an experiment needs its copy no more, or a day after its last use. A copy in
+which any file has changed since it was made is not used.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def stage(
 ) -> StagedEnvironment:
     """This node's copy of an environment (`records.Environment`), made now if need be.
 
-    `wait` passes some seconds; `stopped` says that the run has no use for it any more. Raises
+    `wait` passes some seconds; `stopped` returns whether the run needs no copy any more. Raises
     `NotStaged` with the reason, whatever goes wrong.
     """
     deadline = time.monotonic() + _TIMEOUT
@@ -269,8 +269,8 @@ def _is_same(copy: Path, lock: int) -> bool:
 def _state(copy: Path) -> str:
     """How every file looks from outside, but those that Python makes by itself.
 
-    A hook may have installed something, or a cleaner of /tmp have taken files. What was written
-    before the node was started last may not have reached the disk.
+    A hook may have installed something, or a cleaner of /tmp have taken files. Files from before
+    the node's last start may not have reached the disk.
     """
     found = hashlib.sha256(_BOOT.read_bytes())
     folders = [str(copy)]

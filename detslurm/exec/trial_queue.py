@@ -233,8 +233,8 @@ class StaticTrialQueue:
             print_message(f"the runner of trial {trial_id} died: going on with it here")
 
     def _looks_for_orphans(self, last: int) -> bool:
-        """Whether to ask Slurm's controller for it: of many jobs' ends some do, and once one of the
-        last trials has begun, after which nobody else may come, all."""
+        """Whether to ask Slurm's controller for it: of many jobs' ends some do. All do once one of
+        the last trials has begun, because no other job may come after them."""
         ids = self._intents.facts.trial_ids
         each = max(len(self._share), 1)
         if last // each % -(-len(ids) // (each * _LOOKS)) == 0:

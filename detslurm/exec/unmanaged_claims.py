@@ -1,8 +1,8 @@
 """The trial of a job that detslurm did not submit: claimed once, found again by requeues.
 
 The first start of a job makes an experiment, with one trial for each element of its array; a file
-named after the job, the step and its command leads every later start to the same one. Which number
-a step has is chance where a script starts several at once, or leaves out what is done: the command
+named after the job, the step and its command leads every later start to the same trial. The step's
+number is chance where a script starts several at once, or leaves out finished steps: the command
 decides.
 """
 

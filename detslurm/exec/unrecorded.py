@@ -17,7 +17,7 @@ def announce(step: JobStep) -> None:
     server = socket.socket(socket.AF_UNIX)
     try:
         server.bind(_name(step))
-        server.listen(socket.SOMAXCONN)  # each rank of the node connects once, and nobody accepts
+        server.listen(socket.SOMAXCONN)  # each rank of the node connects once; none is accepted
     except OSError:  # announced before
         server.close()
     else:

@@ -35,8 +35,8 @@ def make_workdir(code: Path, label: str, *, tmp: Path) -> Path:
 
 
 def top_names(workdir: Path) -> set[str]:
-    """What lies in it, but for what is hidden or made by Python; folders end with a slash. Nothing
-    where that can't be known: the code may have removed or closed it."""
+    """Names in it that are not hidden or made by Python; names of folders end with a slash. Empty
+    where they can't be known: the code may have removed or closed it."""
     with suppress(OSError), os.scandir(workdir) as entries:
         found = [e for e in entries if not e.name.startswith((".", "__pycache__"))]
         return {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in found}

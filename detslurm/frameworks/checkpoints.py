@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class FrameworkCheckpoints:
-    """Where training goes on, and what is kept with each new checkpoint.
+    """The checkpoint to go on from, and the state that is kept with each new checkpoint.
 
     `resumed` is the directory of the checkpoint to go on from, until `close` or the end of the
-    context, which also comes where nothing trains; None to begin. `is_own` says whether this trial
-    has saved it, `other_hparams` which trial with other hyperparameters has.
+    context, which also comes where nothing trains; None to begin. `is_own`: this trial has saved
+    it. `other_hparams`: the trial with other hyperparameters that has saved it.
     """
 
     def __init__(

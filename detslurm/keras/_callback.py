@@ -43,14 +43,14 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
     training goes on from one to the next: each is completed, with a checkpoint, by the first
     validation at or after its length.
 
-    Put it behind all callbacks that stop training or change what is trained. It is for one `fit()`.
+    Put it behind all callbacks that stop training or change the model. It is for one `fit()`.
 
     Args:
         core_context: The result of `detslurm.core.init()`.
         checkpoint: The checkpoint to begin with, such as `info.latest_checkpoint`; None for none.
-        continue_id: What tells this training from others, such as `info.trial.trial_id`. From a
-            checkpoint that was saved under the same one training goes on; of others' checkpoints
-            it takes the weights, and begins with its first epoch.
+        continue_id: An identifier of this training, such as `info.trial.trial_id`. Training goes
+            on from a checkpoint with the same identifier; of other checkpoints it takes the
+            weights, and begins with its first epoch.
         train_metrics_report_period: "epoch", the default, or after how many batches training
             metrics are reported.
         steps_per_epoch: As given to `fit()`, where Keras can't know how many batches an epoch has;
@@ -139,7 +139,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         if self._is_used:
             raise RuntimeError(
                 "this DeterminedCallback has been in a fit(): the next run of the trial could not"
-                " tell in which of several it goes on. Train in one fit() with more epochs"
+                " know in which of several to go on. Train in one fit() with more epochs"
             )
         self._is_used = True
         model = self.model
@@ -210,7 +210,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             self._leave()
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Save what was trained.
+        """Save the trained model.
 
         Raises:
             RuntimeError: If the search waits for a validation that did not come.

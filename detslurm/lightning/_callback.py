@@ -52,7 +52,7 @@ WeightAveraging: Any = getattr(callbacks, "WeightAveraging", ())
 class TrialCallback(Callback):  # type: ignore[misc]
     """Connect Lightning's Trainer with the trial that it runs in.
 
-    What the model logs becomes metrics: of validations in the group "validation" (where the
+    Values that the model logs become metrics: of validations in the group "validation" (where the
     searcher's metric is looked for), of tests in "test", all else in "training". Steps are the
     Trainer's `global_step`. Each checkpoint of a `ModelCheckpoint` is stored with the trial, and
     one at the end of training. When the trial is to leave, be it for a preemption, the time limit,
@@ -113,7 +113,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._resumes = resumed is not None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Listen to what is logged, and see to it that Lightning starts and requeues nothing.
+        """Listen to logged values, and make sure that Lightning starts and requeues nothing.
 
         Raises:
             RuntimeError: If Lightning has another number of processes than `core.init()` knows of.
@@ -199,7 +199,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         """Save and stop where the trial is to leave."""
         share = 1.0 if trainer.is_last_batch else (batch_idx + 1) / trainer.num_training_batches
         self._epochs = trainer.current_epoch + share
-        # With manual optimization the code may make steps that nobody counts.
+        # With manual optimization the code may make steps that Lightning does not count.
         counts = pl_module.automatic_optimization or trainer.global_step > 0
         self._accumulates = counts and trainer.global_step == self._step
         self._step = trainer.global_step
@@ -255,7 +255,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._take_sigterm_back()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Save what was trained.
+        """Save the trained model.
 
         Raises:
             RuntimeError: If the search waits for a validation that did not come.

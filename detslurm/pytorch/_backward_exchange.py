@@ -1,6 +1,6 @@
 """Send gradients while the backward pass goes on, where ranks may begin sums in any order.
 
-An optimizer's parameters are in buckets, which each are one sum. What is in a bucket follows from
+An optimizer's parameters are in buckets, which each are one sum. A bucket's content follows from
 the model alone, and so does the order in which numbers are added: the result has the same bits
 whenever it was sent. That is as soon as all of its gradients have come; a bucket that lacks some is
 sent at the step.

@@ -208,8 +208,8 @@ class TrialContext:
 
     def get_tensorboard_writer(self) -> Any:
         """Return a `torch.utils.tensorboard.SummaryWriter` for the directory of
-        `get_tensorboard_path()`. What the chief's code gives to its `add_image`, `add_figure` and
-        `add_histogram` with a step is an artifact of the trial, too.
+        `get_tensorboard_path()`. The chief's calls of its `add_image`, `add_figure` and
+        `add_histogram` with a step make artifacts of the trial, too.
         """
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter

@@ -53,8 +53,8 @@ def average_gradients(
     """Average gradients over all ranks, all of one type at once.
 
     The order in which numbers are added depends on the number of ranks alone, so the sums are the
-    same to the last bit again. What no rank has a gradient of keeps none, as on one slot: zeros
-    would let optimizers change it, by momentum or weight decay.
+    same to the last bit again. Parameters without a gradient on any rank keep none, as on one slot:
+    zeros would let optimizers change them, by momentum or weight decay.
     """
     by_kind: dict[Any, list[Any]] = {}
     for parameter in parameters:

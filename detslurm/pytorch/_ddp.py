@@ -75,8 +75,8 @@ _MADE_AGAIN = ("module", "process_group", "reducer", "logger")  # where DDP is u
 class Replicated(DistributedDataParallel):  # type: ignore[misc]
     """DDP that has the attributes of its model, and whose buckets keep their layout.
 
-    What DDP itself has goes before; anything else is read and set where one slot would, so that
-    the model's own code sees it.
+    Attributes of DDP itself go before; all others are read and set where one slot would, so that
+    the model's own code sees them.
 
     Torch lays them out again after the first batch of every process, in the order in which
     gradients came. With more than two ranks the layout decides in which order numbers are added, so

@@ -1,7 +1,7 @@
 """Train a Trial class that a configuration names: `python3 -m detslurm.pytorch.harness m:Class`.
 
-The launchers start it for `--trial`, and for an `entrypoint` of that form. What a script would
-pass to `Trainer.fit()` is in the configuration: periods, policy, `scheduling_unit`, aggregation.
+The launchers start it for `--trial`, and for an `entrypoint` of that form. The configuration has
+the arguments of `Trainer.fit()`: periods, policy, `scheduling_unit`, aggregation.
 """
 
 from __future__ import annotations

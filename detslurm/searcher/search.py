@@ -152,9 +152,9 @@ class Search:
         has died.
 
         A trial's report and the end of a run count only while that run is the trial's last, and a
-        request for work only until its worker asks again. One that comes after its process has died
-        gives the worker a trial as if it had come before: whoever is started in its place asks for
-        it, and else it is lost like those of other dead workers.
+        request for work only until its worker asks again. A request that comes after its process
+        has died gives the worker a trial as if it had come before: a worker that is started in its
+        place asks for that trial, else the trial is lost like those of other dead workers.
 
         Args:
             state: The state before them.

@@ -29,7 +29,7 @@ _DURATION = "_runtime"
 class DetCallback(TrainerCallback):  # type: ignore[misc]
     """Connect Hugging Face's Trainer with the trial that it runs in.
 
-    What the Trainer logs becomes metrics: of evaluations in the group "validation" (where the
+    Values that the Trainer logs become metrics: of evaluations in the group "validation" (where the
     searcher's metric is looked for, such as "eval_loss"), all else in "training". Each checkpoint
     that it saves is stored with the trial. When the trial is to leave, be it for a preemption, the
     time limit, its user or the search, the Trainer saves a checkpoint at the end of the step and

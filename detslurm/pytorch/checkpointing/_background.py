@@ -1,8 +1,8 @@
 """Checkpoints that are saved while training goes on.
 
 A thread must not take part in collective calls: those of the training loop would come in between,
-in another order on each rank. So each rank's thread does what is its own, which is to write files
-and store them. Work of all ranks together happens before and after that, between two batches.
+in another order on each rank. So each rank's thread does local work only: it writes files and
+stores them. Work of all ranks together happens before and after that, between two batches.
 """
 
 from __future__ import annotations

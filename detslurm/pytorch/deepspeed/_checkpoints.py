@@ -141,8 +141,8 @@ class EngineCheckpoints(Checkpoints):
         try:
             yield
         except BaseException:
-            # They wait for this rank inside of DeepSpeed, where nobody can ask them anything: what
-            # comes after this error must not wait for their answer.
+            # They wait for this rank inside of DeepSpeed, where they can't answer: code that runs
+            # after this error must not wait for them.
             self._context.distributed.close()
             raise
 

@@ -19,8 +19,8 @@ def overwrite_deepspeed_config(
 
     Args:
         base_ds_config: A path to a DeepSpeed configuration in JSON, or the configuration.
-        source_ds_dict: The values to replace, nested as they are in the configuration. What the
-            configuration doesn't have is added.
+        source_ds_dict: The values to replace, nested as they are in the configuration. Values that
+            the configuration doesn't have are added.
 
     Returns:
         A new dictionary; neither argument is changed.

@@ -70,8 +70,8 @@ def converted(context: DeepSpeedTrialContext, folder: Path) -> Iterator[Path]:
             dist, lambda: _convert(folder, result) if converts else None, lambda _: None
         )
         yield target
-        # All have read it before it is removed. (Whoever failed doesn't wait for others, which may
-        # be in a collective of DeepSpeed, and wait for it.)
+        # All have read it before it is removed. (A rank that failed doesn't wait for others, which
+        # may be in a collective of DeepSpeed, and wait for it.)
         dist.allgather(None)
 
 

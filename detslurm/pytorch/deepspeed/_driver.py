@@ -137,7 +137,7 @@ class EngineEvaluator:
         """How many passes all ranks make.
 
         Ranks with less data repeat their last micro-batch, which does not count. A pipeline
-        averages over all ranks itself: there the least that any of them has is what is evaluated.
+        averages over all ranks itself: it evaluates the least number that any rank has.
         """
         self._passes = run_collectively(self._context.distributed, self._own, self._together)
         return self._passes

@@ -1,8 +1,8 @@
 """Optuna's samplers and pruners, asked by a process that lives for one question.
 
-What is known of the trials makes an in-memory study; the sampler's generators go on where the
+The known results of trials make an in-memory study; the sampler's generators go on where the
 last one left them. A search of one trial at a time thus gives, number by number, what Optuna
-gives with the same sampler and seed. Only who runs a search by Optuna imports it.
+gives with the same sampler and seed. Only searches by Optuna import it.
 """
 
 from __future__ import annotations

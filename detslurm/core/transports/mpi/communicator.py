@@ -1,8 +1,8 @@
 """A communicator over MPI: each call begins with a small exchange, in which mistakes show at once.
 
-A process that MPI's launcher sees die ends the whole MPI job; that is how MPI wants it. What is
-noticed here is a rank that leaves in order while others wait for it, and one that died under a
-launcher that lets the others live.
+A process that MPI's launcher sees die ends the whole MPI job; that is how MPI wants it. This
+communicator detects a rank that leaves in order while others wait for it, and a rank that died
+under a launcher that lets the others live.
 """
 
 from __future__ import annotations

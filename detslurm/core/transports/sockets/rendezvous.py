@@ -169,8 +169,8 @@ def _first_free(where: Rendezvous, backlog: int) -> socket.socket:
 
 
 def _refuse_another_run(address: Address, key: bytes) -> None:
-    """Raise `DistributedError` if who listens there has our key, too: its workers and ours could
-    not tell the two runs apart."""
+    """Raise `DistributedError` if the listener there has our key, too: its workers and ours could
+    not distinguish the two runs."""
     claim = PeerClaim(1, DATA, handshake.new_nonce(), handshake.new_nonce())
     try:
         _open_connection(address, key, claim, _PATIENCE).close()
