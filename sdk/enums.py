@@ -132,7 +132,7 @@ class OrderBy(Enum):
 
 
 class ExperimentSortBy(_Name):
-    """What a list of experiments is sorted by: `ID`, `NAME`, `DESCRIPTION`, or another fact.
+    """The field that sorts a list of experiments: `ID`, `NAME`, `DESCRIPTION`, or another fact.
 
     Attributes:
         START_TIME: When it was submitted.
@@ -163,7 +163,7 @@ class ExperimentSortBy(_Name):
 
 
 class TrialSortBy(_Name):
-    """What a list of trials is sorted by: `ID`, or another fact.
+    """The field that sorts a list of trials: `ID`, or another fact.
 
     Attributes:
         START_TIME: When its first run began.
@@ -192,7 +192,7 @@ class TrialSortBy(_Name):
 
 
 class ModelSortBy(_Name):
-    """What a list of models is sorted by: `ID`, `NAME`, `DESCRIPTION`, or another fact.
+    """The field that sorts a list of models: `ID`, `NAME`, `DESCRIPTION`, or another fact.
 
     Attributes:
         CREATION_TIME: When it was made.

@@ -34,14 +34,14 @@ _LOG_BYTES = 5 * 1024**2
 _LAST_RUNS = 5
 
 _README = """\
-What detslurm knows of trial {trial} of experiment {experiment}.
+Information about trial {trial} of experiment {experiment}, collected by detslurm.
 
 versions.json  detslurm, Python, and the machine where this was made
 config.json    the experiment's configuration
 trial.json     the trial: its runs, checkpoints and failures
-facts.json     what was recorded of the experiment
+facts.json     the records of the experiment
 metrics.json   count, mean, min, max and last value of each metric
-slurm.json     what the cluster knows of the trial's jobs
+slurm.json     the cluster's data about the trial's jobs
 doctor.json    the findings of `detslurm doctor`
 logs/          the end of the log of each run, and of what its job printed
 

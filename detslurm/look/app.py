@@ -47,7 +47,7 @@ def application(
 ) -> WSGIApplication:
     """Return a WSGI application that shows the experiments of a store.
 
-    It answers GET and HEAD, whoever asks, and may be called by several threads at once. The queue
+    It answers GET and HEAD of any client, and may be called by several threads at once. The queue
     is asked at most every 30 seconds.
 
     Args:

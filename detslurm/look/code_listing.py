@@ -59,7 +59,7 @@ def _text(path: Path, experiment: Path, most: int, secrets: Sequence[bytes]) -> 
 
 
 def _content(path: Path, experiment: Path, most: int) -> bytes | None:
-    """What a regular file of at most `most` bytes has; None for others: whoever owns the directory
-    may put a pipe or a link there."""
+    """Read a regular file of at most `most` bytes; None for others: the directory's owner may put a
+    pipe or a link there."""
     with open_shown(path, experiment) as file:
         return file.read(most) if os.fstat(file.fileno()).st_size <= most else None

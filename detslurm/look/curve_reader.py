@@ -53,8 +53,8 @@ class CurveReader:
 
     def _taken(self, found: Sequence[Series]) -> list[Series]:
         self._counts += [len(series.values) for series in found]
-        # What is known by now bounds what the end will say; judged now and then, for all of them
-        # are looked at.
+        # The counts so far bound the final ones; judged now and then, because each judgement looks
+        # at all of them.
         if len(self._counts) >= 2 * self._judged:
             self._most = points_per_curve(self._counts, self._budget)
             self._judged = len(self._counts)

@@ -245,7 +245,7 @@ def _table(rows: Sequence[ExperimentRow], choice: Choice, editable: bool) -> str
     return (
         '<form action="experiments"><div class="scroll"><table>'
         f"<thead><tr>{heads}</tr></thead>{_bodies(rows, choice, editable)}</table></div>"
-        '<p class="bar wide"><button>Compare what is ticked</button></p></form>'
+        '<p class="bar wide"><button>Compare selected</button></p></form>'
     )
 
 

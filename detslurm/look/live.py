@@ -149,8 +149,8 @@ class _Kept(NamedTuple, Generic[Answer]):
 class AnswerMemory(Generic[Answer]):
     """Answers that are made one at a time and kept for a moment.
 
-    What took long to make is kept longer, and the longer the more is in use: those who keep asking
-    cost a sixth of a core together. Errors are not kept.
+    Answers that took long to make are kept longer, and the longer the more are in use: clients that
+    keep asking cost a sixth of a core together. Errors are not kept.
 
     Args:
         clock: Gives seconds that never go back.

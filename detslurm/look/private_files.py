@@ -19,8 +19,8 @@ def private_directory(environ: Mapping[str, str]) -> Path:
     """Return a directory of this machine for this user alone, made if it is missing.
 
     It is the same at each call, so that a tunnel to a socket in it outlives the server: below
-    XDG_RUNTIME_DIR if that is ours alone, else in the directory for temporary files; where somebody
-    has taken our name there, a new one.
+    XDG_RUNTIME_DIR if that is ours alone, else in the directory for temporary files; where another
+    user has taken our name there, a new one.
 
     Args:
         environ: The environment.
@@ -69,8 +69,8 @@ def is_private(path: Path) -> bool:
 def new_token(path: Path) -> str:
     """Write a new secret to a file that only its user may read, and return it.
 
-    Whoever takes the port of a server that has ended gets its cookie from a page that is still
-    open: it must be worth nothing for the next server.
+    A program that takes the port of an ended server gets the cookie from a page that is still
+    open: the cookie must be worth nothing for the next server.
 
     Args:
         path: The file.

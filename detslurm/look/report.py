@@ -1,9 +1,9 @@
 """The report: one page of HTML that holds its data and its code, and asks for nothing.
 
-What the table needs comes first; the curves and plotly follow compressed, and are unpacked when the
+The table's data comes first; the curves and plotly follow compressed, and are unpacked when the
 table is there. The content security policy names each script by its hash and forbids everything
-else, so that nothing which a document says of itself can run. The charts are plotly's; what is
-ours is written as modules in `page/`, which are joined to one script.
+else, so that no content of a document can run. The charts are plotly's; our code is written as
+modules in `page/`, which are joined to one script.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A server for one user's browser: on a Unix socket, or on this machine's loopback address.
 
 It is Python's own, with a thread for each request. It ends with Ctrl-C, and with the signals that
-the command turns into that, or when nobody has asked for anything for a while.
+the command turns into that, or after a while without requests.
 """
 
 from __future__ import annotations

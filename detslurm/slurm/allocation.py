@@ -23,8 +23,8 @@ SLURM_OUTPUT_FD: Final = 99
 # Step numbers from here on are Slurm's own: the batch script, an interactive step.
 _RESERVED_STEPS = 0xFFFFFFF0
 
-# What sbatch leaves in a job's environment is taken by srun as options of the step. A node agent
-# wants all that the job has on its node, whatever the job was asked with, hence none of these.
+# srun takes variables that sbatch leaves in a job's environment as options of the step. A node
+# agent wants all of the job on its node, whatever options the job had, hence none of these.
 _STEP_TRAPS = (
     "SLURM_CPUS_PER_TASK",
     "SLURM_MEM_PER_CPU",

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 ASK_PATIENCE = 20.0
 QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is still the store's
 # While an array has pending elements, Slurm answers "try again later" to a signal that it has
-# delivered, and scancel tries again for minutes. What a notification misses, runners
-# see on their own.
+# delivered, and scancel tries again for minutes. Runners that a notification misses see
+# the change on their own.
 NOTIFY_PATIENCE = 2.0
 
 

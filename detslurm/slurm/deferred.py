@@ -1,8 +1,8 @@
 """Trials that wait for room in the queue: taken over by a job, or submitted as room appears.
 
-What somebody is about to do is a fact first, committed only if nothing else has happened: no two
-jobs take or send the same trials. Who dies between `sbatch` and the record of it leaves a job whose
-script has the number of the announcement in its name.
+Each action is announced by a fact first, committed only if nothing else has happened: no two jobs
+take or send the same trials. A process that dies between `sbatch` and the record of it leaves a job
+whose script has the number of the announcement in its name.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class PartitionLimits:
     deny_qos: tuple[str, ...] = ()
 
     def either(self, other: PartitionLimits) -> PartitionLimits:
-        """What holds in whichever of the two a job starts; whom they admit is left open."""
+        """Merge the limits of two partitions in which a job may start; leave admission open."""
         modes = sorted((self.preempt_mode, other.preempt_mode), key=lambda mode: "REQUEUE" in mode)
         gpus = _least(self.gpus_per_node or None, other.gpus_per_node or None)
         return PartitionLimits(

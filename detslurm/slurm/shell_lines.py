@@ -78,8 +78,8 @@ def prologue(request: JobRequest) -> list[str]:
     output. Options that the setup sets, such as `set -eu`, end with it.
     """
     lines = [
-        # A signal that comes before the command has its handlers must not end the job; what is
-        # ignored here stays so across exec until the command decides otherwise.
+        # A signal that comes before the command has its handlers must not end the job; signals
+        # ignored here stay so across exec until the command decides otherwise.
         "trap '' USR1 USR2 INT",
         _OPEN_OUTPUT.format(slurm=SLURM_OUTPUT_FD, folder=shlex.quote(str(request.folder))),
         f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',

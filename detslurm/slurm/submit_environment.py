@@ -20,8 +20,8 @@ def variables_of(request: JobRequest) -> dict[str, str]:
     ):
         if value is not None:
             found.pop(name, None)
-    # The configuration has it by now, unless that names another one. What code in the job submits
-    # goes by it, too.
+    # The configuration has it by now, unless it names another partition. Submissions by code in
+    # the job go by it, too.
     if found.get("SBATCH_PARTITION") != request.partition:
         found.pop("SBATCH_PARTITION", None)
     return found

@@ -22,9 +22,9 @@ logger = logging.getLogger("detslurm.storage")
 def list_resources(root: Path, *, follow: bool = False, without_closed: bool = False) -> Resources:
     """Every file with its size and every directory (name ends in `/`, size 0), by relative path.
 
-    With `follow` a link counts as what it leads to, as far as there is such a thing. Pipes, sockets
-    and devices, whose content nobody could copy, are left out; so is, `without_closed`, a link to a
-    directory that is closed to this user, as another one's frozen code is, or to what is below it.
+    With `follow` a link counts as its target, as far as it has one. Pipes, sockets and devices,
+    whose content can't be copied, are left out; so is, `without_closed`, a link to a directory that
+    is closed to this user, as another user's frozen code is, or to a path below it.
     Raises OSError for a directory that can't be listed.
     """
     found: Resources = {}
@@ -82,7 +82,7 @@ def _leads_to_closed(path: Path) -> bool:
         return False  # a directory of the checkpoint itself that is closed now is an error
     try:
         os.scandir(path).close()
-    except OSError as error:  # another one is told when the directory is listed
+    except OSError as error:  # other errors are raised when the directory is listed
         return isinstance(error, PermissionError)
     return False
 

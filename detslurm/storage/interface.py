@@ -32,7 +32,7 @@ class Storage(Protocol):
         ...
 
     def is_visible(self, home: Path) -> bool:
-        """Whether what is missing in it is missing: otherwise it may be the storage that is.
+        """Whether files that can't be found are missing: otherwise the storage itself may be.
 
         `home` is the path of the store, which is in use.
         """
@@ -115,7 +115,7 @@ class Storage(Protocol):
 def tensorboard_folder(experiment: int, mark: str | None) -> str:
     """Where an experiment's TensorBoard files are, as a key of `put_file`.
 
-    A storage may serve several stores that count alike: there a `mark` tells the experiments apart.
+    A storage may serve several stores that count alike: there a `mark` separates the experiments.
     """
     return f"{TENSORBOARD}{f'-{mark}' if mark else ''}/experiment/{experiment}"
 

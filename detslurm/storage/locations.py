@@ -98,7 +98,7 @@ class Stored(Protocol):
 
 class Storages:
     """Where the checkpoints of one experiment are: code may name other storages than the
-    configured one, and the records of its checkpoints say which. `home` is the store's path.
+    configured one, and the records of its checkpoints have them. `home` is the store's path.
     """
 
     def __init__(self, configured: Section, home: Path) -> None:

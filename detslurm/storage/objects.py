@@ -215,8 +215,8 @@ class ObjectStore:
         return {n: size for n, size in sizes.items() if n and _stays_inside(PurePosixPath(n))}
 
     def _remove_all_but(self, storage_id: str, kept: Container[str]) -> None:
-        """Remove objects until a listing shows that they are gone: of one that a cloud could not
-        delete the libraries say nothing."""
+        """Remove objects until a listing shows that they are gone: the libraries don't report an
+        object that a cloud could not delete."""
         for attempt in range(_ATTEMPTS):
             doomed = [name for name in self._objects(storage_id) if name not in kept]
             if not doomed:

@@ -1,7 +1,7 @@
 """A trial's artifacts: small images and tables by name and step, in one log that its run writes.
 
 The newest run with artifacts takes over what stands of the earlier ones: its log is the trial's.
-Each line has a checksum, so a torn one is never read. What is thinned out goes when the log is
+Each line has a checksum, so torn lines are never read. Thinned out artifacts go when the log is
 rewritten.
 """
 
@@ -125,8 +125,8 @@ def _by_name(artifacts: Iterable[Artifact]) -> Named:
 class ArtifactLog:
     """The writer of a run's artifacts; the caller takes turns where it has several threads.
 
-    Code may report each step. What lies closer to the last one kept than a twentieth of the way so
-    far waits in memory, so that thousands of reports write a hundred. The last of each name is
+    Code may report each step. An artifact closer to the last kept one than a twentieth of the way
+    so far waits in memory, so that thousands of reports write a hundred. The last of each name is
     written at the end.
     """
 
@@ -186,8 +186,8 @@ class ArtifactLog:
         self._written = _size(named)
 
     def _taken_over(self, steps: int) -> Named:
-        """What stands of earlier runs, in this run's log. What they reported past the checkpoint
-        that this run resumed from, or without one from its first step on, is the lost past."""
+        """Take valid artifacts of earlier runs over into this run's log. Those past its starting
+        checkpoint, or without a checkpoint from its first step on, are the lost past."""
         names = fs.refresh(self._folder)
         runs = sorted(int(match[1]) for match in map(_LOG.fullmatch, names) if match)
         if not runs or runs[-1] > self._run:

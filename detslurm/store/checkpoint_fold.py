@@ -39,8 +39,8 @@ PARTIALLY_DELETED = "PARTIALLY_DELETED"
 class CheckpointFacts(msgspec.Struct):
     """The state of an experiment's checkpoints.
 
-    `deletions` says when which were deleted, `kept` has the facts that protect some, by number;
-    `closed` says that the experiment was deleted, so that nothing of it can be kept any more.
+    `deletions` has the times of deletions, `kept` the facts that protect some, by number; `closed`:
+    the experiment was deleted, so that nothing of it can be kept any more.
     """
 
     deletions: dict[str, float | None] = msgspec.field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The index of checkpoints: one rebuildable file that finds those of finished experiments.
 
-Nothing is ever looked for by walking through directories: what is in the index costs one read, and
-of experiments that are not finished, or that have changed since, the facts and logs are folded.
+No search walks through directories: all that the index has costs one read, and of experiments that
+are not finished, or that have changed since, the facts and logs are folded.
 """
 
 from __future__ import annotations

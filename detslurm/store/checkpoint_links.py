@@ -1,7 +1,7 @@
 """Readable links to checkpoints in an experiment's directory: `best` and `latest`.
 
 They are for people and scripts; detslurm never reads them. Any process of the experiment's owner
-may write them. It replaces a link atomically by what the facts say and then looks again, so that
+may write them. It replaces a link atomically as the facts imply and then looks again, so that
 the last writer corrects a link that an older view gave.
 """
 

@@ -1,7 +1,7 @@
 """A finished experiment's metrics as one HDF5 file of compressed columns.
 
 The originals stay: their logs also hold the facts about checkpoints, and a file that can be
-rebuilt must never be the only copy. `compacted` reads what is written here; docs/store.md
+rebuilt must never be the only copy. `compacted` reads that file; docs/store.md
 describes the layout for readers who have h5py alone.
 """
 

@@ -45,10 +45,10 @@ class MetricRow(msgspec.Struct, frozen=True, gc=False, tag_field="t", tag="metri
 
 
 class Span(NamedTuple):
-    """What of a run decides about earlier ones: where it resumed, and its first reported step.
+    """The facts of a run that cut earlier runs: where it resumed, and its first reported step.
 
     That is a step of training metrics, or of validations in code that reports no others. Groups of
-    the user's own may count something else, or tell at step 0 how large the model is: theirs
+    the user's own may count something else, or report at step 0 how large the model is: theirs
     decides only in a trial that reports nothing else.
     """
 

@@ -1,8 +1,8 @@
 """A log of events that many processes append to, and the state that follows from them.
 
 Each append is a numbered fact with one or more events; the state after fact n is the fold of facts
-1..n, the same for whoever folds. So a decision is the commit of the event that it follows from:
-it can't be made twice, and nobody holds a lock meanwhile. Whoever loses the race for a number
+1..n, the same in every process. So a decision is the commit of the event that it follows from:
+it can't be made twice, and no process holds a lock meanwhile. The loser of a race for a number
 leaves its events where others see them, and the next winner commits them with its own.
 """
 
@@ -87,7 +87,7 @@ class EventLog(Generic[S]):
         self._call = _LONGEST  # seconds of a call, as the quicker ones took
         self._crowded = False  # whether the last commit met others
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
-        self._open: CommitRequest | None = None  # what was not known to be committed in the end
+        self._open: CommitRequest | None = None  # not known to be committed
         self._saved = 0
         self._looked = time.monotonic()  # when a later fact than the next was looked for
         self._whole = False  # whether a listing has shown no fact beyond the end
@@ -103,8 +103,8 @@ class EventLog(Generic[S]):
     def _read_on(self, *, until: str = "", sure: bool = True) -> None:
         """Fold all that the file server has, or up to the fact with the mark `until`.
 
-        What the cache has by then is skipped. Who is not `sure` takes this node's word for what
-        there is not: a link finds out.
+        Facts that the cache has by then are skipped. With `sure=False` a cached "no such file" is
+        accepted: if it is stale, the next link fails.
         """
         read = 0
         while until not in self._marks and (facts := self._next(sure=sure)):
@@ -138,11 +138,11 @@ class EventLog(Generic[S]):
         """Leave the events where others see them, and commit for all unless another one does.
 
         All that wait are in one directory, with their events in their files' names: one call lists
-        them. The first of them commit for all, and the others wait as long as that takes; who finds
-        its events in the log is done, after four calls and without any fsync. The list is a help
-        and no promise: an old one costs time, and so do leaders that are slow or dead, for more and
-        more of those that wait become leaders themselves. What must not come late is not shown: its
-        process commits it alone, after a random pause that doubles with each race it loses.
+        them. The first of them commit for all, and the others wait as long as that takes; a process
+        is done when its events are in the log, after four calls and without any fsync. The list is
+        no promise: an old one costs time, and so do leaders that are slow or dead, because more and
+        more of those that wait become leaders themselves. Urgent events are not shown: their
+        process commits them alone, after a random pause that doubles with each race it loses.
         """
         taken, leaders, pause, met = not self._crowded, _LEADERS, 0.0, False
         while own.mark not in self._marks:

@@ -99,7 +99,7 @@ class ExperimentDir:
         """Keep the resolved configuration and the user's text as it was given.
 
         They are their owner's alone. Others of a shared store see the `masked` configuration, by
-        default one without the secrets that names and forms tell.
+        default one without the secrets that names and forms reveal.
         """
         config = _without_root(config, self.store.path)
         fs.put_if_absent(self.path / "secret", os.urandom(16).hex().encode(), secret=True)
@@ -229,8 +229,8 @@ class ExperimentDir:
         return None if by == user_name() else by
 
     def refuse_others_code(self) -> None:
-        """Raise `SystemExit` if somebody else has put this in the place of the user's experiment:
-        who owns one of the directories above it can rename what is there."""
+        """Raise `SystemExit` if another user has put this in the place of the user's experiment:
+        the owner of a directory above can rename its entries."""
         me, uid = os.geteuid(), self._owner()
         if me not in (0, uid) and uid not in access.UNKNOWN_OWNERS:
             raise SystemExit(
@@ -269,8 +269,8 @@ def _stamped(record: Record | Mapping[str, Any]) -> dict[str, Any]:
     return {"time": time.time(), "by": user_name(), **plain}
 
 
-# A store can be moved, copied and mounted elsewhere: what its configurations say of checkpoints in
-# it is relative to its root on disk. What users write there is absolute.
+# A store can be moved, copied and mounted elsewhere: its configurations have paths of checkpoints
+# in it relative to its root on disk. Paths that users write there are absolute.
 
 
 def _without_root(config: Mapping[str, Any], root: Path) -> Mapping[str, Any]:
@@ -293,8 +293,8 @@ def _with_root(config: dict[str, Any], root: Path) -> dict[str, Any]:
 
 
 def _names_its_store(section: Any) -> bool:
-    """Whether it is what older versions recorded for a user's own batch script: the absolute path
-    of the store's checkpoints, and nothing else. What users configure says what to keep, too."""
+    """Whether older versions recorded it for a user's own batch script: the absolute path of the
+    store's checkpoints, and nothing else. A user's own section has a policy, too."""
     if not isinstance(section, Mapping) or section.keys() != {"type", "container_path"}:
         return False
     kind, place = str(section["type"]), Path(str(section["container_path"]))

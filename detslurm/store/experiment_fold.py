@@ -44,13 +44,13 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     of the trial whose job runs it, `replaced` from the index of each trial to its replacement's.
     `adopted` names the job that took over a trial (by index) from one that died.
     `promise` is the number of an announcement of more jobs that no submission has followed.
-    `deferral` says why no job was submitted for the trials in `deferred` (by index); `sending` has,
+    `deferral` is why no job was submitted for the trials in `deferred` (by index); `sending` has,
     by their numbers, the announcements to submit some of them that no submission has followed.
     `resubmitting` is the announcement of new jobs for lost trials that has no end yet.
     `node_failures` has, by node, the runs (with the trial's id) and the jobs (refs) that failed
     there at once; new jobs avoid the nodes in `excluded`. `failed_runs` are those and others that
     failed at once, whatever is to blame.
-    `closed` says how a search closed its trials (by id) and is None until the search is over.
+    `closed` has how a search closed its trials (by id) and is None until the search is over.
     `lost_fact` is the path of the first fact whose file was lost, empty where none was.
     """
 
@@ -415,8 +415,8 @@ def experiment_state(
     """The experiment's state: final once every trial is, else what the user wants.
 
     While a search goes on more trials may come, unless the user stops it or it is `abandoned`: all
-    its workers are gone. `verdict` is its own word for how it ended. `interrupted` says that trials
-    are in ERROR by no fault of their code: an experiment that lacks them is not complete.
+    its workers are gone. `verdict` is its own word for how it ended. `interrupted`: trials are in
+    ERROR by no fault of their code, so an experiment that lacks them is not complete.
     """
     if desired.deleted:
         return "DELETED"
@@ -448,7 +448,7 @@ def _best_value(trial: TrialRow) -> float | None:
 
 
 def _progress(trials: Sequence[TrialRow], planned: int, *, ended: bool) -> float:
-    """The part that is done of the planned trials; once all has ended, what was killed counts as
-    far as it came."""
+    """The finished part of the planned trials; once all has ended, killed trials count as far as
+    they came."""
     whole = {"COMPLETED"} if ended else FINISHED
     return sum(1.0 if t.state in whole else t.progress for t in trials) / max(planned, 1)

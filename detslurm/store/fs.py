@@ -76,8 +76,8 @@ def _link(source: str, target: str) -> bool:
 def link_new(source: str, target: str) -> bool:
     """Give `source` the further name `target`; False where that name is taken.
 
-    The caller tries other names then. It must tell by content whether one of the taken names was
-    its own, for the reply to a link may get lost and the repeated request find the name taken.
+    The caller tries other names then. It must check by content whether a taken name was its own,
+    because the reply to a link may get lost and the repeated request find the name taken.
     """
     try:
         os.link(source, target)
@@ -315,8 +315,8 @@ def refresh(folder: AnyPath) -> list[str]:
 
     Returns the names, for callers that need a first guess anyway; none where it can't be listed.
 
-    All kinds of clients forget what they knew when they list it. What the list says is no proof
-    even so; it is for small folders, where `forget_missing` would be needed for each name.
+    All kinds of clients drop their caches when they list it. The list is no proof even so; it is
+    for small folders, where `forget_missing` would be needed for each name.
     """
     try:
         return os.listdir(folder)

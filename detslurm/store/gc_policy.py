@@ -1,5 +1,5 @@
-"""Which checkpoints an experiment's policy does not keep: a pure function of saved checkpoints and
-their validations."""
+"""Find the checkpoints that an experiment's policy does not keep: a pure function of saved
+checkpoints and their validations."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The head is one small file: how far it has read the ledger, which experiments have to be folded, and
 the rows that came last. Once these are many they are folded into parts, each with the rows of
 `PART` ids. A part is never changed: a later one takes its place under another name, and the head
-names those that count. So neither what is written when an experiment ends nor what is read to list
-the newest ones grows with the number of experiments.
+names those that count. So neither the write when an experiment ends nor the read that lists the
+newest ones grows with the number of experiments.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Rows(msgspec.Struct):
     Attributes:
         rows: Rows by no order; the head's replace those of parts.
         parts: Names of the files that hold the other rows, by `id // PART`.
-        open: Ids of experiments that have to be folded, whatever a part says of them.
+        open: Ids of experiments that have to be folded, even if a part has their rows.
     """
 
     rows: list[ExperimentRow]
@@ -53,8 +53,8 @@ class _Rows(msgspec.Struct):
 class Catalog:
     """All experiments at one moment: rows of the finished ones, ids of those still open.
 
-    The ledger's position was read before anything that is folded for a row, and whoever adds a
-    fact to a finished experiment adds to the ledger after it: so no row can hide a later fact.
+    The ledger's position was read before anything that is folded for a row, and a fact that is
+    added to a finished experiment is in the ledger after it: so no row can hide a later fact.
     """
 
     def __init__(self, path: Path, ledger: Ledger) -> None:
@@ -87,7 +87,7 @@ class Catalog:
     @property
     def unfinished(self) -> list[int]:
         """Ids of experiments that have to be folded, ascending, as far as is known: those of a part
-        that is gone come as soon as somebody asks for what it held."""
+        that is gone come as soon as a caller asks for its rows."""
         return sorted(self._open)
 
     def newest_first(self) -> Iterator[ExperimentRow | int]:
@@ -159,8 +159,8 @@ class Catalog:
         self._rows.clear()
 
     def _forget(self, place: int, needed: set[str | None]) -> None:
-        """Remove what stood in a part's place before the last one: somebody may read that now, and
-        another listing may publish what is newer."""
+        """Remove a part's files that are older than its last one: a process may read the last one
+        now, and another listing may publish a newer one."""
         last = self._parts.get(place)
         since = fs.modified(self._folder / last) if last is not None else None
         if since is None:

@@ -1,5 +1,5 @@
-"""What a line of a run's log says to those who read many of them: typed, and decoded only as far as
-they need it. A line holds one record, or a block of records (`frame`)."""
+"""Lines of a run's log for readers of many of them: typed, and decoded only as far as they need it.
+A line holds one record, or a block of records (`frame`)."""
 
 from __future__ import annotations
 

@@ -97,8 +97,8 @@ def _run_facts(run: Run, files: Sequence[RunLogFile], cache: ReadCache) -> RunFa
 def _read_log(run: Run, file: RunLogFile, cache: ReadCache, torn: list[Problem]) -> PartialLog:
     key = (file.run, file.rank)
     log = cache.get(key)
-    # A later run may have cut it off, and where a file server was given what was written last
-    # first, it shows zeros for a moment.
+    # A later run may have cut it off, and where a file server got the last bytes first, it shows
+    # zeros for a moment.
     cut = log is not None and file.limit is not None and file.limit < log.end
     if log is None or log.problems or cut or log.start != run.start:
         log = cache[key] = PartialLog(run.start)

@@ -134,7 +134,7 @@ class Created(Record, frozen=True, tag="created"):
     parent: Id | None = None  # the experiment that it comes from
     origin: str | None = None  # how: "continue", "fork" or "rerun"
     imported: str | None = None  # what it was, where a bundle was made of it
-    import_id: str | None = None  # tells it from its original and other copies of one bundle
+    import_id: str | None = None  # unlike that of its original and other copies of one bundle
     sources: tuple[int, ...] = ()  # the experiments with checkpoints that it begins with
     source_checkpoint: str | None = None  # what a warm start from a trial meant at the submission
     environment: Environment | None = None  # what its nodes stage
@@ -219,7 +219,7 @@ class Intent(Record, frozen=True, tag="intent"):
 
     intent: str
     trial: Id | None = None
-    reason: str | None = None  # of a pause that nobody asked for
+    reason: str | None = None  # of a pause that no user asked for
 
 
 class Set(Record, frozen=True, tag="set"):
@@ -256,8 +256,7 @@ class NodeFailed(Record, frozen=True, tag="node_failed"):
     nodes worked.
 
     `runs` has the trial (id) and the number of each run. `excluded` keeps the experiment's next
-    jobs from there. `suspected` says that other runs decide in a moment whether the node is to
-    blame.
+    jobs from there. `suspected`: other runs decide in a moment whether the node is to blame.
     """
 
     node: str

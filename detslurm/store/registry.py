@@ -41,8 +41,8 @@ class ModelRegistry:
     def commit(self, decide: Callable[[RegistryState], Record]) -> RegistryState:
         """Add the fact that `decide` makes of the state before it; returns the state after it.
 
-        `decide` is called again after each race that was lost. What it raises is raised, and so is
-        a `StoreError` if its fact would have no effect, or a fact before it was lost.
+        `decide` is called again after each race that was lost. Its errors are raised, and so is a
+        `StoreError` if its fact would have no effect, or a fact before it was lost.
         """
         state = self._load()
         known = state.position

@@ -91,7 +91,7 @@ def _make_common(root: Path, state: os.stat_result) -> None:
     if not (_shared(state) and state.st_mode & stat.S_IWGRP):
         return
     if state.st_uid == os.geteuid() and not state.st_mode & stat.S_ISVTX:
-        root.chmod(stat.S_IMODE(state.st_mode) | stat.S_ISVTX)  # or all could rename what is there
+        root.chmod(stat.S_IMODE(state.st_mode) | stat.S_ISVTX)  # or all could rename its entries
     for name in SHARED:
         fs.claim_directory(root / name, secret=True)
     for name in (*COMMON, *SHARED):
@@ -106,7 +106,7 @@ def _share(folder: Path, gid: int) -> None:
     if found.st_uid != os.geteuid():
         raise StoreError(
             f"{folder} is not shared as the store's root is: {owner(found.st_uid)} has to submit"
-            f" something once, or to say `chmod 3770 {folder}`"
+            f" something once, or to run `chmod 3770 {folder}`"
         )
     os.chown(folder, -1, gid)
     if folder.name in ("ledger", "models"):  # who has which ids and names is everybody's to know

@@ -140,7 +140,7 @@ def read_runs(trial: TrialDir, cache: SeriesCache) -> LoggedRuns:
 def _read(run: Run, file: RunLogFile, cache: SeriesCache) -> RunSeries:
     key = (file.run, file.rank)
     known = cache.get(key)
-    # A later run may have cut off what was read before, or somebody may have made a new store.
+    # A later run may have cut off lines that were read before, or the store may be a new one.
     cut = known is not None and file.limit is not None and file.limit < known.end
     if known is None or not known.whole or cut or known.start != run.start:
         known = cache[key] = RunSeries(run.start)

@@ -1,6 +1,6 @@
 """Views of a finished experiment's trials in one rebuildable file, written when it is compacted.
 
-A view tells little, but to fold it the logs are read, with every step that was reported.
+A view is small, but its fold reads the logs, with every step that was reported.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Store:
         """The store at `root` (else where the settings point), ready for new experiments.
 
         Where there is none it is created, for its user alone. Raises `StoreError` where others
-        could harm it, or it is somebody else's.
+        could harm it, or it is another user's.
         """
         from detslurm.store.root_access import prepare  # only here: readers take it as it is
 
@@ -120,7 +120,7 @@ class Store:
 
     def _refuse_lost_tail(self, state: LedgerState, experiment_id: int) -> None:
         """Raise `StoreError` where the ledger lacks the ids of the newest experiment: a restored
-        store may lack the last fact, and no later one tells."""
+        store may lack the last fact, and no later fact shows that."""
         try:
             first = (ExperimentDir(self, experiment_id).log.read(1) or {}).get("first_trial")
         except StoreError:

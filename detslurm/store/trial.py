@@ -149,7 +149,7 @@ class TrialDir:
 
     def runs(self) -> list[Run]:
         """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
-        claimed. What their logs hold is not older. A claim that was lost reads as corrupt."""
+        claimed. Their logs are not older. A claim that was lost reads as corrupt."""
         # Only here: a node's agent starts without msgspec.
         from detslurm.store.run_records import RunEnd, RunStart, typed_record
 
@@ -198,9 +198,9 @@ class TrialDir:
 
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
         `fencing_token`, the number under which a search gave the trial away, the highest token
-        prevails: a worker that comes late with a trial that was given to another fences nobody.
-        Raises TrialEnded after a terminal end record unless `record` says that it `continues` the
-        trial, RunTaken when another process was faster.
+        prevails: a worker that comes late with a trial that was given to another fences no run.
+        Raises TrialEnded after a terminal end record unless `record` has `continues`, RunTaken when
+        another process was faster.
         """
         self.create()
         while True:

@@ -92,7 +92,7 @@ def resumed_steps(start: dict[str, Any]) -> int:
 class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
     """The part of an experiment that a trial's fold needs.
 
-    `lost` says why its job is known to be gone for good, `closed` how its search closed it, once
+    `lost` is why its job is known to be gone for good, `closed` how its search closed it, once
     that is over. `length` is what it is to train, in the configuration's unit.
     """
 

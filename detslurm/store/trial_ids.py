@@ -1,6 +1,6 @@
 """The owners of trial ids: the blocks of the ledger, most of them in files that never change.
 
-Each file has so many blocks in the order of the ledger: whoever folds the same ledger writes the
+Each file has so many blocks in the order of the ledger: each fold of the same ledger writes the
 same files. Blocks after the last of them stay with the ledger's state.
 """
 

@@ -1,7 +1,7 @@
 """Where events wait that lost the race for a number: a directory whose listing has them all.
 
 A request is an empty file whose name holds the events: so one listing has what many readings of
-files would have. What is listed is a help for whoever commits next, and never a proof.
+files would have. The listing is a help for the next process that commits, and never a proof.
 """
 
 from __future__ import annotations

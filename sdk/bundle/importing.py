@@ -1,7 +1,7 @@
 """Taking a bundle into a store: with new ids, whole or not at all, and nothing in it trusted.
 
-Nobody sees the experiment until its facts are there, which come last and at once. What a crash
-leaves before that is an id that nobody sees, and checkpoints that belong to nothing.
+The experiment is invisible until its facts are there, which come last and at once. A crash before
+that leaves an invisible id, and checkpoints that belong to nothing.
 """
 
 from __future__ import annotations
@@ -345,7 +345,7 @@ def _facts(stage: Path) -> _Facts:
 def _saved(stage: Path) -> Iterator[str]:
     """Every checkpoint that a record may make part of the experiment.
 
-    All get new ids: who deletes the experiment must not delete what has the old ones here.
+    All get new ids: a deletion of the experiment must not delete checkpoints with the old ids here.
     """
     for path in sorted(stage.glob("trials/*/run-*.jsonl")):
         with path.open("rb") as lines:

@@ -110,16 +110,16 @@ def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = Fal
 
 
 def loss_of(checkpoint: CheckpointView, storage: Storage) -> str | None:
-    """Which recorded files are not as they were, in a sentence; None where all are. Metadata is
-    recorded elsewhere, and what was added since is no loss."""
+    """Name the recorded files that have changed, in a sentence; None if none has. Metadata is
+    recorded elsewhere, and files that were added since are no loss."""
     recorded = {n: size for n, size in checkpoint.resources.items() if n != METADATA}
     found = _found(checkpoint, storage)
     return differences(recorded, {n: size for n, size in found.items() if n in recorded})
 
 
 def unusable(checkpoint: CheckpointView, storage: Storage) -> str | None:
-    """Why nothing can go on from it, in a sentence; None where something can. What can't be read
-    may be whole."""
+    """Why nothing can go on from it, in a sentence; None where something can. A checkpoint that
+    can't be read may be whole."""
     try:
         loss = loss_of(checkpoint, storage)
     except OSError as error:
@@ -134,8 +134,8 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
-    """What is in the directories that were recorded, by the names that records give: no others are
-    looked into, and no links.
+    """The files in the recorded directories, by the names that records give: other directories are
+    not looked into, nor links.
 
     A link to a directory, as a PyTorchTrial's to its code, is recorded as one without files.
     """
@@ -182,9 +182,9 @@ def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | 
         for name, size in recorded.items()
         if name in found and not name.endswith("/") and found[name] != size
     ]
-    # A storage adds this one itself, also where nothing was recorded of it. And of a link to a
-    # directory, which is recorded as one without files, a bundle brings what it leads to: what is
-    # in such a directory says nothing. Bytecode Python writes where code is imported.
+    # A storage adds the metadata itself, also where they were not recorded. A bundle replaces a
+    # link to a directory, which is recorded as a directory without files, by its target: files in
+    # such a directory prove nothing. Python writes bytecode where code is imported.
     known = {METADATA, *recorded}
     hollow = without_files(recorded)
     added = [

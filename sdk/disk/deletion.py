@@ -93,8 +93,8 @@ def refuse_kept(directory: ExperimentDir) -> ExperimentFacts:
     facts = fold_facts(directory)
     if facts.problems:
         raise LifecycleError(
-            f"a fact of experiment {directory.id} can't be read, and may say that a checkpoint is"
-            f" needed: {facts.problems[0].path}: nothing is deleted"
+            f"a fact of experiment {directory.id} can't be read ({facts.problems[0].path}), and may"
+            " protect a checkpoint: nothing is deleted"
         )
     kept = registered(directory)
     kept |= {uuid: fact.kept_by for fact in facts.checkpoints.kept.values() for uuid in fact.uuids}

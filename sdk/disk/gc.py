@@ -95,7 +95,7 @@ class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
         stay: How many complete checkpoints stay.
         kept_by: Why others stay that the policy alone would not keep, by storage id.
         unranked: Whether none has a validation of the searcher's metric: none is among the best.
-        problems: Which stay because their storage can't be seen from here, in sentences.
+        problems: Sentences about those that stay because their storage can't be seen from here.
     """
 
     policy: GCPolicy

@@ -271,7 +271,7 @@ def _diff(ids: Sequence[int], folders: Sequence[Path], name: str) -> str:
 
 
 def _lines(folder: Path, name: str) -> list[str] | None:
-    """The lines of a text; none of what is not there, None of what is no text, or too long."""
+    """The lines of a text; empty if the file is missing, None if it is no text, or too long."""
     try:
         with open_shown(folder / name, folder.parent) as file:
             data = file.read(_LARGEST_DIFF + 1)

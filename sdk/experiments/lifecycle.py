@@ -27,8 +27,8 @@ class Lifecycle(ExperimentBase):
         self._intent("pause")
         job_refs = self._unfinished_jobs()
         self._queues.pause(job_refs, runners=self.managed)
-        # Activated meanwhile, by somebody whose release our hold came after: nobody else would
-        # release them now.
+        # Activated meanwhile, by a process whose release came before our hold: no other process
+        # would release them now.
         if not fold_facts(self._snapshot.directory).desired.paused:
             self._queues.release(job_refs)
         self._warn_if_it_trains_on()

@@ -16,8 +16,8 @@ from detslurm.store import ExperimentDir, NotFound, Store, StoreError
 from detslurm.store.index import is_final
 from detslurm.store.reading import ReadCache
 
-# So many are read, several at a time, before what was found is saved: who breaks off a first
-# listing loses no more.
+# So many are read, several at a time, before their rows are saved: a first listing that the user
+# breaks off loses no more.
 _GROUP: Final = 500
 # A file server answers one thread at a time: where each answer takes a millisecond they wait.
 _THREADS: Final = 16

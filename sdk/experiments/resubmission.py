@@ -217,7 +217,7 @@ class Part(NamedTuple):
     each: int
 
 
-# What is submitted for a part, and the number of the job that must end before it starts.
+# A part, its request, and the number of the job that must end before it starts.
 _Planned = tuple[Part, JobRequest, int | None]
 
 

@@ -167,8 +167,8 @@ class Settings(ExperimentBase):
         queue = self._queue_of(self._jobs_to_end)
         for name in sorted(queue.unreachable):
             self._queues.warn(
-                f"{name}'s queue is as it was: set it again once it answers, for so far only what"
-                " is submitted later has it"
+                f"{name}'s queue does not answer: only later submissions have the change. Set it"
+                " again once the queue answers"
             )
         return queue.jobs
 

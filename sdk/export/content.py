@@ -67,7 +67,7 @@ class TrialContent:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, be it without an end record: what was lost may yet go on."""
+        """Whether it has ended, be it without an end record: a lost trial may yet go on."""
         return self.row.state in FINISHED
 
     @cached_property

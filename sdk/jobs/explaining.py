@@ -216,7 +216,7 @@ class ExplainingJobs:
         job, row = evidence.job, evidence.row
         new = start_estimates.settled(log, job.cluster, evidence.queue, start_of)
         given = estimate(evidence)
-        # A time that the job's user has set is not a guess, and what is over will not come true.
+        # A time that the job's user has set is not a guess, and a past time will not come true.
         if given is not None and given.scheduled and given.time > evidence.now:
             trials = job.trial_ids
             new.append(

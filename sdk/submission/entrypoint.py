@@ -1,7 +1,7 @@
 """Check an entrypoint before it is queued: report now what would fail hours later.
 
-What fails in any job is refused. If the job's environment is set up by something that does not run
-here, a problem is a warning at most, and what may exist only there is not mentioned.
+An entrypoint that fails in any job is refused. If the job's environment is set up by something that
+does not run here, a problem is a warning at most; names that may exist only there are not reported.
 """
 
 from __future__ import annotations

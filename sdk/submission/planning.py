@@ -68,7 +68,7 @@ class Plan:
     sources: Sources = field(default_factory=dict)  # the checkpoints that it begins with
     source_checkpoint: str | None = None  # the latest one of the trial that a warm start names
     descent: Descent | None = None  # the experiment that it comes from
-    deferral: Deferral | None = None  # what is submitted later
+    deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
 
     @property

@@ -103,7 +103,7 @@ def submit(
 ) -> Submission:
     """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
 
-    A crash at any moment leaves either no experiment, or one that records what was queued.
+    A crash at any moment leaves either no experiment, or an experiment that records its jobs.
     `progress` gets how much is packed of the environment that its nodes stage.
     """
     cluster = plan.cluster

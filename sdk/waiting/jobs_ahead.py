@@ -11,7 +11,7 @@ from detslurm.slurm.reasons import reason_of
 if TYPE_CHECKING:
     from detslurm.slurm.queued_job import QueuedJob
 
-# What waits for one of these will not take what becomes free next.
+# Jobs that wait for one of these will not take the next free resources.
 _ELSEWHERE = frozenset({"held", "dependency", "quota"})
 _APART = frozenset({"BeginTime", "Reservation"})
 

@@ -21,7 +21,7 @@ _UNKNOWN_SECONDS: Final = 120.0
 class PacedCluster:
     """Answers from the last listing of the queue, which is at most `QUEUE_SECONDS` old.
 
-    What has become of jobs that left the queue is another question to the controller: it takes the
+    The fate of jobs that left the queue is another question to the controller: it takes the
     place of a listing, at most every other one. A question that failed counts, too: a controller in
     trouble is not asked more often. Everything else goes straight to the cluster.
     """

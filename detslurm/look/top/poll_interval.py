@@ -10,8 +10,8 @@ SHARE: Final = 0.01
 SOONEST: Final = 1.0
 LATEST: Final = 15.0
 MOST: Final = 60.0
-"""Of a pause after a look that took long: what is shown is no older, even if that is more than
-its share."""
+"""The longest pause after a slow look: the display gets no older, even if looks then take more
+than `SHARE`."""
 
 
 class PollInterval:

@@ -17,7 +17,7 @@ Signature = tuple[float | None, int | None]
 class StoreTail:
     """All experiments; a look costs a few file names while nothing changes.
 
-    It reads the tail of the ledger, what is new of the experiment that is looked at, and in turn of
+    It reads the tail of the ledger, news of the experiment that is looked at, and in turn news of
     one of the other unfinished ones.
     """
 
@@ -177,7 +177,7 @@ class StoreTail:
 def _may_have_news(one: ExperimentSnapshot) -> list[int]:
     """Trials that run, and those that may have begun by now.
 
-    Left out are those that wait: in the queue, as far as that has said, in their search, or for
+    Trials that wait are left out: in the queue (as far as it has answered), in their search, or for
     their submission. Of the others listings show which have begun where these are many.
     """
     if one.facts.searching:

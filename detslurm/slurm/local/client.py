@@ -241,7 +241,7 @@ class LocalCluster:
         argv = [sys.executable, "-P", "-m", "detslurm.slurm.local.scheduler", str(self.paths.root)]
         # Nor is it part of the run that asks for it, whose processes all end with that.
         clean = contract.inheritable(os.environ, contract.LOCAL_PREFIX, "DET_")
-        # What it may give to jobs.
+        # The CPUs and devices that it may give to jobs.
         own = {contract.LOCAL_CPUS, contract.LOCAL_GPUS, *contract.DEVICES}
         kept = {k: v for k, v in os.environ.items() if k in own}
         done = subprocess.run(
