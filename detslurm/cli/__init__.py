@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line, this process's own without `argv`; returns the exit status."""
     if argv is not None:
         return _run(argv)
-    # What a command imports and reads has no cycles: looking for them each time that 700 objects
+    # Imports and reads of a command make no cycles: looking for cycles each time that 700 objects
     # are new would take an eighth of its time.
     set_threshold(50_000)
     pythonpath.own_packages_first()

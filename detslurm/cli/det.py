@@ -1,7 +1,7 @@
 """`python -m detslurm.compat det ARGS...`: scripts that call `det` go on with detslurm's commands.
 
-JSON comes without detslurm's envelope, as `det` prints it. What has no meaning without a server is
-named on stderr and left out, or refused where leaving it out would change the result.
+JSON comes without detslurm's envelope, as `det` prints it. Arguments that need a server are named
+on stderr and left out, or refused where leaving them out would change the result.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def gc(ids: list[int], dry_run: bool, unrecorded: bool, as_json: bool) -> None:
     if done.unrecorded:
         note(
             f"unknown to this store: {counted(done.unrecorded, 'checkpoint')} in the storage; if"
-            " no other store uses that storage, `detslurm gc --unrecorded` deletes what is unknown"
+            " no other store uses that storage, `detslurm gc --unrecorded` deletes them"
         )
 
 

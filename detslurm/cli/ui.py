@@ -117,8 +117,8 @@ def install_ondemand(directory: Path | None) -> Document:
     """Write the app that shows your experiments in the web portal Open OnDemand.
 
     It is your own there, under Develop, My Sandbox Apps; a site gives it to everybody with --dir
-    /var/www/ood/apps/sys/detslurm. Again after an update or for another store: what is right
-    already stays as it is.
+    /var/www/ood/apps/sys/detslurm. Run it again after an update or for another store: files that
+    are right already stay as they are.
 
     \b
     Examples:

@@ -72,7 +72,7 @@ def list_checkpoints(
     """List checkpoints of all experiments, by experiment and trial.
 
     State DAMAGED means that `verify` has found missing or changed files, DELETED with a problem
-    that somebody has removed the directory.
+    that the directory was removed without detslurm.
 
     \b
     Examples:
@@ -224,9 +224,9 @@ def verify(
 ) -> Table:
     """Compare the files of checkpoints with the records of their saves.
 
-    What is wrong is recorded, and lists show it from then on. One whose storage can't be seen from
-    here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound: of what
-    was DELETED there is nothing to verify.
+    Problems are recorded, and lists show them from then on. A checkpoint whose storage can't be
+    seen from here is UNKNOWN, and nothing is recorded of it. The exit status is 0 if all are sound;
+    DELETED checkpoints are not verified.
 
     \b
     Examples:
