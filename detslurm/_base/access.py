@@ -1,4 +1,4 @@
-"""Who besides its owner may read what is created in a directory: its group, if that one is shared.
+"""Who besides its owner may read what is created in a directory: its group, if the group is shared.
 
 A directory is shared if it has the set-group-ID bit and its group may read and enter it. That is
 decided once, at a store's root, and each new file and directory takes it over from the directory
@@ -128,7 +128,7 @@ def own_name(root: str, name: str) -> str:
         owners = {_owner(f"{root}/{mine}{end}") for end in ends}
         if owners <= {None, me, NOBODY}:
             if free is not None or owners != {None}:
-                # One that is there counts before a lower one that is free again.
+                # A name that is there counts before a lower name that is free again.
                 return f"{free if owners == {None} else mine}{dot}{suffix}"
             free = mine
     if free is None:

@@ -1,6 +1,6 @@
 """Files that live no longer than a process of this node, on a disk of the node's own.
 
-Their names tell whose they are; what a killed process leaves is removed by the next one that comes.
+Their names tell whose they are; what a killed process leaves is removed by the next process.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _places() -> Iterator[Path]:
 
 
 def local_kind(place: Path) -> str | None:
-    """The kind of file system that holds a path, or will, where no other machine sees that one."""
+    """The kind of file system that holds a path, or will, where no other machine sees it."""
     while not place.exists() and place != place.parent:
         place = place.parent
     kind = mounted_kind(place)

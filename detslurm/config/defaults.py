@@ -47,7 +47,7 @@ def derive(config: dict[str, Any]) -> dict[str, Any]:
 def without_derived(config: Mapping[str, Any]) -> dict[str, Any]:
     """A derived configuration without the keys that only follow from others.
 
-    Whoever changes one of the others would contradict them; `derive` fills them again.
+    Whoever changes any of the others would contradict them; `derive` fills them again.
     """
     searcher, slurm = config["searcher"], config.get("slurm", {})
     bare = {key: searcher[key] for key in searcher if key not in ("time_metric", "max_time")}

@@ -159,7 +159,7 @@ class _Load:
         self._deprecated += checker.deprecated
 
     def warnings(self) -> tuple[str, ...]:
-        """At most one of each kind, with all the keys that it is about."""
+        """At most one text of each kind, with all the keys that it is about."""
         texts = (
             _named("accepted, but without effect on Slurm", self._ignored),
             _named("deprecated", self._deprecated),
@@ -177,7 +177,7 @@ class _Load:
 def _named(what: str, notes: Sequence[Noted]) -> str:
     """One text for all notes; places in the first source, the user's, by their line only.
 
-    What stands in the configuration of another experiment was said when that one was submitted.
+    What stands in the configuration of another experiment was said at its submission.
     """
     notes = [note for note in notes if note.at.source != BASE]
     if not notes:

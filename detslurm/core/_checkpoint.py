@@ -34,7 +34,7 @@ class DownloadMode(enum.Enum):
     Attributes:
         LocalWorkersShareDownload: All processes of a node call together; one of them copies the
             files and the others wait for it.
-        NoSharedDownload: Each process copies for itself, and no process waits for another one.
+        NoSharedDownload: Each process copies for itself, and no process waits for another.
     """
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
@@ -332,8 +332,8 @@ class CheckpointContext(Displayed):
     def delete(self, storage_id: str) -> None:
         """Delete a checkpoint with all its files. Any rank may call.
 
-        One that something needs, such as a model version, stays, with a warning in the log. So does
-        one of another experiment, which this one began with, say: `detslurm checkpoint delete`
+        A checkpoint in use, such as a model version's, stays, with a warning in the log. So does
+        the checkpoint of another experiment, such as a source: `detslurm checkpoint delete`
         deletes it.
 
         Args:

@@ -180,8 +180,8 @@ class TrainContext(Displayed):
                 array, height by width, or with 1, 3 or 4 channels last or first, of integers to 255
                 or floats from 0 to 1; a table, as a list of mappings or a mapping of columns; or
                 what `kind` says.
-            kind: "histogram" of all numbers of an array, or "confusion_matrix" of a square one with
-                the true classes by rows; "image" or "table", the default where it looks like one.
+            kind: "histogram" of an array's numbers, or "confusion_matrix" of a square array with
+                the true classes by rows; "image" or "table", the default where the value is so.
             labels: The names of the classes of a confusion matrix; by default their numbers.
 
         Raises:

@@ -86,7 +86,7 @@ def _origin(name: str) -> Path:
 
 
 def starting_environment(config: Mapping[str, Any], launchers: Mapping[str, str]) -> dict[str, str]:
-    """What a step outside gets that starts a container for each rank, as the agent started one.
+    """What a step outside gets that starts a container for each rank, as the agent did.
 
     A launcher inside asks for it, and its PATH and libraries mean nothing out here.
     """

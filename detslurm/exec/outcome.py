@@ -48,7 +48,7 @@ class AttemptFacts(msgspec.Struct, frozen=True):
     why the next run would fail in the same way. `resting` says that the search has no more for the
     trial now, though it may promote it later. `why` is the failure where the exit code does not
     show it, `error` the last line of the exception that ended it. `failure` is an error of the code
-    that ended this run at once, without a step gained, and `earlier` the one that made this run a
+    that ended this run at once, without a step gained, and `earlier` the error that made this run a
     restart; `restart_repeated` is the user's choice to try all the same. `unprepared` says that the
     code never began, by the fault of a node. `bad_node` is a node that is to blame, because others
     work: the next run goes elsewhere. `got_sigint` says that SIGINT came, `oom_kills` how many

@@ -4,7 +4,7 @@ Once per node: whoever comes first unpacks it, under the lock of a directory tha
 alone, while the others wait; the kernel releases the lock of an agent that is killed. A copy gets
 its name when it is complete, and is locked by all that use it: what nobody uses is removed when the
 next other environment comes, when an experiment needs its copy no more, or a day after its last
-use. One in which any file has changed since it was made is no copy.
+use. A copy in which any file has changed since is not used.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IN_MEMORY = "tmpfs"
 _OF_MEMORY = 4
 _SPARE = 64 << 20
 _LOOK = 0.05  # seconds
-# Nodes that have arrived wait 600 s for the last one.
+# Nodes that have arrived wait 600 s for the last node.
 _TIMEOUT = 400.0
 _CHECK_TIMEOUT = 60.0
 _LEAVING = 20.0
@@ -137,7 +137,7 @@ def _stage(environment: Mapping[str, Any], pause: Callable[[], None]) -> StagedE
 
 
 def _place() -> Path:
-    """The directory for temporary files: the job's own where there is one."""
+    """The directory for temporary files: the job's own, else the system's."""
     return Path(os.environ.get("SLURM_TMPDIR") or temporary_directory()).resolve()
 
 

@@ -20,7 +20,7 @@ def private_directory(environ: Mapping[str, str]) -> Path:
 
     It is the same at each call, so that a tunnel to a socket in it outlives the server: below
     XDG_RUNTIME_DIR if that is ours alone, else in the directory for temporary files; where somebody
-    has taken our name there, a new one.
+    has taken our name there, a new directory.
 
     Args:
         environ: The environment.

@@ -90,7 +90,7 @@ class Search:
 
     @property
     def time_metric(self) -> str | None:
-        """The metric by which reports are placed in time, if the configuration names one."""
+        """The metric by which reports are placed in time, if the configuration names any."""
         return self.searcher.get("time_metric")
 
     @property
@@ -152,7 +152,7 @@ class Search:
         has died.
 
         A trial's report and the end of a run count only while that run is the trial's last, and a
-        request for work only until its worker asks again. One that comes after its process has died
+        request for work only until its worker asks again. A request after its process has died
         gives the worker a trial as if it had come before: whoever is started in its place asks for
         it, and else it is lost like those of other dead workers.
 
@@ -213,7 +213,7 @@ class Search:
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
         """Return the `validated` event to commit for a report, with a pruner's verdict if there is
-        one.
+        any.
 
         Args:
             state: The state.

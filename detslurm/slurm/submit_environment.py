@@ -20,7 +20,7 @@ def variables_of(request: JobRequest) -> dict[str, str]:
     ):
         if value is not None:
             found.pop(name, None)
-    # The configuration has it by now, unless that names another one. What code in the job submits
+    # The configuration has it by now, unless that names another. What code in the job submits
     # goes by it, too.
     if found.get("SBATCH_PARTITION") != request.partition:
         found.pop("SBATCH_PARTITION", None)
@@ -30,6 +30,6 @@ def variables_of(request: JobRequest) -> dict[str, str]:
 def submit_environment(request: JobRequest) -> dict[str, str]:
     """Return the environment of sbatch, and so of the job: no other job's identity."""
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
-    # the old job's index and restart count on to the new one.
+    # the old job's index and restart count on to the new job.
     inherited = {**contract.inheritable(os.environ, PREFIX), **exported_values()}
     return {**inherited, **variables_of(request)}

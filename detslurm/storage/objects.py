@@ -30,7 +30,7 @@ from detslurm.storage.names import matching, recorded, selected, with_parents, w
 
 logger = logging.getLogger("detslurm.storage")
 
-# Object stores know no directories; an empty one is remembered by an object in it.
+# Object stores know no directories; an empty directory is remembered by an object in it.
 _EMPTY = ".detslurm-empty-directory"
 _MAGIC = frozenset("*?[")
 _NOWHERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
@@ -215,7 +215,7 @@ class ObjectStore:
         return {n: size for n, size in sizes.items() if n and _stays_inside(PurePosixPath(n))}
 
     def _remove_all_but(self, storage_id: str, kept: Container[str]) -> None:
-        """Remove objects until a listing shows that they are gone: of one that a cloud could not
+        """Remove objects until a listing shows that they are gone: of those that a cloud could not
         delete the libraries say nothing."""
         for attempt in range(_ATTEMPTS):
             doomed = [name for name in self._objects(storage_id) if name not in kept]

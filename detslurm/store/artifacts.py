@@ -1,7 +1,7 @@
 """A trial's artifacts: small images and tables by name and step, in one log that its run writes.
 
-The newest run with artifacts takes over what stands of the earlier ones: its log is the trial's.
-Each line has a checksum, so a torn one is never read. What is thinned out goes when the log is
+The newest run with artifacts takes over what stands of the earlier runs: its log is the trial's.
+Each line has a checksum, so a torn line is never read. What is thinned out goes when the log is
 rewritten.
 """
 
@@ -69,7 +69,7 @@ Named = dict[str, list[Artifact]]
 def thinned(artifacts: Sequence[Artifact], most: int) -> list[Artifact]:
     """The first, the last, and others as evenly between them as they are: at most `most`, from 2.
 
-    The one that goes is always that whose neighbours are closest, the first of equals.
+    The artifact that goes is always that whose neighbours are closest, the first of equals.
     """
     kept = list(artifacts)
     while len(kept) > max(most, 2):

@@ -155,7 +155,7 @@ class ExperimentDir:
         return self._committed(stamped, lambda: self.log.append(stamped, after))
 
     def append_next(self, record: Record | Mapping[str, Any], after: int) -> bool:
-        """Commit a fact only if `after` is the last one; False where more has happened."""
+        """Commit a fact only if `after` is the last number; False where more has happened."""
         stamped = _stamped(record)
         return self._committed(stamped, lambda: self.log.put_next(after + 1, stamped))
 
@@ -230,7 +230,7 @@ class ExperimentDir:
 
     def refuse_others_code(self) -> None:
         """Raise `SystemExit` if somebody else has put this in the place of the user's experiment:
-        who owns one of the directories above it can rename what is there."""
+        who owns any of the directories above it can rename what is there."""
         me, uid = os.geteuid(), self._owner()
         if me not in (0, uid) and uid not in access.UNKNOWN_OWNERS:
             raise SystemExit(

@@ -18,7 +18,7 @@ class StoreTail:
     """All experiments; a look costs a few file names while nothing changes.
 
     It reads the tail of the ledger, what is new of the experiment that is looked at, and in turn of
-    one of the other unfinished ones.
+    another unfinished experiment.
     """
 
     def __init__(self, client: Client) -> None:
@@ -26,7 +26,7 @@ class StoreTail:
         self._catalog: Catalog | None = None
         self._rows: dict[int, ExperimentRow] = {}  # of those that are over, by their ids
         self._open: dict[int, ExperimentSnapshot] = {}
-        self._finished: dict[int, ExperimentSnapshot] = {}  # the one that is looked at
+        self._finished: dict[int, ExperimentSnapshot] = {}  # the experiment on the screen
         self._signatures: dict[int, Signature] = {}
         self._created: dict[int, float | None] = {}
         self._uncreated: set[int] = set()  # a submission is under way, or was interrupted

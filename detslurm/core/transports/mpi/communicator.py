@@ -1,7 +1,7 @@
 """A communicator over MPI: each call begins with a small exchange, in which mistakes show at once.
 
 A process that MPI's launcher sees die ends the whole MPI job; that is how MPI wants it. What is
-noticed here is a rank that leaves in order while others wait for it, and one that died under a
+noticed here is a rank that leaves in order while others wait for it, and a rank that died under a
 launcher that lets the others live.
 """
 
@@ -196,7 +196,7 @@ class MpiCommunicator:
                     self._health.run_checks(self._sequence)
                 except DistributedError:
                     # The failure may be another rank's that had finished this call before it died:
-                    # then the call has its result here, too, and the failure shows at the next one.
+                    # then the call has its result here, too, and the next call shows the failure.
                     if request.Test():
                         return
                     raise
