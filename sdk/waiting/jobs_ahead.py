@@ -11,7 +11,7 @@ from detslurm.slurm.reasons import reason_of
 if TYPE_CHECKING:
     from detslurm.slurm.queued_job import QueuedJob
 
-# What waits for one of these will not take what becomes free next.
+# What waits for any of these will not take what becomes free next.
 _ELSEWHERE = frozenset({"held", "dependency", "quota"})
 _APART = frozenset({"BeginTime", "Reservation"})
 
@@ -36,7 +36,7 @@ class JobsAhead:
         slots: How many slots they ask for together.
         users: Their users, the user with the most slots first.
         first: The job that is considered first; "" if there is none.
-        largest: The one that asks for the most slots; "" if there is none.
+        largest: The job that asks for the most slots; "" if there is none.
         largest_user: The user of that job.
         largest_slots: How many slots that one asks for.
         not_counted: How many more have a higher priority, but wait for a limit, a time or another
