@@ -34,12 +34,12 @@ from detslurm.launch.supervision import supervise
 from detslurm.launch.torch_environment import torch_environment
 
 # After a failure DeepSpeed's launcher asks one worker after the other to end, and gives each of
-# them 30 s; one that waits in a collective for the dead takes all of it.
+# them 30 s; a worker that waits in a collective for the dead takes all of it.
 _FAILURE_GRACE = 10.0
-# In one of these DeepSpeed's launcher numbers the devices from 0, whichever the job has.
+# In any of these DeepSpeed's launcher numbers the devices from 0, whichever the job has.
 _DEVICES = ("ZE_AFFINITY_MASK", "ASCEND_RT_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES",
             "SDAA_VISIBLE_DEVICES", "SUPA_VISIBLE_DEVICES")  # fmt: skip
-# The devices of accelerators that DeepSpeed knows, and of graphics, which may be one.
+# The devices of accelerators that DeepSpeed knows, and of graphics, which may be accelerators.
 _ACCELERATORS = ("nvidia[0-9]*", "kfd", "dri", "dxg", "accel*", "hl*", "davinci*", "cambricon*")
 
 

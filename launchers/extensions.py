@@ -14,7 +14,7 @@ from detslurm._base.cached_modules import user_cache
 
 VARIABLE: Final = "TORCH_EXTENSIONS_DIR"
 
-# A build takes minutes: a lock of more seconds than this was probably left by one that was killed.
+# A build takes minutes: a lock of more seconds than this was probably left by a killed build.
 _LONG = 900
 
 
@@ -22,7 +22,7 @@ def directory(env: Mapping[str, str]) -> Path:
     """A directory of the user's for this environment of Python and this kind of processor.
 
     Torch's own default knows an extension by its name only: environments would take or rebuild each
-    other's, and one that was compiled for one processor would crash on another.
+    other's, and a build for one processor would crash on another.
     """
     if VARIABLE in env:
         return Path(env[VARIABLE])

@@ -18,7 +18,7 @@ from detslurm.slurm import SlurmError
 from detslurm.store import StoreError
 
 Run = Callable[[LauncherArgs, Nodes, PreemptFlag | None], int]
-"""Runs this node's workers to the end. The flag is there to raise where no agent has one."""
+"""Runs this node's workers to the end. The flag is there to raise where no agent has a flag."""
 
 
 def launch(argv: Sequence[str], run: Run, *, usage: str | None) -> int:

@@ -55,7 +55,7 @@ _TASKS = ("-n", "--ntasks")
 # With these srun would leave out nodes whose launchers wait for ranks.
 _PLACES = ("-N", "--nodes", "-w", "--nodelist", "-x", "--exclude", "-r", "--relative")
 # Variables that would make mpirun start its daemons through srun, or take itself for a rank. Newer
-# Slurms choose it for MPICH and Intel MPI in each job, where srun would ask for another one.
+# Slurms choose it for MPICH and Intel MPI in each job, where srun would ask for another.
 _OTHER_MPI = ("PMIX_", "PMI_", "OMPI_COMM_")
 _BOOTSTRAP = ("HYDRA_BOOTSTRAP", "HYDRA_LAUNCHER", "I_MPI_HYDRA_BOOTSTRAP")
 _NOT_FOR_MPIRUN = ("SLURM_", *_OTHER_MPI, *_BOOTSTRAP)
@@ -80,7 +80,7 @@ def run(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> int:
 def with_given_slots(args: LauncherArgs, nodes: Nodes, flag: PreemptFlag | None) -> Nodes:
     """The nodes with as many slots as the arguments ask for, in a batch script of the user's own.
 
-    There the GPUs are the slots, and without any a node has one. Elsewhere they are the job's.
+    There the GPUs are the slots, and without any a node has one slot. Elsewhere they are the job's.
     """
     if nodes.is_multi_node:
         given = _numbers(args.overrides, _PER_NODE)[-1:]

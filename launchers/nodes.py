@@ -45,7 +45,7 @@ class Nodes:
 
 
 def join_run(argv: Sequence[str]) -> UnmanagedJob | None:
-    """Let this process be in a run: the one that its agent started it for, or one of its own.
+    """Let this process be in a run: the run that its agent started it for, or a run of its own.
 
     Its own it gets, and the environment for it, in a job that was not submitted through detslurm.
     None where it is not recorded: by the user's choice, or because the store can't be used. Raises

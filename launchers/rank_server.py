@@ -62,7 +62,7 @@ class RankServer:
 
     def _serve(self) -> None:
         # A rank that dies, however it dies, closes its socket: no message is needed for that, and
-        # none can get lost. Ranks see the death of this process in the same way. One that dies
+        # none can get lost. Ranks see the death of this process in the same way. A rank that dies
         # before it has read its answer shows as an error here, which must not end this thread: the
         # other ranks would wait for theirs, and no process would see the end of the last rank.
         present: list[socket.socket] = []
@@ -96,6 +96,6 @@ def _received(rank: socket.socket) -> bytes:
 
 
 def address(env: Mapping[str, str], node: int) -> str:
-    """The abstract name of a node's server: one for each user, run and node."""
+    """The abstract name of a node's server: unique by user, run and node."""
     run = f"{env[contract.MASTER]} {env[contract.ALLOCATION_ID]}"
     return name_on_node(env, f"rank server of node {node} for {run}")

@@ -20,7 +20,7 @@ from detslurm._base.flag import PreemptFlag
 from detslurm._base.node_files import create, create_at
 
 _ASKED_TO_END = 128 + signal.SIGTERM
-# A whole one: a disk that runs full may tear a line, and the next one then stands behind its rest.
+# A whole line: a full disk may tear a line, and the next line then stands behind its rest.
 _LINE = re.compile(rb"^\d+ (\d+)\n", re.MULTILINE)
 
 
@@ -55,7 +55,7 @@ def _flag() -> PreemptFlag | None:
 def file_for_ranks(label: str) -> tuple[int, Path]:
     """A new file that the ranks of this node find as long as this process lives."""
     flag = os.environ.get(contract.PREEMPT_FLAG)
-    # Beside the flag every rank finds it, also one in another container than the launcher.
+    # Beside the flag every rank finds it, also in another container than the launcher's.
     fd, path = create_at(Path(flag), 0) if flag else create(label, 0)
     atexit.register(path.unlink, missing_ok=True)
     return fd, path
@@ -71,7 +71,7 @@ def report_exit(rank: int, status: int) -> None:
     if name is None:
         return
     # The launcher may be gone, so that none reads, or the disk full. The worker's own end must
-    # not become another one for that: the launcher then goes by the exit status of what it started.
+    # not become another end for that: the launcher then goes by the exit status of what it started.
     with contextlib.suppress(OSError):
         fd = os.open(name, os.O_WRONLY | os.O_APPEND)
         try:
@@ -95,7 +95,7 @@ class ExitLog:
     def first_failure(self) -> int | None:
         """The exit status of the worker that failed first, and not because it was asked to end.
 
-        When one calls MPI_Abort, mpirun asks the others before that one has ended.
+        When a worker calls MPI_Abort, mpirun asks the others before that worker has ended.
         """
         lines = _LINE.findall(os.pread(self._fd, 1 << 20, 0))
         failed = [status for line in lines if (status := int(line))]

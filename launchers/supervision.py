@@ -87,7 +87,7 @@ def _in_child(blocked: frozenset[int]) -> None:
 
 
 class _Overdue:
-    """Whether the command goes on although one of its workers failed a while ago."""
+    """Whether the command goes on although a worker failed a while ago."""
 
     def __init__(self, exits: ranks.ExitLog, grace: float) -> None:
         self._exits, self._grace = exits, grace
@@ -105,7 +105,7 @@ def _watch(
     flag: PreemptFlag | None,
     overdue: _Overdue | None,
 ) -> signal.Signals | None:
-    """Wait for the child; the signal that ended it all, if it was one of ours."""
+    """Wait for the child; the signal that ended it all, if it was ours."""
     # SIGCHLD is in the inbox: an exit between poll() and wait() has left a byte in its pipe.
     while child.poll() is None:
         inbox.wait(None if overdue is None else _POLL)
@@ -136,7 +136,7 @@ def _terminate(child: subprocess.Popen[bytes], sig: signal.Signals) -> None:
 
 
 def end_all() -> None:
-    """Kill every process below this one; orphans are its children, so waiting finds all."""
+    """Kill every process below this process; orphans are its children, so waiting finds all."""
     # With a limit: a process in uninterruptible sleep (a dead file server) can't be killed, and
     # this node has to report its end all the same.
     deadline = time.monotonic() + _GRACE

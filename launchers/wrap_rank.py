@@ -47,7 +47,7 @@ _PASSED_ON = (
 )
 # The command's own children may still print once it has ended, when they keep its output open.
 _STRAGGLERS = 2.0
-# With the prefix a line must still be a whole one to the node agent.
+# With the prefix a line must still be a whole line to the node agent.
 _LONGEST = LONGEST - 64
 
 

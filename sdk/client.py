@@ -49,7 +49,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     `LifecycleError` for a name that several experiments have; `StoreError` for unreadable records.
 
     Args:
-        root: The directory of the store; by default the one that the commands use. It need not
+        root: The directory of the store; by default the commands' store. It need not
             exist: the first submission makes it.
         warn: Gets each message for the user that is no error, such as a queue that does not answer.
             By default it becomes a Python warning.
@@ -214,8 +214,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             order_by: The direction; ascending by default.
             experiment_ids: Only those with these ids or names; all by default.
             labels: Only those with all of these labels; all by default.
-            users: Only those that one of these users has submitted; all by default.
-            states: Only those in one of these states; all by default.
+            users: Only those that any of these users has submitted; all by default.
+            states: Only those in any of these states; all by default.
             name: Only those with this text in their name, in any case; all by default.
 
         Raises:
@@ -243,7 +243,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return [Experiment(self.queues, found[row.id]) for row in rows]
 
     def _is_there(self) -> bool:
-        """Whether there is a store; raises `NotFound` unless it is the default one."""
+        """Whether there is a store; raises `NotFound` unless it is the default store."""
         text = self.missing()
         if not text:
             return True

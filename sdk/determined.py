@@ -65,7 +65,7 @@ class Determined(Client):
             config: The configuration as a mapping, or the path of a YAML file.
             model_dir: The directory of the code, which is copied; by default none.
             includes: More files and directories to copy beside the code; by default none.
-            project_id: The `id` of a `Project`; by default that of the configuration. One that
+            project_id: The `id` of a `Project`; by default that of the configuration. A value that
                 can't be is a `ValueError`.
             template: A template to merge below the configuration; by default none.
 

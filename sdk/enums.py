@@ -196,7 +196,7 @@ class ModelSortBy(_Name):
 
     Attributes:
         CREATION_TIME: When it was made.
-        LAST_UPDATED_TIME: When it or one of its versions was changed last.
+        LAST_UPDATED_TIME: When it or any of its versions was changed last.
         NUM_VERSIONS: How many versions it has.
         WORKSPACE: The name of its workspace.
     """

@@ -142,7 +142,7 @@ class Submitting:
             test_mode: Whether to try it first: one trial trains one batch (a script one unit of the
                 searcher's length), validates and saves. Off by default.
             progress: Called with the packed bytes of the environment and with their whole number,
-                where nodes stage one that was not packed before; by default unused.
+                where nodes stage it and it was not packed before; by default unused.
 
         Returns:
             The experiment; its `submission` has the ids of its trials and jobs.

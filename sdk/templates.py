@@ -58,7 +58,7 @@ class Templates:
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Return why there is no store; None if there is one."""
+        """Return why there is no store; None if it exists."""
 
     def list_templates(self) -> list[Template]:
         """Return the templates by name, the user's own before those of the group."""

@@ -27,7 +27,7 @@ RELOAD_SECONDS: Final = 30
 
 
 class EventFiles(NamedTuple):
-    """The event files of an experiment or of one of its trials.
+    """The event files of an experiment or of a trial.
 
     Attributes:
         label: Its name in TensorBoard, such as "experiment-7" or "trial-12".
@@ -43,7 +43,7 @@ class EventFiles(NamedTuple):
 
 def event_files(experiments: Iterable[Experiment], trials: Iterable[Trial]) -> list[EventFiles]:
     """Return the event files of experiments (all their trials) and of single trials: an entry for
-    each, or for each storage where code has named others than the configured one."""
+    each, or for each storage where code has named others than the configured storage."""
     found = []
     for one in experiments:
         paths = _written(one, one.iter_trials(), "")
@@ -89,7 +89,7 @@ def specification(found: Iterable[EventFiles]) -> str:
 @contextmanager
 def with_snapshots(found: Sequence[EventFiles]) -> Iterator[list[EventFiles]]:
     """Yield event files for all of them: where code has written none, a copy of the metrics as of
-    now, which is removed at the end. Raises `LifecycleError` if one has reported nothing yet."""
+    now, which is removed at the end. Raises `LifecycleError` if any has reported nothing yet."""
     with TemporaryDirectory(prefix=own_name("tensorboard-")) as folder:
         missing = {one.experiment.id: one.experiment for one in found if one.path is None}
         if missing:
@@ -125,7 +125,7 @@ def serve(spec: str, port: int | None = None) -> TensorboardServer:
     """Start TensorBoard with a `specification` in a thread of this process; it ends with the
     process.
 
-    By default the port is a free one. Raises `LifecycleError` if TensorBoard is not installed or
+    By default any free port is taken. Raises `LifecycleError` if TensorBoard is not installed or
     the port is taken.
     """
     require("tensorboard")

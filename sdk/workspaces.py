@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Project:
-    """A project: its first experiment makes it, and it ends with its last one.
+    """A project: its first experiment makes it, and it ends with its last.
 
     `id` is `WORKSPACE/PROJECT`, which `create_experiment(project_id=...)` takes.
 
@@ -59,7 +59,7 @@ class Project:
 
 
 class Workspace:
-    """A workspace: the first experiment in one of its projects makes it.
+    """A workspace: the first experiment in any of its projects makes it.
 
     Args:
         client: The client of the store.

@@ -128,7 +128,7 @@ def own_name(root: str, name: str) -> str:
         owners = {_owner(f"{root}/{mine}{end}") for end in ends}
         if owners <= {None, me, NOBODY}:
             if free is not None or owners != {None}:
-                # One that is there counts before a lower one that is free again.
+                # A name that is there counts before a lower name that is free again.
                 return f"{free if owners == {None} else mine}{dot}{suffix}"
             free = mine
     if free is None:

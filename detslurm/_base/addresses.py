@@ -1,4 +1,4 @@
-"""The address at which the other nodes of a run find this one.
+"""The address at which the other nodes of a run find this node.
 
 A name often leads to this machine alone: Debian and Ubuntu put 127.0.1.1 beside it in /etc/hosts.
 """
@@ -48,7 +48,7 @@ def own_address(nodes: Sequence[str], rank: int, interface: str | None = None) -
 
 
 def peer_address(node: str) -> str:
-    """Where this node finds another one: its address, or its name where that has none here."""
+    """Where this node finds another node: its address, or its name without an address here."""
     return next(iter(addresses_of(node)), node)
 
 
@@ -108,7 +108,7 @@ def _family(address: str) -> socket.AddressFamily:
 
 
 def interface_address(names: str) -> str:
-    """The address of the first of these interfaces that has one, or OSError."""
+    """The address of the first of these interfaces with an address, or OSError."""
     address = _address(first_interface(names))
     assert address is not None
     return address

@@ -130,7 +130,7 @@ class CachedModules:
     """Finds what the cache has, before any directory is searched: the modules whose names begin
     with `prefix`.
 
-    A module of an editable installation is looked at first: one that has changed since is left to
+    A module of an editable installation is looked at first: a changed module is left to
     Python, so that no process mixes old code with new.
     """
 
@@ -159,7 +159,7 @@ class CachedModules:
                 kind = _LazyLoader if name in LAZY else _CachedLoader
                 loader = kind(name, origin, self._cache.code(*place))
         except OSError:
-            # The file is torn, or was replaced and its server has forgotten the old one.
+            # The file is torn, or was replaced and its server has forgotten the old file.
             self.is_stale = True
             return None
         spec = ModuleSpec(name, loader, origin=origin)
@@ -187,7 +187,7 @@ class SitePackages:
 
 
 class CommandModules:
-    """The modules of a command: from its user's cache, if there is one that fits."""
+    """The modules of a command: from its user's cache, if that fits."""
 
     def __init__(self) -> None:
         from detslurm._base.startup import cache_path
@@ -254,7 +254,7 @@ def is_unchanged(stamps: list[Stamp]) -> bool:
 
 
 def share(experiment: str) -> None:
-    """Let a user's program import this package from the cache, if there is one.
+    """Let a user's program import this package from the cache, if it exists.
 
     Nothing else of it: what the program calls `queue` may be its own.
     """

@@ -178,7 +178,7 @@ def inheritable(env: Mapping[str, str], *more: str) -> dict[str, str]:
 
 
 def is_of_a_launcher(name: str) -> bool:
-    """Whether a variable makes its process one of the ranks that some launcher has started."""
+    """Whether a variable makes its process a rank of some launcher."""
     return name in ROLES or name.startswith(OF_A_LAUNCHER)
 
 
@@ -203,7 +203,7 @@ def _with_pythonpath(env: dict[str, str]) -> dict[str, str]:
 
 
 def is_inherited(env: Mapping[str, str]) -> bool:
-    """Whether the run in an environment is that of another job, which submitted this one."""
+    """Whether the run in an environment is the run of another job, which submitted this job."""
     job = env.get(JOB)
     return job is not None and job_of(env) not in (None, job)
 

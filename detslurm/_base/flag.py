@@ -19,7 +19,7 @@ from typing import Self
 from detslurm._base import contract
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-"""Any of these means: save and exit; sbatch's --signal may name the one that a site likes."""
+"""Any of these means: save and exit; sbatch's --signal may name any of them."""
 
 _PREEMPT, _ACKNOWLEDGED, _EARLY_EXIT, _STOP, _OWNED, _FAILURE = 0, 1, 2, 3, 4, 5
 _SIZE = mmap.PAGESIZE

@@ -165,7 +165,7 @@ def _places() -> Iterator[Path]:
 
 
 def local_kind(place: Path) -> str | None:
-    """The kind of file system that holds a path, or will, where no other machine sees that one."""
+    """The kind of file system that holds a path, or will, where no other machine sees it."""
     while not place.exists() and place != place.parent:
         place = place.parent
     kind = mounted_kind(place)

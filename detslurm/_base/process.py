@@ -79,7 +79,7 @@ class Identity(NamedTuple):
         return found == self.started
 
     def is_dead(self) -> bool:
-        """Whether it is certain that the process has ended: one of another node may live."""
+        """Whether it is certain that the process has ended: a process of another node may live."""
         return self.alive() is False
 
     def send(self, sig: signal.Signals) -> bool:

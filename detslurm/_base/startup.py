@@ -69,7 +69,7 @@ def command(module: str) -> list[str]:
 
 
 def main(module: str, experiment: str, *words: str) -> None:
-    """Run `module`, from the cache if there is one."""
+    """Run `module`, from the cache if it exists."""
     found = opened(cache_of(experiment))
     if found is not None:
         file, finder, index = found

@@ -13,7 +13,7 @@ def tensorboard_tag(group: str, name: str) -> str:
 
     Args:
         group: The group of the report.
-        name: The metric's name; slashes stand between the parts of a nested one.
+        name: The metric's name; slashes stand between the parts of a nested name.
     """
     if os.environ.get(contract.TENSORBOARD_TAGS) != "determined":
         return f"{group}/{name}"

@@ -79,7 +79,7 @@ def _writable(path: Path, status: os.stat_result) -> bool:
 
 
 def _is_alone(path: Path, status: os.stat_result) -> bool:
-    """Whether the group that can write is the owner's private one.
+    """Whether the group that can write is the owner's private group.
 
     Where each user has a group of their own, umask 002 is usual and gives nothing away. Such a
     group is the owner's primary one, has the owner's name and no other member; anything else, a

@@ -27,7 +27,7 @@ class NoMeaning(Exception):
 
 
 def translate(argv: Sequence[str]) -> Translated:
-    """The command line of detslurm for one of det.
+    """The command line of detslurm for a command line of det.
 
     Raises:
         NoMeaning: If it has none.

@@ -18,7 +18,7 @@ class Entry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands from a table and imports the one that is called."""
+    """A group that knows its commands from a table and imports the command that is called."""
 
     entries: Mapping[str, Entry] = {}
 

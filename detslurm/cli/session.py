@@ -27,7 +27,7 @@ class Session:
 
 
 def session() -> Session:
-    """The session of the command that runs now; outside of any command a new one."""
+    """The session of the command that runs now; outside of any command a new session."""
     context = click.get_current_context(silent=True)
     found = context.find_root().obj if context is not None else None
     return found if isinstance(found, Session) else Session()

@@ -69,8 +69,8 @@ def install() -> ModuleType:
 
 @contextmanager
 def standing_in() -> Iterator[None]:
-    """Inside the block `determined` is detslurm. A real one is back afterwards; where there is
-    none, the name stays."""
+    """Inside the block `determined` is detslurm. The real package is back afterwards; without
+    one the name stays."""
     theirs = {name: module for name, module in sys.modules.items() if _is_determined(name)}
     if theirs.get("determined") is sys.modules["detslurm"]:
         yield

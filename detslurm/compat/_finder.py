@@ -95,7 +95,7 @@ class AliasLoader(InspectLoader):
 
 
 def _exists(name: str) -> bool:
-    """Whether one of our modules is there; imports its parents only."""
+    """Whether a module of ours is there; imports its parents only."""
     try:
         return find_spec(name) is not None
     except ModuleNotFoundError as err:

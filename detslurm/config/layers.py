@@ -10,7 +10,7 @@ from detslurm.config.yaml_node import YamlNode
 
 
 def as_mapping(root: YamlNode) -> YamlNode:
-    """The document as a mapping (an empty one for an empty document), or ConfigErrors."""
+    """The document as a mapping (an empty mapping for an empty document), or ConfigErrors."""
     if root.value is None:
         return root._replace(value={})
     if root.is_mapping:

@@ -159,7 +159,7 @@ class _Load:
         self._deprecated += checker.deprecated
 
     def warnings(self) -> tuple[str, ...]:
-        """At most one of each kind, with all the keys that it is about."""
+        """At most one text of each kind, with all the keys that it is about."""
         texts = (
             _named("accepted, but without effect on Slurm", self._ignored),
             _named("deprecated", self._deprecated),

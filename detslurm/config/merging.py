@@ -108,7 +108,7 @@ def _hashable(value: Any) -> Hashable:
 
 
 def _after(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
-    """The lower list first, then the higher one: the later entry wins."""
+    """The lower list first, then the higher list: the later entry wins."""
     if not (high.is_list and low.is_list):
         return high
     return high._replace(value=low.value + high.value)

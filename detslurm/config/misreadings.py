@@ -1,4 +1,4 @@
-"""Valid configurations whose meaning differs from the one that many would read."""
+"""Valid configurations that many would misread."""
 
 from __future__ import annotations
 

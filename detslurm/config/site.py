@@ -27,7 +27,7 @@ def profile_path() -> Path | None:
 
 
 def load_site(path: Path | str | None = None) -> SiteProfile:
-    """The profile at `path`, or the one that applies here; without any, an empty one."""
+    """The profile at `path`, or the profile that applies here, or an empty profile."""
     found = Path(path) if path is not None else profile_path()
     if found is None:
         from detslurm.config.schema.site import SiteProfile  # lists ask for the path alone

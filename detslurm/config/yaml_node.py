@@ -48,7 +48,7 @@ class YamlNode(NamedTuple):
         return None if node is None or node.value is None else node
 
     def put(self, key: str, child: YamlNode) -> YamlNode:
-        """The same mapping with one entry more, or another one."""
+        """The same mapping with one entry more, or with another entry."""
         return self._replace(value={**self.value, key: child})
 
     def plain(self) -> Any:

@@ -89,7 +89,7 @@ def _array(value: Any) -> Any:
 
 
 def png(value: Any) -> bytes:
-    """An image as PNG, every so many pixels of one that is wider or higher than 512."""
+    """An image as PNG, every so many pixels of an image wider or higher than 512."""
     import numpy as np
 
     pixels = _array(value)

@@ -34,7 +34,7 @@ class DownloadMode(enum.Enum):
     Attributes:
         LocalWorkersShareDownload: All processes of a node call together; one of them copies the
             files and the others wait for it.
-        NoSharedDownload: Each process copies for itself, and no process waits for another one.
+        NoSharedDownload: Each process copies for itself, and no process waits for another.
     """
 
     LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"

@@ -222,7 +222,7 @@ class Context(Displayed):
                 rest.callback(self._tensorboard.close)
             rest.callback(self._recorder.close)
             rest.callback(self.profiler.close)
-            # After the ranks have parted: none waits there for one that has failed.
+            # After the ranks have parted: none waits there for a failed rank.
             rest.callback(self._cleanup.close)
             rest.callback(self.distributed.close)
             if self._lines is not None:
@@ -246,7 +246,7 @@ def init(
     A block that raises `InvalidHP` ends the trial as invalid, and the process exits with status 0.
 
     Args:
-        distributed: The ranks of this trial; by default this process is the only one.
+        distributed: The ranks of this trial; by default this process is the only rank.
         checkpoint_storage: Where to keep checkpoints, in place of the configured storage: a path, a
             `file://`, `s3://` or `gs://` URI, or a mapping like the configuration's section
             `checkpoint_storage` (but not of type `shared_fs`). By default the configuration

@@ -31,7 +31,7 @@ class DistributedContext(Displayed):
     all ranks have joined.
 
     Every rank must make the same calls in the same order. A call raises `DistributedError` when
-    ranks disagree, when one has died or left, or when a call of one was cut short (Ctrl-C, a signal
+    ranks disagree, when a rank has died or left, or when its call was cut short (Ctrl-C, a signal
     handler that raises); after that no further call succeeds.
 
     Args:
@@ -174,7 +174,7 @@ class DistributedContext(Displayed):
                 f"Horovod has 1 process, but {started} were started: it was built without MPI, or"
                 " with another one than that of mpirun or srun; `horovodrun --check-build` shows it"
             )
-        # Horovod's own thread calls MPI all the time, and not every MPI serves a second one.
+        # Horovod's own thread calls MPI all the time, and not every MPI serves a second thread.
         sockets = "local" if hvd.local_size() == hvd.size() else "tcp"
         return cls(
             rank=hvd.rank(),
@@ -286,7 +286,7 @@ class DistributedContext(Displayed):
             On the chief the objects of all ranks, by rank; None on workers.
 
         Raises:
-            DistributedError: If ranks disagree, or one has died or left.
+            DistributedError: If ranks disagree, or a rank has died or left.
         """
         if self._fast_path is not None:
             found: list[Any] | None = self._fast_path.gather(stuff)
@@ -303,7 +303,7 @@ class DistributedContext(Displayed):
             On the local chief the objects by local rank; None on the others.
 
         Raises:
-            DistributedError: If ranks disagree, or one has died or left.
+            DistributedError: If ranks disagree, or a rank has died or left.
         """
         return self._gather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
@@ -317,7 +317,7 @@ class DistributedContext(Displayed):
             The objects of all ranks, by rank.
 
         Raises:
-            DistributedError: If ranks disagree, or one has died or left.
+            DistributedError: If ranks disagree, or a rank has died or left.
         """
         if self._fast_path is not None:
             found: list[Any] = self._fast_path.allgather(stuff)
@@ -334,7 +334,7 @@ class DistributedContext(Displayed):
             The objects by local rank.
 
         Raises:
-            DistributedError: If ranks disagree, or one has died or left.
+            DistributedError: If ranks disagree, or a rank has died or left.
         """
         return self._allgather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
@@ -348,7 +348,7 @@ class DistributedContext(Displayed):
             The chief's object.
 
         Raises:
-            DistributedError: If ranks disagree, or one has died or left.
+            DistributedError: If ranks disagree, or a rank has died or left.
         """
         if self._fast_path is not None:
             return self._fast_path.broadcast(stuff)
@@ -365,7 +365,7 @@ class DistributedContext(Displayed):
             The local chief's object.
 
         Raises:
-            DistributedError: If ranks disagree, or one has died or left.
+            DistributedError: If ranks disagree, or a rank has died or left.
         """
         return self._broadcast(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 

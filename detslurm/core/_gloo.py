@@ -30,7 +30,7 @@ def _await_gloo() -> None:
     end = time.monotonic() + _PATIENCE
     rests = 0
     while time.monotonic() < end and (states := list(_states())) and rests < 2:
-        # One that is asleep may wait for Python, which it gets while this thread sleeps.
+        # A thread that is asleep may wait for Python, which it gets while this thread sleeps.
         rests = rests + 1 if set(states) == {"S"} else 0
         time.sleep(_TURN)
 

@@ -46,7 +46,7 @@ def number(metric: Any) -> float:
 
 
 def max_length(searcher: Mapping[str, Any]) -> int | None:
-    """The number in `max_length`, if there is one."""
+    """The number in `max_length`; None without a length."""
     length = searcher.get("max_length")
     if isinstance(length, Mapping):
         (length,) = length.values()

@@ -104,7 +104,7 @@ class _Sampling:
         self._report = report
         self._stopping = threading.Event()
         # A daemon: Python waits for other threads before it calls what `atexit` has, where a
-        # context without `with` is closed and ends this one. Cut off, it loses only samples that
+        # context without `with` is closed and ends this thread. Cut off, it loses only samples that
         # were not reported.
         self._thread = threading.Thread(target=self._run, name="profiler", daemon=True)
         self._thread.start()

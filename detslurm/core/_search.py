@@ -82,7 +82,7 @@ class TrialSearch:
 
     @property
     def _is_zombie(self) -> bool:
-        """Whether another run of this trial has begun: the search ignores this one."""
+        """Whether another run of this trial has begun: the search ignores this run."""
         return self._fencing_token not in (None, self._trial.fencing_token)
 
     def metric(self, given: Any) -> Any:

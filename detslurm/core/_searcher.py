@@ -133,7 +133,7 @@ class SearcherContext(Displayed):
         """Iterate over the operations; the iterator ends when the search wants no more of this
         trial.
 
-        Each operation must be completed by the chief before the next one. The lengths are absolute:
+        The chief must complete each operation before the next. The lengths are absolute:
         an operation of length 200 after one of 100 wants 100 more.
 
         Args:

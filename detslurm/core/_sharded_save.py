@@ -48,7 +48,7 @@ class ShardedSave:
 
     @property
     def path(self) -> Path:
-        """The directory to write to; one for all ranks of a node."""
+        """The directory to write to, the same for all ranks of a node."""
         assert self._path is not None
         return self._path
 

@@ -155,7 +155,7 @@ class ShardedSaver:
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
-        """End when all ranks have left the body; raises everywhere when one of them raised."""
+        """End when all ranks have left the body; raises everywhere when any of them raised."""
         try:
             yield
         except BaseException as error:

@@ -54,7 +54,7 @@ class TensorboardFiles:
         self._path: Path | None = None
         self._stored: dict[Path, tuple[int, int]] = {}
         self.before_upload: list[Callable[[], None]] = []
-        # The code's threads and the one that uploads: one directory is made, and no two uploads
+        # The code's threads and the uploading thread: one directory is made, and no two uploads
         # store the same file at once.
         self._lock = threading.Lock()
         _newest.append(weakref.ref(self))

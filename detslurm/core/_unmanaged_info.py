@@ -10,7 +10,7 @@ from typing import Any
 @dataclass(frozen=True)
 class UnmanagedInfo:
     """Everything may be left out. With a name of the user's own for the experiment, later scripts
-    add trials to it; with one for the trial, too, they go on with that trial."""
+    add trials to it; with a name for the trial, too, they go on with that trial."""
 
     name: str | None = None
     description: str | None = None

@@ -1,4 +1,4 @@
-"""The experiment of an unmanaged script: a new one, or an existing one that its user named."""
+"""The experiment of an unmanaged script: new, or existing and named by its user."""
 
 from __future__ import annotations
 

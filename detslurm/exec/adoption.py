@@ -23,7 +23,7 @@ DIED = frozenset({"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"
 def adopt(
     intents: Intents, index: int, ref: str, cluster: Callable[[str | None], Cluster], *, most: int
 ) -> bool:
-    """Make job `ref` the one that works for a trial whose own job died; whether it is now.
+    """Make job `ref` work for a trial whose own job died; whether it is now.
 
     A trial that was lost more than `most` times may be what its runners die of.
     """

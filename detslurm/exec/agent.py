@@ -417,7 +417,7 @@ class Agent:
         return self._flag.preempt and not self._killed and self._output is not None
 
     def _signal_all(self, sig: signal.Signals) -> None:
-        # Not the process group or session alone: launchers give each worker one of its own.
+        # Not the process group or session alone: launchers give each worker its own.
         processes.signal_each(self._others(), sig)
 
     def _others(self) -> list[int]:
@@ -447,7 +447,7 @@ class Agent:
 
     def _finish(self, status: int) -> int:
         # In this order: a signal that raises the flag after the first line must not make a failure
-        # look like the end of a preempted run, and one that came before is reported before the end.
+        # look like the end of a preempted run, and an earlier signal is reported before the end.
         preempted = self._flag.preempt
         self._on_signals()
         self._report_flags()
@@ -477,7 +477,7 @@ class Agent:
     # -- events ----------------------------------------------------------------------------------
 
     def _wait(self, timeout: float) -> None:
-        """Handle the events that are there, or wait for the first one."""
+        """Handle the events that are there, or wait for the first event."""
         extra = list(self._of_the_moment())
         for fd, event, act in extra:
             self._selector.register(fd, event, act)

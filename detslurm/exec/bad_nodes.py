@@ -124,7 +124,7 @@ class BadNodes:
             yield from ((trial, run) for run in fold_trial(experiment.trial(trial)).runs)
 
     def _works(self, trial_id: int, run: RunView, seconds: float, now: float | None) -> bool:
-        """Whether a run has done something, or lasts for longer than one that failed at once."""
+        """Whether a run has done something, or lasts for longer than a run that failed at once."""
         if _has_worked(run) or run.outcome is not None:
             return _has_worked(run)
         if (trial_id, run.number) in self._intents.facts.failed_runs:

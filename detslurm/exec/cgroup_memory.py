@@ -10,7 +10,7 @@ _ROOT = Path("/sys/fs/cgroup")
 def oom_kills(cgroups: Path = Path("/proc/self/cgroup"), root: Path = _ROOT) -> int:
     """Return how many processes were killed here for lack of memory; 0 where that is unknown.
 
-    The job's cgroup counts the processes of all its steps. So the process's own one is read, which
+    The job's cgroup counts the processes of all its steps. So the process's own is read, which
     also counts those below it.
 
     Args:

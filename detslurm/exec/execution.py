@@ -98,7 +98,7 @@ class Execution:
 
     @property
     def superseded(self) -> bool:
-        """Whether another job goes on with this trial, so that this one is a zombie."""
+        """Whether another job goes on with this trial, so that this job is a zombie."""
         return bool(self._run) and with_long_retries(lambda: self._trial.superseded(self._run))
 
     def run(self) -> tuple[Decision, AttemptResult]:
@@ -199,7 +199,7 @@ class Execution:
         return {} if found is None else {"environment": msgspec.to_builtins(found.in_store(root))}
 
     def _continued(self) -> Continued | None:
-        """Where the trial begins if it continues one of another experiment."""
+        """Where the trial begins if it continues a trial of another experiment."""
         if self._intents.facts.created.origin != "continue":
             return None
         from detslurm.store.history import read_continued  # only here: others start without it
@@ -541,7 +541,7 @@ def is_limit_near(seconds_left: float | None, intents: Intents) -> bool:
 
 
 def _is_stalled(view: TrialView) -> bool:
-    """Whether the newest run has reported steps, none past those of the last one that did, and the
+    """Whether the newest run has reported steps, none past those of the last run that did, and the
     trial has no checkpoint. Code that reports nothing may go on from files of its own."""
     *earlier, newest = [run.reported_steps for run in view.runs]
     last = next((steps for steps in reversed(earlier) if steps), 0)

@@ -39,7 +39,7 @@ class NodeActivity(NamedTuple):
 def idle_seconds(
     activity: Mapping[int, NodeActivity], nodes: int, reported: float, now: float
 ) -> float:
-    """For how long all nodes have been idle and nothing was reported; 0 where one is not known."""
+    """For how long all nodes were idle and nothing was reported; 0 where a node is not known."""
     if len(activity) < nodes:
         return 0.0
     since, until = reported, now

@@ -21,7 +21,7 @@ class LineSplitter:
     """Feed it chunks, get whole lines.
 
     Text that ends in a `\\r` is a state that the next overwrites, as a progress bar does: of these
-    `feed` and `overdue` give at most one a second, and always the last one. Where each line counts,
+    `feed` and `overdue` give at most one a second, and always the last. Where each line counts,
     as in what agents send, nothing is taken for a rewrite.
     """
 

@@ -48,7 +48,7 @@ class LogPolicies:
                 self.matchers.append(PatternMatcher(essential(pattern), match))
 
     def matches(self, lines: Iterable[str]) -> Iterator[PolicyMatch]:
-        """Plain policies that one of the lines matches; the others get the lines to search."""
+        """Plain policies that any of the lines matches; the others get the lines to search."""
         # Code that prints its own configuration would match every pattern in it.
         heads = [line[:_SEARCHED] for line in lines if "log_policies" not in line[:_SEARCHED]]
         for entry in [e for e in self._plain if any(e[0] in head for head in heads)]:

@@ -68,7 +68,7 @@ def end_orphans(own: RunMark, is_over: Callable[[int, int], bool]) -> tuple[int,
 
 
 def _living(found: Mapping[int, str | None]) -> Iterator[int]:
-    """Those that have not ended: one that dies loses its environment before it lets go of a GPU."""
+    """Those that still run: a dying process loses its environment before it lets go of a GPU."""
     for pid, start in found.items():
         if start is not None and started(pid) == start:
             yield pid

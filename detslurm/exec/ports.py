@@ -36,7 +36,7 @@ def reserve(name: str) -> Reservation:
     """The first free port of the run's ports, else any.
 
     A bound socket that never listens keeps it: no process gets that port by chance, while a server
-    that asks for exactly this one, as servers do with SO_REUSEADDR, gets it. Another run's
+    that asks for exactly this port, as servers do with SO_REUSEADDR, gets it. Another run's
     reservation could bind as well; so each puts up a sign, a local socket named after the port.
     """
     error: OSError | None = None

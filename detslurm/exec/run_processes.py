@@ -58,7 +58,7 @@ class RunProcesses:
     def used(self) -> Used:
         """Their usage up to now; raises `OSError` where /proc is not readable."""
         own = self._own(self._candidates())
-        # One that is no root any more was an orphan for a moment: its parent had just ended.
+        # A process that is no root any more was an orphan for a moment: its parent had just ended.
         self._ended += sum(s for pid, s in self._roots.items() if pid not in own)
         self._roots = {pid: one.seconds for pid, one in own.items() if self._is_root(one, own)}
         return Used(

@@ -166,7 +166,7 @@ class Runner:
                 decision, result = execution.run()
         except (TrialEnded, RunTaken) as err:
             # The claim of a run decides, not what the queue showed before: after a requeue or a
-            # node that came back two jobs may work for one trial, and this one has lost it.
+            # node that came back two jobs may work for one trial, and this job has lost it.
             print_message(str(err))
             return False
         self._longest = max(self._longest, time.monotonic() - begun)
@@ -206,14 +206,14 @@ class Runner:
                 and with_long_retries(self._trial_queue.has_work)
             ):
                 self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
-            # Last, for it may take longer than there is time: the next one to tidy does the rest.
+            # Last, for it may take longer than there is time: the next run to tidy does the rest.
             self._tidy(execution.task)
             return not result.yield_allocation and not result.job_is_ending
         self._yield_allocation(decision.action, ending=result.job_is_ending)
         return False
 
     def _tidy(self, task: Task) -> None:
-        """The runner that ends the last trial of an experiment compacts its metrics; each one
+        """The runner that ends the last trial of an experiment compacts its metrics; each runner
         collects checkpoints."""
         is_last = False
         try:

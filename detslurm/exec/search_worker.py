@@ -230,7 +230,7 @@ class SearchTrialQueue:
 
     @property
     def _own_trial(self) -> int | None:
-        """The trial that this process asked for, and not a former one of this worker."""
+        """The trial that this process asked for, and not a former process of this worker."""
         index = self._state.assignment(self._ref)
         mine = index is not None and self._state.trials[index].incarnation == self._incarnation
         return index if mine else None

@@ -47,7 +47,7 @@ def _nothing(number: int, frame: object) -> None:
 
 
 class SignalInbox:
-    """Collects the given signals; its file descriptor turns readable when one has come."""
+    """Collects the given signals; its file descriptor turns readable when a signal has come."""
 
     def __init__(
         self,

@@ -41,7 +41,7 @@ _IN_MEMORY = "tmpfs"
 _OF_MEMORY = 4
 _SPARE = 64 << 20
 _LOOK = 0.05  # seconds
-# Nodes that have arrived wait 600 s for the last one.
+# Nodes that have arrived wait 600 s for the last node.
 _TIMEOUT = 400.0
 _CHECK_TIMEOUT = 60.0
 _LEAVING = 20.0
@@ -137,7 +137,7 @@ def _stage(environment: Mapping[str, Any], pause: Callable[[], None]) -> StagedE
 
 
 def _place() -> Path:
-    """The directory for temporary files: the job's own where there is one."""
+    """The directory for temporary files: the job's own, else the system's."""
     return Path(os.environ.get("SLURM_TMPDIR") or temporary_directory()).resolve()
 
 

@@ -1,7 +1,7 @@
-"""Where a launcher asks the runner to start a second step, outside of the one that it runs in.
+"""Where a launcher asks the runner to start a second step, outside of its own step.
 
 At a preemption Slurm signals every process of every step. An srun that a launcher started would
-take that as the order to kill its ranks; one that the runner started is outside of all steps, and
+take that as the order to kill its ranks; the runner's srun is outside of all steps, and
 only its ranks get the signal, which they survive. The socket has no name on disk and both ends
 check the other's user.
 """

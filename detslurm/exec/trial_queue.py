@@ -244,7 +244,7 @@ class StaticTrialQueue:
         return any(self._experiment.trial(one).start(1, fresh=True) is not None for one in late)
 
     def _replace(self, index: int) -> None:
-        """Another sample for an invalid one, once, however many workers try to add it."""
+        """Add a sample in place of an invalid sample, once, however many workers try."""
         from detslurm.searcher.method import may_replace  # only here: a runner starts without it
 
         intents, most = self._intents, self._searcher["max_trials"]
@@ -270,7 +270,7 @@ class StaticTrialQueue:
         return False  # a worker that ends a trial looks for others that are open
 
     def _open(self, but: int | None = None) -> Iterator[int]:
-        """Trials that are not over, but for one."""
+        """Trials that are not over, except trial `but`."""
         # Those that begin after the own one are the likeliest to run still: they are asked first.
         ids, first = self._intents.facts.trial_ids, self._share.start
         for index in (*range(first, len(ids)), *range(first)):

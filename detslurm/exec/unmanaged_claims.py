@@ -34,7 +34,7 @@ from detslurm.store.views import RunView
 
 
 class SpuriousRequeue(Exception):
-    """A job was started again whose `trial` is over, and not for that one."""
+    """A job was started again whose `trial` is over, and not for that trial."""
 
     def __init__(
         self, trial: int, why: str = "Slurm has started its job once more after a preemption"
@@ -104,7 +104,7 @@ class JobClaim:
         return self.experiment.trial(self.experiment.created().first_trial + index)
 
     def has(self, step: JobStep) -> bool:
-        """Whether one of its trials is this element's."""
+        """Whether any of its trials is this element's."""
         return not self.elements or (step.allocation.array_task_id or 0) in self.elements
 
 
@@ -209,7 +209,7 @@ def refuse_done(store: Store, step: JobStep, cluster: str) -> None:
     """Raise `SpuriousRequeue` where a job was started again for other things than this step's.
 
     A script runs from its beginning in every start: without this each of them would train anew what
-    an earlier one has finished.
+    an earlier start has finished.
     """
     job = first_job(store, cluster, step.job)
     if not _is_first_start(step, job):
@@ -339,7 +339,7 @@ def _claimed(store: Store, path: Path) -> JobClaim | None:
 def _make(store: Store, path: Path, step: JobStep, cluster: str) -> JobClaim:
     """Make the experiment, unless another element of the array is about to.
 
-    If that one has died meanwhile, one of the waiting elements takes over, and the others wait.
+    If that element has died meanwhile, a waiting element takes over, and the others wait.
     """
     # A mark of its own, before the record: to make an experiment takes many steps, and all elements
     # of an array start at once. Marks are never removed, so each names one attempt to make it.
@@ -401,7 +401,7 @@ def _kept_script(experiment: ExperimentDir, step: JobStep) -> dict[str, Any]:
 
 
 def configuration(store: Store, argv: Sequence[str]) -> dict[str, Any]:
-    """The configuration in place of one that no user wrote."""
+    """A configuration for a script whose user wrote none."""
     name = os.environ.get("SLURM_JOB_NAME") or Path(argv[0] if argv else "script").name
     storage = {"type": "shared_fs", "host_path": str(store.path / "checkpoints")}
     return unmanaged_config(name, argv or sys.argv, storage)

@@ -116,7 +116,7 @@ class UnmanagedJob:
             # Called when the context closes and again at exit; and a forked child (of a data
             # loader) inherits this object and atexit's list.
             return
-        # First of all: the record below may fail, and at exit no second one may be written.
+        # First of all: the record below may fail, and at exit no second record may be written.
         self.has_ended = True
         try:
             self._record_end(exit_code, reason)
@@ -141,7 +141,7 @@ class UnmanagedJob:
         end = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
         last = {**end, "time": time.time()}
         # Before the requeue, which makes Slurm end this process: without its end record the next
-        # start would take this run for a lost one.
+        # start would take this run for a lost run.
         _with_retries(lambda: self._trial.write_end(self._start["run"], last))
         if job is not None and not job.ending:
             self._requeue(decision.action)
@@ -274,7 +274,7 @@ def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> Unman
         trial = unmanaged_claims.find(store, step, cluster)
         runs = trial.runs() if trial is not None else []
         # After a requeue the claim leads to the trial at once, and its last run is that of an
-        # earlier start, or of an earlier try in this one, until the chief has opened its own.
+        # earlier start, or of an earlier try in this start, until the chief has opened its own.
         if trial is not None and runs and _goes_on(runs[-1], step.allocation):
             return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
         if unrecorded.is_announced(step):

@@ -63,7 +63,7 @@ class UsageSampler:
             while not self._over.wait(self._interval):
                 with self._turn:
                     # The run may have ended since: its end waits for this lock, to take the last
-                    # sample, and there are no processes to take another one of.
+                    # sample, and there are no processes to take another sample of.
                     if not self._over.is_set():
                         self._samples.append(self._sample())
         except Exception:
@@ -80,7 +80,7 @@ class UsageSampler:
         }
 
     def _last(self) -> Sample:
-        """The processes have ended: what they used in all, and the most that one of them had."""
+        """The processes have ended: what they used in all, and the most that any of them had."""
         own = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds = max(self._seconds, own.ru_utime + own.ru_stime)
         return {**self._spent(seconds), "resident": own.ru_maxrss * 1024, "last": True}

@@ -176,7 +176,7 @@ class WorkerPool:
             return
         self._intents.refresh()
         if self._intents.cause is not None:
-            return  # a pause has held the one that there is
+            return  # a pause has held the standby that there is
         alive = {ref for ref, job in seen.items() if not (job.final or job.held)}
         live = alive.difference(waiting) | {self._ref}
         jobs = sorted({ref if _job_id(ref) in held else _job_id(ref) for ref in live})

@@ -85,7 +85,7 @@ def init_context(
         defaults: The same, but for the external ids; None by default.
         unmanaged: The external ids, and the workspace and project; None by default.
         client: Has no effect; None by default.
-        distributed: As for `core.init()`; by default this process is the only one.
+        distributed: As for `core.init()`; by default this process is the only rank.
         checkpoint_storage: As for `core.init()`; by default that of `config`.
         preempt_mode: As for `core.init()`, with the same default.
         tensorboard_mode: As for `core.init()`, with the same default.

@@ -64,7 +64,7 @@ class Goal:
             self._operation.report_progress(position)
 
     def complete(self, validation: Mapping[str, Any]) -> None:
-        """Complete the operation with the searcher's metric, and take the next one."""
+        """Complete the operation with the searcher's metric, and take the next operation."""
         operation = self._operation
         if operation is not None and operation.is_chief:
             if self._metric not in validation:

@@ -39,7 +39,7 @@ class Reports:
         self.validation |= metrics
 
     def flush(self) -> None:
-        """Report the evaluation that was kept, if there is one."""
+        """Report the evaluation that was kept, if any."""
         if self._step is not None:
             step, self._step = self._step, None
             self.report("validation", step, self.validation)

@@ -255,7 +255,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
             getattr(optimizer, "inner_optimizer", optimizer)._iterations.assign(0)
 
     def _save(self) -> None:
-        """Store a checkpoint, unless there is one of this batch. All ranks call."""
+        """Store a checkpoint, unless this batch has one already. All ranks call."""
         if self._saved_at == self._batches:
             return
         self._saved_at = self._batches

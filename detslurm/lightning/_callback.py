@@ -206,7 +206,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         self._validates, self._epoch_ended = _validates_now(trainer, batch_idx), False
         if self._accumulates or not self._core.preempt.should_preempt():
             return  # gradients that are being accumulated would be lost
-        if not (self._validates and self._is_goal_reached(trainer)):  # the search needs that one
+        if not (self._validates and self._is_goal_reached(trainer)):  # the search needs it
             self._leave(trainer)
         if not self._validates:
             trainer.limit_val_batches = 0  # Lightning would validate before it stops
@@ -341,7 +341,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
         return whole and self._stored_at == trainer.global_step
 
     def _save(self, trainer: Trainer) -> None:
-        """Store a checkpoint of this step, unless there is one as good. All ranks call."""
+        """Store a checkpoint of this step, unless an equal one exists. All ranks call."""
         ranks = self._core.distributed
         if trainer.fast_dev_run or ranks.broadcast(self._is_stored(trainer)):
             return

@@ -1,7 +1,7 @@
 """The pages of a store as a WSGI application, below any prefix, with relative links.
 
     /                               the experiments
-    /experiments/ID/                the report of one, or of several: ID,ID
+    /experiments/ID/                the report of an experiment, or of several: ID,ID
     /experiments/ID/snapshot.json   its data, which the page asks for again and again
     /experiments/ID/edit            its notes, labels, and whether it is archived; with a token only
 
@@ -54,7 +54,7 @@ def application(
         connect: Returns a client of the store; called for each reading.
         clock: Gives seconds that never go back.
         token: A secret that the forms of its pages carry: with it, a POST sets notes, labels and
-            whether an experiment is archived. Without one, the default, nothing can be written.
+            whether an experiment is archived. Without a token, the default, nothing can be written.
 
     Example:
         from wsgiref.simple_server import make_server

@@ -26,7 +26,7 @@ class CachedQueues(Queues):
     """Queues that answer from memory until their last answer is old.
 
     A question whose time has come decides which jobs the queues are asked about: until the next
-    one, the clusters of other jobs count as unreachable, for nothing is known of these. A busy
+    question, the clusters of other jobs count as unreachable, for nothing is known of these. A busy
     scheduler may take half a minute to answer, too long for a page: until it has, the
     answer before counts.
 
@@ -94,5 +94,5 @@ class CachedQueues(Queues):
             found = queues.query(sure, since=since, queue_only=more)
             self._answer = _Answer(found._replace(asked=began), sure | more, tuple(warnings))
         finally:
-            # One that takes long to refuse is left alone for as long as one that answers.
+            # A scheduler that takes long to refuse is left alone as long as if it answered.
             self._asked_at = self._clock()

@@ -31,7 +31,7 @@ class Canvas:
     Args:
         width: Its cells in a line.
         height: Its lines.
-        braille: Whether a cell has 2x4 dots; otherwise it has one.
+        braille: Whether a cell has 2x4 dots; otherwise it has a single dot.
     """
 
     def __init__(self, width: int, height: int, *, braille: bool) -> None:

@@ -71,8 +71,8 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         values: The metric at each point.
         times: When each point was reported; empty if that is not known.
         count: How many points there were before thinning.
-        smallest: The smallest finite value; None without one.
-        largest: The largest finite value; None without one.
+        smallest: The smallest finite value; None without any.
+        largest: The largest finite value; None without any.
         means: The values for a moving average of a thinned curve; None if it is not thinned.
     """
 
@@ -172,7 +172,7 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         best: The best value of the searcher's metric.
         best_steps: At how many batches that was.
         latest: The newest value of the searcher's metric.
-        rung: The highest rung of the search at which it has a result, from 0; None without one, and
+        rung: The highest rung of the search at which it has a result, from 0; None without any, and
             outside of such a search.
         bracket: The bracket of that rung.
         batches_per_epoch: To turn batches into epochs.

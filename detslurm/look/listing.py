@@ -84,7 +84,7 @@ class Choice(NamedTuple):
     Attributes:
         text: Only those with this in their id, name, owner, state, project or labels; by default
             all.
-        before: Only those with smaller ids than this one; by default all.
+        before: Only those with smaller ids than this; by default all.
         state: Only those in this condition, a key of `CONDITIONS`; by default all.
         by_project: Whether those of a project stand together.
     """
@@ -126,7 +126,7 @@ _ON_NODES = {"RUNNING", "STARTING", "PULLING"}
 
 
 def condition(row: ExperimentRow) -> str:
-    """The condition of an experiment; of an active one, whether any of its trials runs."""
+    """The condition of an experiment; if it is active, whether any of its trials runs."""
     if row.archived:
         return "archived"
     if row.state == "ACTIVE":
@@ -301,7 +301,7 @@ def _trials(row: ExperimentRow) -> str:
 
 
 def _cell(tag: str, html: str, *, right: bool = False, wide: bool = False) -> str:
-    """A cell; a wide one is left out on a phone."""
+    """A cell; a wide cell is left out on a phone."""
     names = " ".join(name for name, on in (("right", right), ("wide", wide)) if on)
     return f'<{tag} class="{names}">{html}</{tag}>' if names else f"<{tag}>{html}</{tag}>"
 

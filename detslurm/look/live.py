@@ -50,7 +50,7 @@ class LiveStore:
     """The experiments of a store as they are now, for any number of threads.
 
     Args:
-        connect: Returns a client of the store. Each reading takes a new one, which remembers
+        connect: Returns a client of the store. Each reading takes a new client, which remembers
             nothing of a store that was deleted.
         clock: Gives seconds that never go back.
     """
@@ -167,7 +167,7 @@ class AnswerMemory(Generic[Answer]):
             self._known = {}
 
     def get(self, key: str, make: Callable[[], Answer]) -> Answer:
-        """The answer of that key: the one that is kept, else what `make` returns.
+        """The answer of that key: the kept answer, else what `make` returns.
 
         Args:
             key: Names the answer.

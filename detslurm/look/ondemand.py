@@ -54,7 +54,7 @@ _PYTHON = """\
 #!/bin/sh
 {exports}exec {python} "$@"
 """
-# By what a file is known as one that was written here, whatever has changed in it since.
+# By what a file is known to be written here, whatever has changed in it since.
 _OURS: Final = {
     "manifest.yml": r"^name: detslurm$",
     "passenger_wsgi.py": r"^from detslurm\.look\.app import ",
@@ -99,7 +99,7 @@ def doubts(directory: Path, store: Path | None, *, for_all: bool) -> list[str]:
         if kind := local_kind(path):
             found.append(
                 f"{what}, {path}, is on a disk of this machine ({kind}): where the portal runs on"
-                " another one, that can't see it"
+                " another machine, that can't see it"
             )
         if for_all and not _open_to_others(path):
             found.append(f"other users can't read {what}, {path}: the app shows them an error")

@@ -57,7 +57,7 @@ def draw(lines: Sequence[Line], form: PlotFormat) -> list[list[TextSpan]]:
     The first curve covers the others; each ends in its letter.
 
     Args:
-        lines: The curves; the number of one is its place here.
+        lines: The curves; the number of a curve is its place here.
         form: How they are drawn.
 
     Returns:

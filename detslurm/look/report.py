@@ -174,6 +174,6 @@ def _folder() -> resources.abc.Traversable:
 
 
 def _fit_for_html(script: str) -> str:
-    """A script whose text can stand in a page. The hash of one with other line ends is another."""
+    """A script whose text can stand in a page. Other line ends would change its hash."""
     assert "\r" not in script and not re.search(r"</script|<!--", script, re.IGNORECASE)
     return script

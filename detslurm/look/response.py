@@ -61,7 +61,7 @@ def redirect(target: str, *more: tuple[str, str]) -> Response:
 
 
 def unchanged(response: Response) -> Response:
-    """The answer to one who has that response already."""
+    """The answer to a client that has that response already."""
     return Response(b"", status=HTTPStatus.NOT_MODIFIED, etag=response.etag)
 
 

@@ -57,7 +57,7 @@ class _Handler(WSGIRequestHandler):
         pass
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-        """An answer was sent; one who was refused keeps no server from ending."""
+        """An answer was sent; a refused client keeps no server from ending."""
         if str(code) != _REFUSED and isinstance(self.server, LookServer):
             self.server.last_request = time.monotonic()
 
@@ -101,7 +101,7 @@ class LookServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def await_turn(self, request: socket.socket) -> None:
-        """Wait until fewer than some requests are answered, once this one has begun.
+        """Wait until fewer than some requests are answered, once this request has begun.
 
         Args:
             request: Its connection.
@@ -124,10 +124,10 @@ class LookServer(ThreadingMixIn, WSGIServer):
                 self._readers.release()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether it comes from a process of the same user, or of one who is not known.
+        """Whether it comes from a process of the same user, or of an unknown user.
 
         Others are not even listened to, for they could take all places by saying nothing. sshd
-        becomes the user before it connects; where it is an old one, it stays root.
+        becomes the user before it connects; an old sshd stays root.
         """
         return self.user_of(request) in (os.getuid(), 0, None)
 
@@ -152,7 +152,7 @@ class LookServer(ThreadingMixIn, WSGIServer):
 class UnixServer(LookServer):
     """A server on a Unix socket that only its user can open.
 
-    A socket that a killed process has left is replaced; the own one is removed at the end.
+    A socket that a killed process has left is replaced; the own socket is removed at the end.
 
     Args:
         path: Where to make the socket, in a directory closed to other users.
@@ -204,7 +204,7 @@ class LoopbackServer(LookServer):
     """A server on this machine's loopback address, which every user of the machine can reach.
 
     Args:
-        port: The port; 0 for one that is free.
+        port: The port; 0 for any free port.
         application: Answers the requests, only those with a token.
 
     Raises:
@@ -227,7 +227,7 @@ class LoopbackServer(LookServer):
 def _alone_in(directory: Path) -> Iterator[None]:
     """Make, judge and remove sockets one after the other.
 
-    Until its server listens, a socket looks like one that a killed process has left.
+    Until its server listens, a socket looks like a killed process's.
     """
     handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -256,5 +256,5 @@ def _remove_stale(path: Path) -> None:
             return
     raise LifecycleError(
         f"a `detslurm ui` of this store runs on this machine already, at {path}:"
-        " open that one, or end it"
+        " open that page, or end it"
     )

@@ -27,7 +27,7 @@ class MetricName(NamedTuple):
 
     Attributes:
         group: The group of its reports, such as "training" or "validation".
-        name: Its name; a nested one is dotted.
+        name: Its name; a nested name is dotted.
     """
 
     group: str

@@ -35,7 +35,7 @@ class Bucket:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing of the next step has come, and nothing of the last one is kept."""
+        """Nothing of the next step has come, and nothing of the last step is kept."""
         self._missing = {id(parameter) for parameter in self.parameters}
         self._seen: list[tuple[Any, int]] = []
         self._flat: FlatGradients | None = None

@@ -83,7 +83,7 @@ def _overrides(kind: type[BaseTrial], method: str) -> bool:
 
 def by_name(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
     """The method called with arguments of these names, as Determined does: an override may have
-    them in another order. One that has names of its own gets them in this order."""
+    them in another order. A method with names of its own gets them in this order."""
     if not takes(method, **dict.fromkeys(names)) or _in_order(method, names):
         return method
     return lambda *values: method(**dict(zip(names, values, strict=True)))

@@ -26,7 +26,7 @@ class PyTorchCallback:
         """Called after the checkpoint was loaded, before training begins."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Called before the first batch of an epoch; not when a trial goes on in the middle of one.
+        """Called before the first batch of an epoch; not when a trial resumes within an epoch.
 
         Args:
             epoch_idx: The epoch, counted from 0.

@@ -368,7 +368,7 @@ class PyTorchTrialContext(TrialContext):
 
         Raises:
             InvalidExperimentException: If gradients are aggregated and `auto_zero_grads` is off, or
-                the scaler is not the one that was wrapped.
+                the scaler is not the wrapped scaler.
         """
         if self._aggregation > 1 and not auto_zero_grads:
             raise InvalidExperimentException(

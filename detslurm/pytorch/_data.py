@@ -135,7 +135,7 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """One pass over all of the data set; with `shuffle` in another order each time."""
-        if self._whole is None:  # one for all passes, else each would have the first one's order
+        if self._whole is None:  # kept, for each new loader would begin with the same order
             self._whole = self.get_data_loader()
         return iter(self._whole)
 

@@ -80,7 +80,7 @@ class Replicated(DistributedDataParallel):  # type: ignore[misc]
 
     Torch lays them out again after the first batch of every process, in the order in which
     gradients came. With more than two ranks the layout decides in which order numbers are added, so
-    a trial that was interrupted would differ in the last bit from one that was not.
+    a trial that was interrupted would differ in the last bit from an uninterrupted trial.
     """
 
     was_called = False
@@ -141,7 +141,7 @@ def replicate(model: nn.Module, device: torch.device) -> nn.Module:
 def broadcast_buffers(models: Iterable[nn.Module]) -> None:
     """Give all ranks the chief's buffers, which each has changed by its own batches.
 
-    DDP does that in forward passes. In a validation not every rank has one: they would wait.
+    DDP does that in forward passes. In a validation not every rank makes any: they would wait.
     """
     for model in models:
         if isinstance(model, DistributedDataParallel):

@@ -185,7 +185,7 @@ def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> Distri
 
 
 def _of_environment(environ: Mapping[str, str], slots: int | None) -> DistributedContext | None:
-    """The ranks that a launcher has started, by its environment; None for a single one."""
+    """The ranks that a launcher has started, by its environment; None for a single rank."""
     if environ.get("USE_HOROVOD"):
         dist = _horovod().connect(slots)
         return dist if dist.size > 1 else None

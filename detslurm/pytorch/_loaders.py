@@ -23,7 +23,7 @@ _NOT_OURS = (
 
 
 def checked(loader: Any, method: str, reproducible: bool, call: str) -> Any:
-    """The loader. Raises `RuntimeError` for one that is of the wrong kind; `call` allows it."""
+    """The loader. Raises `RuntimeError` if it is of the wrong kind; `call` allows it."""
     if isinstance(loader, DataLoader):
         return loader
     kind = type(loader).__name__

@@ -42,7 +42,7 @@ logger = logging.getLogger("detslurm.pytorch")
 
 
 class TrainingLoop:
-    """Trains one trial by a plan, from its checkpoint if there is one."""
+    """Trains one trial by a plan, from its checkpoint if it has any."""
 
     def __init__(
         self,
@@ -144,13 +144,13 @@ class TrainingLoop:
         if is_given and not info.trial._steps_completed:
             return TrialState()  # a warm start: in another store a trial may have this one's id
         if info.trial.trial_id == saved.trial_id:
-            # Another training in the same job decides anew, and so does a trial that continues one
+            # Another training in the same job decides anew, as does a trial that continues a trial
             # of another store, which may have had this one's id.
             is_own = is_given and not (info.trial.continues and info.trial._trial_run_id == 1)
             return saved if is_own else replace(saved, stop_requested=False)
         if info.trial.continues == saved.trial_id:  # of another experiment
             self._own_options = info.trial._hparams_changed
-            # A trial that continues another one has no checkpoint of its own yet.
+            # A trial that continues another trial has no checkpoint of its own yet.
             return replace(saved, last_ckpt=0, stop_requested=False)
         # From another trial's checkpoint it starts warm, unless the search has copied that trial.
         is_copy = 0 < saved.batches_trained == info.trial._steps_completed
@@ -402,7 +402,7 @@ class TrainingLoop:
         self._saving = False
 
     def _save_before_leaving(self, *, alone: bool = False) -> None:
-        """A last checkpoint, unless there is one, or saving is what failed."""
+        """A last checkpoint, unless it exists, or saving is what failed."""
         state = self._state
         if self._saving or state.batches_trained == 0:
             return

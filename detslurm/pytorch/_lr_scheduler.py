@@ -88,7 +88,7 @@ class LRScheduler:
             return self._multiples(batches - aggregation, batches)
         if self._step_mode is LRScheduler.StepMode.STEP_EVERY_OPTIMIZER_STEP:
             return self._multiples(batches // aggregation - 1, batches // aggregation)
-        # An epoch counts as over when the next step of the optimizer belongs to a later one.
+        # An epoch counts as over when the next step of the optimizer belongs to a later epoch.
         begun = batch_idx // epoch_len if batches > aggregation else 0
         return self._multiples(begun, (batch_idx + aggregation) // epoch_len)
 

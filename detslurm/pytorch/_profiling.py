@@ -28,7 +28,7 @@ class ProfiledBatches(NamedTuple):
         return cls(profiling.get("begin_on_batch") or 0, profiling.get("end_after_batch"))
 
     def has(self, batch: int) -> bool:
-        """Whether it is one of them."""
+        """Whether it is among them."""
         return self.first <= batch and (self.last is None or batch <= self.last)
 
 

@@ -40,7 +40,7 @@ class Schedule:
         return due
 
     def quiet_until(self, batches: int, epoch_len: int, target: int) -> int:
-        """The next number of batches, after this one, at which anything may be due."""
+        """The next number of batches, after this number, at which anything may be due."""
         epoch = Epoch(1) if self.each_epoch else NEVER
         periods = (self.validation, self.checkpoint, self.reporting, epoch)
         return min(target, *(_next(period, batches, epoch_len) for period in periods))

@@ -30,7 +30,7 @@ def _numbers(metrics: Mapping[str, Any]) -> dict[str, Any]:
 class TrainingLog:
     """Counts batches and records since `begin()`, and logs them at every report.
 
-    The other replicas have about as many records as this one.
+    The other replicas have about as many records as this replica.
     """
 
     def __init__(self, trial: BaseTrial, replicas: int) -> None:

@@ -71,7 +71,7 @@ class Record(TrainUnit):
     """A number of records over all slots; only configurations of the older kind have them."""
 
     def batches(self, global_batch_size: int) -> Batch:
-        """The same in batches of all slots together, at least one."""
+        """The same in batches of all slots together, at least 1."""
         assert isinstance(self.value, int)
         return Batch(max(self.value // global_batch_size, 1))
 

@@ -24,7 +24,7 @@ _LONGEST_SOCKET = 107  # bytes, on Linux: unix(7)
 def require_short_temporary_directory() -> None:
     """Raise `OSError` where the paths of workers' sockets would be longer than they may be.
 
-    Workers hand tensors over through sockets in TMPDIR. One that can't open its own prints an
+    Workers hand tensors over through sockets in TMPDIR. A worker that can't open its own prints an
     error, goes on without the batch, and training would wait for that forever.
     """
     given = tempfile.gettempdir()
@@ -96,7 +96,7 @@ class SeededWorker(Worker):
         self._seed()
 
     def collate(self, records: list[Any]) -> Any:
-        """Make the batch, then get ready for the next one."""
+        """Make the batch, then get ready for the next batch."""
         batch = self._collate_fn(records)
         self._position += self._num_workers
         if self._position >= self._numbering.batches:
@@ -117,7 +117,7 @@ def survive_one_preemption_signal() -> None:
     """In a job, let Slurm's SIGTERM pass: on some sites it comes to every process of the step.
 
     The batches until the checkpoint still have to be loaded. Any other SIGTERM ends the process,
-    and so does a second one: it is how a loader ends workers that hang.
+    and so does a second SIGTERM: it is how a loader ends workers that hang.
     """
     flag = attach_flag()
     if flag is None:

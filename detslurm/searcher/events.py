@@ -51,7 +51,7 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
 
 
 class RunEnded(msgspec.Struct, frozen=True, tag_field="e", tag="run_ended"):
-    """A worker's run of a trial ended; with a `fencing_token`, only if that is the last one."""
+    """A worker's run of a trial ended; with a `fencing_token`, only if that is the last token."""
 
     trial: int
     worker: str
@@ -82,7 +82,7 @@ class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
 Event = WorkRequested | Validated | RunEnded | Sampled | Operations
 
 # msgspec finds a member of a union by its tag, too, but prepares the union again for each value:
-# that takes ten times as long as all the rest of reading one.
+# that takes ten times as long as all the rest of reading an event.
 _KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in get_args(Event)}
 
 
@@ -112,7 +112,7 @@ def finite(metric: Any) -> float | None:
 
 
 def score(metric: Any, smaller_is_better: bool) -> float:
-    """A metric as a number of which smaller is better; anything but a finite one is the worst."""
+    """A metric as a number of which smaller is better; anything not finite is the worst."""
     value = finite(metric)
     if value is None:
         return WORST

@@ -89,7 +89,7 @@ def read_operation(plain: Mapping[str, Any]) -> Operation | None:
 
 
 def problem_of(operations: Iterable[Mapping[str, Any]], known: Collection[str]) -> str | None:
-    """The first operation that can have no effect, for people; None if all have one.
+    """The first operation that can have no effect, for people; None if all have an effect.
 
     `known` are the request ids of the trials that exist.
     """

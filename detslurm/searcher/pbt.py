@@ -91,7 +91,7 @@ class PBT(Method):
         return (state.round + 1) * self.length
 
     def _member(self, state: State, source: int | None, checkpoint: str | None) -> int:
-        """A new member for this round: a copy of `source`, or one that starts from nothing."""
+        """A new member for this round: a copy of `source`, or a member that starts from nothing."""
         if source is None:
             return self.new(state, self._target_length(state))
         from detslurm.config.secret_values import masked_sample  # only here: others have no source

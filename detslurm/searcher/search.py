@@ -90,7 +90,7 @@ class Search:
 
     @property
     def time_metric(self) -> str | None:
-        """The metric by which reports are placed in time, if the configuration names one."""
+        """The metric by which reports are placed in time, if the configuration names any."""
         return self.searcher.get("time_metric")
 
     @property
@@ -213,7 +213,7 @@ class Search:
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
         """Return the `validated` event to commit for a report, with a pruner's verdict if there is
-        one.
+        any.
 
         Args:
             state: The state.

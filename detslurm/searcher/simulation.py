@@ -1,7 +1,7 @@
 """A whole search in virtual time: the real state machine, workers that only count units.
 
 Nothing is trained and nothing waits. A worker takes a trial, is busy for as long as the
-curve takes, reports, and goes on, leaves or takes the next one, as a real one would.
+curve takes, reports, and goes on, leaves or takes the next trial, as a real worker would.
 """
 
 from __future__ import annotations

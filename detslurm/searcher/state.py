@@ -29,7 +29,7 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     target_length: int | None = None  # absolute length to train to; None: as long as it likes
     reached: int = 0
     resumed_at: int = 0  # the steps when its present run began
-    fencing_token: int = 0  # counts its runs: what comes from an earlier one is too late
+    fencing_token: int = 0  # counts its runs: what comes from an earlier run is too late
     lost: int = 0  # runs whose job vanished
     stop: bool = False  # it is to stop
     final: bool = False  # nothing more will be asked of it: it closes when it leaves
@@ -203,7 +203,7 @@ class State(msgspec.Struct, gc=False):
     def assign(
         self, worker: str, incarnation: str | None = None, after: int | None = None
     ) -> int | None:
-        """Give a worker the first trial in the queue, unless it has one.
+        """Give a worker the first trial in the queue, unless it has a trial.
 
         A worker that has one and asks in another incarnation was restarted: what its former self
         reports from now on comes from a run whose files count no more.
@@ -266,7 +266,7 @@ class State(msgspec.Struct, gc=False):
     def needed_checkpoints(self) -> set[str]:
         """Return the checkpoints that the search may still let a trial start from.
 
-        A custom method may name any trial, also one that has ended.
+        A custom method may name any trial, also an ended trial.
         """
         if self.done:
             return set()

@@ -50,7 +50,7 @@ class Workers(NamedTuple):
 
     @classmethod
     def of(cls, jobs: Mapping[str, WorkerJob]) -> Workers:
-        """Return the workers as the queue shows them; one that it does not name is unknown.
+        """Return the workers as the queue shows them; a worker that it does not name is unknown.
 
         Args:
             jobs: The jobs by their refs.
@@ -82,7 +82,7 @@ class Workers(NamedTuple):
     def missing(self, state: State, limit: int | None) -> int:
         """Return how many workers to submit for the trials that wait.
 
-        A worker without a trial is about to take one, and one whose trial has nothing left to do is
+        A worker without a trial is about to take one, and a worker with nothing left to do is
         about to be free. Held and standby workers are not counted on, nor against the limit.
 
         Args:

@@ -222,7 +222,7 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
 def step_of(env: Mapping[str, str]) -> str | None:
     """The number of the step around this process; None in a batch script.
 
-    Since 26.05 Slurm sets the variable there, too: to one of its reserved numbers.
+    Since 26.05 Slurm sets the variable there, too: to a reserved number.
     """
     step = env.get("SLURM_STEP_ID", "")
     return step if step.isdigit() and int(step) < _RESERVED_STEPS else None

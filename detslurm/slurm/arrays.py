@@ -54,7 +54,7 @@ def turns(counts: Sequence[int], at_once: int | None) -> list[tuple[int | None, 
     """Of arrays with these counts of elements, which share what may run at once: the throttle of
     each, and the number of the array that must end before it starts.
 
-    Shares are in proportion; those that are too small for one of their own wait for each other.
+    Shares are in proportion; those that are too small for a share wait for each other.
     """
     whole = sum(counts)
     if at_once is None or whole <= at_once:
@@ -73,7 +73,7 @@ def turns(counts: Sequence[int], at_once: int | None) -> list[tuple[int | None, 
 
 def dealt(total: int, counts: Sequence[int]) -> list[int]:
     """How many elements of each of several arrays may run at once, where they share `total`: what
-    small arrays can't use goes to larger ones. Each has one at least, for 0 would be no limit."""
+    small arrays can't use goes to larger ones. Each has 1 at least, for 0 would be no limit."""
     shares, left = [1] * len(counts), total
     smallest_first = sorted(range(len(counts)), key=counts.__getitem__)
     for done, number in enumerate(smallest_first, 1):

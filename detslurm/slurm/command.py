@@ -99,7 +99,7 @@ _NOT_ADMITTED = (
 
 def is_submit_limit(message: str) -> bool:
     """True when fewer jobs might have been taken: a limit on how many there may be was in the way,
-    or one that sbatch does not name."""
+    or a limit that sbatch does not name."""
     unnamed = "\n" not in message and "(job submit limit" in message
     return unnamed or "submitjob" in message.lower()
 
@@ -115,7 +115,7 @@ def is_transient(message: str) -> bool:
 
 
 def advice_for(message: str, program: str = "") -> str:
-    """The remedy for one of Slurm's refusals; empty when none is known."""
+    """The remedy for a refusal of Slurm's; empty when none is known."""
     if is_transient(message):
         return (
             "The controller is busy or down: `scontrol ping` shows it. Nothing was lost; try again."

@@ -115,7 +115,7 @@ def _part(request: JobRequest, count: int) -> JobRequest:
 def within_array(count: int, cluster: Cluster) -> int:
     """So many elements, or as many as one array has at most; without arrays, a single job.
 
-    The site is asked only about more than one.
+    The site is asked only about several.
     """
     if count <= 1:
         return count
@@ -190,7 +190,7 @@ def _announcement(trials: range, by: str) -> dict[str, Any]:
 
 
 def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[str], bool]) -> bool:
-    """Record what became of one announcement whose author has died; whether there was one.
+    """Record what became of one announcement whose author has died; whether there was any.
 
     `has_died` is asked about jobs.
     """
@@ -223,7 +223,7 @@ def _marked(log: FactsDir, number: int, trials: range, each: int) -> Any:
 
 
 def _room(log: FactsDir, facts: Facts, cluster: Cluster, reason: WhyDeferred) -> int:
-    """How many more; where Slurm does not show the limit, one, for a start."""
+    """How many more; where Slurm does not show the limit, a single job, for a start."""
     if is_moved(log.facts()):  # other limits count than those that were in the way
         first = min(facts.deferred)
         room = cluster.allowance(deferred_request(log.facts(), log, first, each=reason.each)).room

@@ -54,7 +54,7 @@ def sign_of_slurm() -> str | None:
 
 
 def _configuration() -> str | None:
-    """A configuration that is there: the one of SLURM_CONF, else one in a usual place."""
+    """A configuration that is there: SLURM_CONF's file, else a file in a usual place."""
     named = os.environ.get("SLURM_CONF")
     return next(filter(_exists, (*([named] if named else ()), *_CONFIGURATIONS)), None)
 

@@ -100,7 +100,7 @@ class ClusterLimits:
         return next((p.name for p in self.partitions.values() if p.default), None)
 
     def partition(self, name: str | None) -> PartitionLimits | None:
-        """The limits of a partition (None: the default one), or of several, `a,b`, of which a job
+        """The limits of a partition (None: the default), or of several, `a,b`, of which a job
         may start in any; None when unknown."""
         names = (name or self.default_partition or "").split(",")
         if not all(one in self.partitions for one in names):
@@ -180,7 +180,7 @@ class Cluster(Protocol):
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
         """Put exactly this job or array element back into the queue.
 
-        With `only_running` one that is over or being ended stays so, without an error.
+        With `only_running` a job that is over or being ended stays so, without an error.
         """
 
     def hold(self, refs: Collection[str]) -> None:
@@ -192,7 +192,7 @@ class Cluster(Protocol):
     def update(self, ref: str, **fields: str | int) -> None:
         """Change fields of queued jobs, by Slurm's names (nice=10, ArrayTaskThrottle=4).
 
-        Several refs are joined by commas; one that is refused keeps no other from being changed.
+        Several refs are joined by commas; a refused job keeps no other from being changed.
         """
 
     def top(self, ref: str) -> None:

@@ -10,7 +10,7 @@ def mpi_types() -> list[str]:
     """The names of `srun --mpi=list`; empty where it can't be asked."""
     try:
         done = command.call(["srun", "--mpi=list"])
-    except SlurmError:  # a site profile without this line is still a good one
+    except SlurmError:  # a site profile is still good without this line
         return []
     return parse_mpi_list(done.stdout + done.stderr) if done.returncode == 0 else []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# A node in one of these states, without any other flag than these, has usable free resources.
+# A node in any of these states, without any other flag than these, has usable free resources.
 _IN_SERVICE = frozenset({"IDLE", "MIXED", "ALLOCATED"})
 _HARMLESS = frozenset(
     {"CLOUD", "COMPLETING", "DYNAMIC_NORM", "PLANNED", "POWERED_DOWN", "POWERING_UP"}

@@ -1,4 +1,4 @@
-"""Whether Slurm wants a running job's nodes for another one, which its controller alone knows."""
+"""Whether Slurm wants a running job's nodes for another job, which its controller alone knows."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def nice_of(priority: int) -> int:
 
 
 def priority_of(nice: int) -> int:
-    """The priority whose nice comes nearest to this one."""
+    """The priority whose nice comes nearest to this nice."""
     return min(max(nice + FIRST, FIRST), LAST)
 
 

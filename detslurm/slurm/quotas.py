@@ -91,7 +91,7 @@ def _of_qos(holder: str, line: str, charge: Charge) -> Iterator[QuotaLimit]:
 
 
 def _part(text: str, names: set[str]) -> str:
-    """The text in braces behind one of these names: `alice(1001)={MaxJobsPU=7(1) ...}`."""
+    """The text in braces behind any of these names: `alice(1001)={MaxJobsPU=7(1) ...}`."""
     parts = re.findall(r"(\S+)=\{(.*?)\}", text)
     return next((part for name, part in parts if names & set(re.split(r"[()]", name))), "")
 

@@ -1,4 +1,4 @@
-"""Submissions as facts, and how a trial whose job is gone gets a new one."""
+"""Submissions as facts, and how a trial whose job is gone gets a new job."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def successor_request(
 ) -> JobRequest:
     """The request of a new job for `each` trials from `index` on, like the first that covered it.
 
-    `after` is the ref of a job that must be gone before this one starts. Raises `NeverSubmitted`
-    when there was no submission at all, `SlurmError` while one of the trial may be under way.
+    `after` is the ref of a job that must be gone before the new job starts. Raises `NeverSubmitted`
+    when there was no submission at all, `SlurmError` while a job of the trial may be under way.
     """
     facts = list(facts)
     original = _as_set(_first_request(facts, index, experiment), facts)

@@ -27,7 +27,7 @@ def submit(
     options: Sequence[str] = (),
     arguments: Sequence[str] = (),
 ) -> str:
-    """Queue a script that has a `script_path` and return the job id; a refused one is removed."""
+    """Queue a script with a `script_path` and return the job id; remove a refused script."""
     try:
         output = command.run(
             ["sbatch", "--parsable", *options, str(script), *arguments],

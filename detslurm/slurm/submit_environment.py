@@ -30,6 +30,6 @@ def variables_of(request: JobRequest) -> dict[str, str]:
 def submit_environment(request: JobRequest) -> dict[str, str]:
     """Return the environment of sbatch, and so of the job: no other job's identity."""
     # Of a job's own environment (a runner submits successors), sbatch must see none: it would pass
-    # the old job's index and restart count on to the new one.
+    # the old job's index and restart count on to the new job.
     inherited = {**contract.inheritable(os.environ, PREFIX), **exported_values()}
     return {**inherited, **variables_of(request)}

@@ -51,7 +51,7 @@ def is_directory(path: Path) -> bool:
 
 
 def raise_unless_gone(error: OSError) -> None:
-    """For `os.walk`: a missing directory has no files, an unreadable one may have some."""
+    """For `os.walk`: a missing directory has no files, an unreadable directory may have some."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -225,7 +225,7 @@ def _guard(fd: int) -> None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file that is either absent, the old one, or the new one, and on disk on return."""
+    """Write a file that is either absent, the old file, or the new file, and on disk on return."""
     staged = path.with_name(f".{path.name}.tmp")
     with staged.open("wb") as out:
         _guard(out.fileno())
@@ -258,7 +258,7 @@ def _has_name(path: Path) -> bool:
 
 
 def remove_tree(path: Path, attempts: int = 5) -> None:
-    """Remove a tree; one that is missing is fine."""
+    """Remove a tree; a missing tree is fine."""
     for attempt in range(attempts):
         try:
             shutil.rmtree(path, onerror=_raise_unless_gone)

@@ -121,7 +121,7 @@ def tensorboard_folder(experiment: int, mark: str | None) -> str:
 
 
 def check_storage_id(storage_id: str) -> str:
-    """The id itself. Raises `ValueError` for one that could name anything but a checkpoint."""
+    """The id itself. Raises `ValueError` if it could name anything but a checkpoint."""
     reserved = storage_id in (".", "..") or storage_id.partition("-")[0] == TENSORBOARD
     if not storage_id or "/" in storage_id or reserved:
         raise ValueError(f"{storage_id!r} is not a storage id")

@@ -106,7 +106,7 @@ class Storages:
         self._known: dict[str, Storage] = {}
 
     def of(self, section: Section | None) -> Storage:
-        """The storage that a record names, or the configured one. Raises as `from_config`."""
+        """The storage that a record names, or the configured storage. Raises as `from_config`."""
         key = repr(section)
         if key not in self._known:
             self._known[key] = from_config(self._configured if section is None else section)

@@ -30,7 +30,7 @@ from detslurm.storage.names import matching, recorded, selected, with_parents, w
 
 logger = logging.getLogger("detslurm.storage")
 
-# Object stores know no directories; an empty one is remembered by an object in it.
+# Object stores know no directories; an empty directory is remembered by an object in it.
 _EMPTY = ".detslurm-empty-directory"
 _MAGIC = frozenset("*?[")
 _NOWHERE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))

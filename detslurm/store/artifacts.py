@@ -69,7 +69,7 @@ Named = dict[str, list[Artifact]]
 def thinned(artifacts: Sequence[Artifact], most: int) -> list[Artifact]:
     """The first, the last, and others as evenly between them as they are: at most `most`, from 2.
 
-    The one that goes is always that whose neighbours are closest, the first of equals.
+    The artifact that goes is always that whose neighbours are closest, the first of equals.
     """
     kept = list(artifacts)
     while len(kept) > max(most, 2):

@@ -36,7 +36,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         files: How many files it has.
         metrics: The numeric validation metrics of exactly its weights.
         problem: The fault of its files that `verify` found; None if there is none.
-        storage: The storage that it is in, where that is not the configured one.
+        storage: The storage that it is in, where that is not the configured storage.
     """
 
     uuid: str

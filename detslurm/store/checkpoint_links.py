@@ -25,7 +25,7 @@ _ATTEMPTS = 10
 
 class Links(NamedTuple):
     """The targets of the links: ids of checkpoints, or their paths in a storage that is not the
-    configured one; None without a checkpoint."""
+    configured storage; None without a checkpoint."""
 
     best: str | None
     latest: str | None
@@ -34,7 +34,7 @@ class Links(NamedTuple):
 def links_of(
     rows: Iterable[CheckpointRow], metric: str | None, *, smaller_is_better: bool
 ) -> Links:
-    """The checkpoint with the best searcher metric, the earliest of equals, and the newest one.
+    """The checkpoint with the best searcher metric, the earliest of equals, and the newest.
 
     The rows of a trial come in their order: the clocks of two nodes may differ.
     """

@@ -198,7 +198,7 @@ class _Column:
         else:
             values = np.array(self.values, dtype=np.float64)
             dataset = _spread(folder, link, rows, places, values, math.nan, np.float64)
-            # A reported NaN is no missing one.
+            # A reported NaN is no missing value.
             ones = np.ones(len(places), dtype=bool)
             _spread(folder.parent, f"present/{link}", rows, places, ones, False, bool)
         dataset.attrs["kind"] = kind

@@ -163,7 +163,7 @@ def is_number(value: Any) -> bool:
 
 
 def as_float(value: float) -> float:
-    """The number as a float; an integer that is too large for one is infinite."""
+    """The number as a float; an integer that is too large for a float is infinite."""
     try:
         return float(value)
     except OverflowError:

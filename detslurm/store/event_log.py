@@ -233,9 +233,9 @@ class EventLog(Generic[S]):
     # -- packs: many facts in one file, for those that are far behind ----------------------------
 
     def _next(self, *, sure: bool = True) -> list[dict[str, Any]]:
-        """The facts after this position: a pack of them, or the next one; none at the end.
+        """The facts after this position: a pack of them, or the next fact; none at the end.
 
-        Raises `RecordMissing` where the next one was lost.
+        Raises `RecordMissing` where the next fact was lost.
         """
         if self.position % PACK_OF == 0:
             pack = read_record(_pack_name(self._log, self.position + PACK_OF)) or {}
@@ -250,7 +250,7 @@ class EventLog(Generic[S]):
         return [] if fact is None else [fact]
 
     def _next_is_lost(self) -> bool:
-        """Whether later facts are listed than the next one, and that one is missing.
+        """Whether the next fact is missing although later facts are listed.
 
         One listing that shows the end is enough: facts are lost long after they were written.
         """

@@ -155,7 +155,7 @@ class ExperimentDir:
         return self._committed(stamped, lambda: self.log.append(stamped, after))
 
     def append_next(self, record: Record | Mapping[str, Any], after: int) -> bool:
-        """Commit a fact only if `after` is the last one; False where more has happened."""
+        """Commit a fact only if `after` is the last number; False where more has happened."""
         stamped = _stamped(record)
         return self._committed(stamped, lambda: self.log.put_next(after + 1, stamped))
 

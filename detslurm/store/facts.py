@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"\d{6,12}\.json")
 # So many facts in a row may be lost: a file with a larger number is none of a log's facts.
 _WIDEST: Final = 10_000
 MISSING: Final = "it is missing, although later records are there"
-"""The problem of a fact that was lost; it reads as a corrupt one, with `missing` set."""
+"""The problem of a fact that was lost; it reads as a corrupt fact, with `missing` set."""
 
 
 class FactLog:
@@ -60,12 +60,12 @@ class FactLog:
     def facts(
         self, after: int = 0, *, skip_refused: bool = False, thorough: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """All facts past number `after`, in order, up to the last one that the file server has:
+        """All facts past number `after`, in order, up to the last that the file server has:
         what follows from them may be for good.
 
-        A fact that was lost comes as a corrupt one that is `missing`. In a long log of which few
+        A fact that was lost comes as a corrupt fact that is `missing`. In a long log of which few
         are read, several lost in a row are found only by a `thorough` reading, which lists all.
-        With `skip_refused` a fact that this user may not read comes as one of type `REFUSED`.
+        With `skip_refused` a fact that this user may not read comes as a fact of type `REFUSED`.
         """
         number = after + 1
         while True:
@@ -177,7 +177,7 @@ def _numbers(names: Iterable[str]) -> list[int]:
 
 
 def _in_reach(numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers in order, up to a gap that is wider than one of lost facts may be."""
+    """The numbers in order, up to a gap that is wider than lost facts may leave."""
     last = 0
     for number in sorted(numbers):
         if number > last + _WIDEST + 1:

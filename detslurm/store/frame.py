@@ -128,7 +128,7 @@ def frame(record: Mapping[str, Any]) -> bytes:
 
 
 def block(records: Sequence[bytes]) -> bytes:
-    """The line that stands for records as JSON, of which there is at least one."""
+    """The line that stands for records as JSON, at least a single record."""
     raw = records[0] if len(records) == 1 else b"[%b]" % b",".join(records)
     return b"%08x %b\n" % (crc32(raw), raw)
 

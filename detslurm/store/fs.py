@@ -19,7 +19,7 @@ from detslurm.store.errors import LINKLESS, CorruptRecord, NoHardLinks, StoreErr
 # A file that lies on no disk: to link it into a store can only fail.
 _OTHER_FILE_SYSTEM: Final = "/proc/version"
 
-# ESTALE means that a name now leads to another file: opening it again by name finds that one.
+# ESTALE means that a name now leads to another file: opening it again by name finds that file.
 REOPENS: Final = 10
 
 # As much as a processor's cache holds: memory that is used again costs a fifth of new memory.
@@ -169,7 +169,7 @@ def discard(path: str) -> None:
 
 
 def replace_file(path: AnyPath, data: bytes, *, sync: bool = True, secret: bool = False) -> None:
-    """Publish a new snapshot of a rebuildable file: readers see the old one or the new one.
+    """Publish a new snapshot of a rebuildable file: readers see the old file or the new file.
 
     Without `sync` a power cut may tear it: for files that check themselves. A `secret` is its
     owner's alone, in a shared store too.
@@ -363,7 +363,7 @@ def owner_of(path: AnyPath, *, follow: bool = True) -> int | None:
 
 
 def time_there(folder: AnyPath) -> float | None:
-    """The time of the file server of `folder`, by the stamp of a new file; None without one."""
+    """The time of the file server of `folder`, by the stamp of a new file; None without a stamp."""
     probe = temporary_name(os.path.join(folder, "clock"))
     try:
         write_new(probe, b"", sync=False)
@@ -435,7 +435,7 @@ def make_parents(path: AnyPath) -> None:
 def share(path: AnyPath) -> None:
     """Let a file that something else made have the mode that it would have from `create`."""
     name = os.fspath(path)
-    with suppress(OSError):  # where modes are fixed (vfat, CIFS) it has the one that all have
+    with suppress(OSError):  # where modes are fixed (vfat, CIFS) it has the mode that all have
         os.chmod(name, access.file_mode(os.path.dirname(name)))
 
 

@@ -39,7 +39,7 @@ class GCPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 class Candidate(NamedTuple):
     """A complete checkpoint; `value` and `reported` are the searcher's metric and the time of the
-    validation at exactly its steps, None and infinity without one."""
+    validation at exactly its steps, None and infinity without any."""
 
     uuid: str
     trial: int

@@ -1,6 +1,6 @@
 """A trial's inheritance from the trial that it continues: its start, and the curve up to there.
 
-The curve is copied, so that it is whole in every reader and stays when the other one is deleted.
+The curve is copied, so that it is whole in every reader and stays when the other trial is deleted.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from detslurm.store.trial import HISTORY, TrialDir
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a trial begins that continues another one.
+    """Where a trial begins that continues another trial.
 
     Attributes:
         experiment: The experiment of the trial that it continues.
         trial: That trial.
-        saved_by: The trial that saved the checkpoint: that one, or one that it had continued.
+        saved_by: The trial that saved the checkpoint: that trial, or a trial that it had continued.
         uuid: The checkpoint.
         steps: How many batches are trained in it.
         seed: The seed of the trial.
@@ -66,7 +66,7 @@ def _record(row: MetricRow) -> dict[str, Any]:
 
 
 def read_continued(trial: TrialDir) -> Continued | None:
-    """Where the trial begins if it continues another one. Raises `CorruptRecord`."""
+    """Where the trial begins if it continues another trial. Raises `CorruptRecord`."""
     name = str(trial.records_path(HISTORY))
     line = next((line for _, line in lines_of(name, None, 0, [])), None)
     if line is None:

@@ -37,7 +37,7 @@ class _Ids(msgspec.Struct):
 
 
 class _Rows(msgspec.Struct):
-    """The head's second line, and a part's only one.
+    """The head's second line, and a part's only line.
 
     Attributes:
         rows: Rows by no order; the head's replace those of parts.
@@ -133,7 +133,7 @@ class Catalog:
         return rows
 
     def _part(self, place: int) -> list[ExperimentRow]:
-        """A part's rows; the experiments of one that is gone have to be folded again."""
+        """A part's rows; the experiments of a part that is gone have to be folded again."""
         if place not in self._parts:
             return []
         part = typed(lines_in(self._folder / self._parts[place], expected=True)[0], _Rows)

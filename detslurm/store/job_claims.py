@@ -38,7 +38,7 @@ def successors(store: Store, cluster: str, job: str) -> list[str]:
 
 
 def claims_by_job(store: Store) -> Mapping[str, Path]:
-    """The newest claim of each job that has one, by the job's number, with one listing."""
+    """The newest claim of each job that has any, by the job's number, with one listing."""
     newest: dict[str, tuple[int, str]] = {}
     for name in fs.names_in(claims_folder(store)):
         if match := _CLAIM.fullmatch(name):

@@ -105,7 +105,7 @@ class Ledger:
         }
 
     def reserve(self, state: LedgerState, experiment: int, count: int) -> int:
-        """Give `count` consecutive trial ids to an experiment; returns the first one.
+        """Give `count` consecutive trial ids to an experiment; returns the first id.
 
         `state` is from a thorough reading. Raises `RecordMissing` where a fact of the ledger was
         lost, for it may have given the next ids to another experiment.

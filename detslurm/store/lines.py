@@ -20,7 +20,7 @@ def line_of(content: msgspec.Struct) -> bytes:
 
 
 def lines_in(path: Path, *, expected: bool = False) -> list[bytes]:
-    """The lines of a file, at least one; an empty one where there is no such file to be read."""
+    """The lines of a file, at least one; an empty line where there is no such file to be read."""
     try:
         return (fs.read_file(path, expected=expected) or b"").split(b"\n")
     except StoreError:

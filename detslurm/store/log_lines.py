@@ -37,7 +37,7 @@ class _NamedRow(MetricRow, gc=False, frozen=True):
 
 
 class _NoRow(msgspec.Struct, tag_field="t", tag=True):
-    """No record has this type. Where there is a choice, msgspec wants records to have one."""
+    """No record has this type. Where there is a choice, msgspec wants records to have a type."""
 
 
 _rows = cast(_Rows, msgspec.json.Decoder(list[MetricRow | _NoRow]).decode)
@@ -70,7 +70,7 @@ def line_facts(line: bytes) -> LineFacts:
     try:
         heads = _heads(raw) if is_block else [_head(raw)]
         time = heads[-1].time if heads else None
-    except msgspec.DecodeError:  # one of another shape
+    except msgspec.DecodeError:  # a line of another shape
         heads = list(map(_head_of, _split(raw)))
     found = list(map(_needed_alone, heads))
     steps = [(h.group, s) for h, s in zip(heads, found, strict=True) if s is not None]

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 def metric_rank(value: float, smaller_is_better: bool) -> tuple[int, float]:
     """The key that sorts metrics, the best first; NaN comes last, and infinities before it: both
-    are of a training that diverged, whichever direction is the better one."""
+    are of a training that diverged, whichever direction is better."""
     if math.isfinite(value):
         return 0, value if smaller_is_better else -value
     return 2 if math.isnan(value) else 1, 0.0

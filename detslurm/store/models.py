@@ -29,7 +29,7 @@ class ModelCreated(Record, frozen=True, tag="model_created"):
 
 
 class ModelChanged(Record, frozen=True, tag="model_changed"):
-    """Fields of a model, or of one of its versions, have other values."""
+    """Fields of a model, or of a version of it, have other values."""
 
     model: int
     fields: dict[str, Any]
@@ -134,7 +134,7 @@ class RegistryState(msgspec.Struct, kw_only=True):
         return row
 
     def named(self, name: str) -> ModelRow | None:
-        """The model that has a name, if there is one."""
+        """The model with this name; None without such a model."""
         return next((model for model in self.models.values() if model.name == name), None)
 
     def needs(self, experiment: int, number: int) -> bool:

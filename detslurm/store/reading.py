@@ -130,7 +130,7 @@ def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | N
 
 
 def checkpoint_digests(trial: TrialDir, storage_id: str) -> dict[str, str] | None:
-    """The digests of a checkpoint's files; None for one that the trial has not committed."""
+    """The digests of a checkpoint's files; None if the trial has not committed it."""
     for run in reversed(trial.runs()):
         for record in _checkpoint_records(trial, run.number):
             if record["uuid"] == storage_id and record["t"] == "checkpoint":
@@ -156,7 +156,7 @@ def view_trial(
 ) -> TrialView:
     """As `fold_trial`, to be shown: UNKNOWN where a file can't be read, with the reason.
 
-    A caller that acts on a trial must not take an unreadable record for a missing one.
+    A caller that acts on a trial must not take an unreadable record for a missing record.
     """
     try:
         return fold_trial(trial, context, cache)
@@ -200,7 +200,7 @@ def logged_metrics(
     files = trial.log_files(runs)
     rows: list[MetricRow] = []
     spans = []
-    # Often there is only one; where another group could end it, all groups are read.
+    # Often there is only one run; where another group could end it, all groups are read.
     wanted = group if len(runs) == 1 else None
     for run in runs:
         first = first_steps(run.start)

@@ -1,4 +1,4 @@
-"""Files that can be made again: a whole one is used, a torn one left aside."""
+"""Files that can be made again: a whole file is used, a torn file left aside."""
 
 from __future__ import annotations
 

@@ -80,8 +80,8 @@ def lacks_experiments(store: Store, known: Iterable[int]) -> bool:
 def rebuild_ledger(store: Store) -> Iterator[str]:
     """Rebuild lost facts of the ledger from the facts of the experiments; a sentence for each.
 
-    A lost fact stays lost where facts of an experiment can't be read, for it may have named that
-    one. Raises `StoreError` where nothing is known of an experiment.
+    A lost fact stays lost where facts of an experiment can't be read, for it may have named such an
+    experiment. Raises `StoreError` where nothing is known of an experiment.
     """
     log = store.ledger.log
     facts = list(log.facts(thorough=True, skip_refused=True))

@@ -282,7 +282,7 @@ class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_delet
 
 
 class CheckpointKept(Record, frozen=True, kw_only=True, tag="checkpoint_kept"):
-    """These must not be deleted from here on; void where one of them was deleted before.
+    """These must not be deleted from here on; void where any of them was deleted before.
 
     Attributes:
         uuids: The checkpoints.

@@ -118,7 +118,7 @@ def _share(folder: Path, gid: int) -> None:
 
 
 def owner(uid: int) -> str:
-    """A user by name, where there is one."""
+    """A user by name, where the name is known."""
     import pwd
 
     try:
@@ -128,7 +128,7 @@ def owner(uid: int) -> str:
 
 
 def group(gid: int) -> str:
-    """A group by name, where there is one."""
+    """A group by name, where the name is known."""
     import grp
 
     try:

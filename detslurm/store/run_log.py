@@ -93,7 +93,7 @@ class RunLog:
             self._seal()
 
     def _seal(self) -> None:
-        """Make a line of the records that came since the last one."""
+        """Make a line of the records that came since the last line."""
         if self._block:
             self._tail += block(self._block)
             self._block.clear()

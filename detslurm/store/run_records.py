@@ -129,7 +129,7 @@ def well_formed(record: Mapping[str, Any]) -> bool:
     """Return whether a log's record has the types that folds rely on.
 
     Args:
-        record: The record. One of a kind that folds do not know always passes.
+        record: The record. Records that folds do not know always pass.
     """
     kind = record.get("t")
     if not isinstance(kind, str):

@@ -52,7 +52,7 @@ class Spending:
             pass
 
     def _put(self, total: float, about: Mapping[str, Any]) -> bool:
-        """Record a total after the last one that is known; False if that is not the last."""
+        """Record a total after the last that is known; False if that is not the last."""
         fs.ensure_directory(self._log.path)
         record = {"type": "used", "slot_seconds": total - self._total, "total": total, **about}
         if not self._log.put(self._count + 1, record):
@@ -62,7 +62,7 @@ class Spending:
         return True
 
     def _take(self, number: int) -> None:
-        """Know the total of the last fact that can be read, up to this one."""
+        """Know the total of the last fact that can be read, up to this number."""
         for known in range(number, self._count, -1):
             fact = self._log.read(known, expected=True) or {}
             if "total" in fact:

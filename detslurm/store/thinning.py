@@ -19,7 +19,7 @@ class BucketMeans(NamedTuple):
     Attributes:
         steps: The mean of the steps of each part's points.
         values: The mean of their values.
-        times: The mean of their times; NaN where one of them is unknown.
+        times: The mean of their times; NaN where any of them is unknown.
         counts: How many points each part has.
     """
 

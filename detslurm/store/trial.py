@@ -16,7 +16,7 @@ _MOST_LOST: Final = 100  # claims of runs in a row
 _RUN: Final = re.compile(r"run-(\d+)\.(?:start\.json|end\.json|jsonl)")
 
 HISTORY: Final = 0
-"""The number, before all runs, of what a trial has from the one that it continues."""
+"""The number, before all runs, of what a trial has from the trial that it continues."""
 
 
 _RANK_LOG: Final = re.compile(r"run-(\d+)\.rank(\d+)\.jsonl")
@@ -55,7 +55,7 @@ class RunLogFile(NamedTuple):
 
 
 def with_history(runs: Sequence[Run]) -> list[Run]:
-    """The runs, after what the trial reported that this one continues, if it continues one."""
+    """The runs; in a continuing trial after the reports of the trial that it continues."""
     if runs and runs[0].start.get("continued"):
         return [Run(HISTORY, {}, None), *runs]
     return list(runs)

@@ -114,7 +114,7 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
 def trial_view(
     trial_id: int, experiment_id: int, logs: Sequence[RunFacts], context: FoldContext
 ) -> TrialView:
-    """The view of a trial whose runs come in ascending order, after its history if it has one."""
+    """The view of a trial whose runs come in ascending order, after its history if it has any."""
     runs = [log for log in logs if log.number != HISTORY]
     last = end_record(runs)
     state, reason = _state(trial_id, runs, last, context)
@@ -355,7 +355,7 @@ def _checkpoint(
 
 
 def _latest_checkpoint(checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
-    """The last one that the newest run with any committed: epochs count, not steps."""
+    """The last that the newest run with any committed: epochs count, not steps."""
     return next((c for c in reversed(checkpoints) if c.state == "COMPLETED"), None)
 
 

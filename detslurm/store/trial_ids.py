@@ -64,7 +64,7 @@ class TrialIds(msgspec.Struct):
         return self.ledger.blocks
 
     def save(self, folder: Path) -> None:
-        """Move blocks into files as soon as they fill one."""
+        """Move blocks into files as soon as they fill a file."""
         blocks = self.ledger.blocks
         if len(blocks) >= EACH:
             fs.ensure_directory(folder, secret=True)

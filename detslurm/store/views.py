@@ -26,7 +26,7 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         state: "COMPLETED", "PARTIALLY_DELETED" or "DELETED".
         metrics: The validation metrics of exactly its weights; empty if it was not validated.
         problem: The fault of its files that `verify` found; None if there is none.
-        storage: The storage that it is in, where that is not the configured one.
+        storage: The storage that it is in, where that is not the configured storage.
         deleted_time: When it was deleted, in seconds since 1970; None if it wasn't, or if that is
             not known.
     """
@@ -96,7 +96,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         number: Its number, from 1.
         started: When it began, in seconds since 1970.
-        ended: When it ended, in seconds since 1970, by the last record of one that was lost; None
+        ended: When it ended, in seconds since 1970, by the last record of a lost run; None
             while it goes on.
         outcome: How it ended, such as "completed" or "preempted"; None while it goes on.
         reason: Why it ended so, in a sentence.
@@ -197,7 +197,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         alerts: The records of `Context.alert()`, in order.
         artifacts: Whether it has reported images or tables.
         length: The length and the metric of the newest completed operation.
-        storages: The storages that its code has named in place of the configured one.
+        storages: The storages that its code has named in place of the configured storage.
         problems: The unreadable records of its files.
     """
 
@@ -300,7 +300,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         started: When its first run began, in seconds since 1970.
         ended: When its last run ended, or, if none began, when it was stopped, in seconds since
             1970; None while it is unfinished.
-        pool: The partition; None for the default one.
+        pool: The partition; None for the default.
         slots: The number of slots of each trial.
         trial_count: The number of its trials, with those that an unfinished search has yet to
             create.

@@ -77,7 +77,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
         self._goal = Goal.of(core_context)
         self._is_training = False
         self._forget()
-        self._save_strategy: Any = None  # the Trainer's, while another one is in its place
+        self._save_strategy: Any = None  # the Trainer's, while another is in its place
         self._checkpoints = FrameworkCheckpoints(core_context, user_data, logger)
         self._resumes = self._checkpoints.resumed is not None
         self._loading: Loading | None = None

@@ -25,7 +25,7 @@ class Loading:
 
         @functools.wraps(load)
         def noting(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
-            # Only the first time: Accelerate loads its own state, and then comes a saved one.
+            # Only the first time: Accelerate loads its own state, and then comes a saved state.
             if self._built is not None:
                 self._built.setdefault(id(optimizer), (optimizer, Options([optimizer], [])))
             load(optimizer, dict(state_dict))
@@ -36,7 +36,7 @@ class Loading:
     def close(self) -> None:
         """Note nothing more."""
         self._built = None
-        # That of another one may stand in for it: then it stays below that, and does nothing.
+        # Another object's may stand in for it: then it stays below that, and does nothing.
         if Optimizer.load_state_dict is self._noting:
             Optimizer.load_state_dict = self._load
 

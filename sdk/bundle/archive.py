@@ -103,7 +103,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Header(tarfile.TarInfo):
-    """The header of a file, or more about the next one; tarfile reads the latter whole."""
+    """The header of a file, or more about the next file; tarfile reads the latter whole."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:

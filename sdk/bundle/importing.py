@@ -103,7 +103,7 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
     """
     try:
         with ExitStack() as stack:
-            # One that is no archive, or a broken one, raises while it is opened or read.
+            # A file that is no archive, or a broken archive, raises while it is opened or read.
             archive = stack.enter_context(open_bundle(path))
             manifest = read_manifest(archive)
             whole = manifest.size + manifest.checkpoints_size
@@ -282,7 +282,7 @@ def _stamped(record: Record) -> dict[str, Any]:
 
 
 def _checked(experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> ExperimentView:
-    """The experiment as every reader will see it; raises `BundleError` if one can't read it."""
+    """The experiment as every reader will see it; raises `BundleError` if they can't read it."""
     numbered = [{**plain, "n": n} for n, plain in enumerate(stamped, 1)]
     try:
         view = fold_experiment(experiment, ExperimentFacts().fold(numbered))
@@ -311,7 +311,7 @@ def _convinced(view: V) -> V:
 
 @dataclass(frozen=True)
 class _Facts:
-    """The facts of a bundle: the first one, the others, and all trial ids that they give."""
+    """The facts of a bundle: the first fact, the others, and all trial ids that they give."""
 
     created: Created
     rest: tuple[Record, ...]
@@ -411,7 +411,7 @@ def _stored(
         yield
     except BaseException:
         for storage_id in new.values():
-            with contextlib.suppress(Exception):  # the first error is the one to see
+            with contextlib.suppress(Exception):  # the first error is to be seen
                 storage.discard(storage_id)
         raise
 

@@ -52,7 +52,7 @@ _FACTS = frozenset(
 )
 _INTENTS = frozenset({"cancel", "kill", "kill_trial"})
 _BLOCK = 1 << 20
-# Level 1: weights don't get smaller by a higher one, and bfloat16 takes three times as long.
+# Level 1: weights don't get smaller by a higher level, and bfloat16 takes three times as long.
 _GZIP: dict[str, Any] = {"mode": "w:gz", "compresslevel": 1}
 _FORMATS: dict[str, dict[str, Any]] = {".tar.gz": _GZIP, ".tgz": _GZIP, ".tar": {"mode": "w"}}
 
@@ -141,7 +141,7 @@ def _format(target: Path) -> dict[str, Any] | None:
 
 
 def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[CheckpointView]:
-    """The checkpoints that go along, the latest one of each trial or the best one of all."""
+    """The checkpoints that go along, the latest of each trial or the best of all."""
     for trial_id in one.facts.trial_ids if which != "none" else ():
         if which == "best" and trial_id != one.view.best_trial:
             continue
@@ -309,7 +309,7 @@ def _write(
 
 
 def put(stage: Path, target: Path) -> None:
-    """Give a finished file its name; one that came to be there meanwhile stays."""
+    """Give a finished file its name; a file that came to be there meanwhile stays."""
     try:
         os.link(stage, target)
     except FileExistsError as error:

@@ -188,7 +188,7 @@ class Checkpoint:
         store the code is its owner's alone.
 
         The directory appears when everything is in it and was checked. The next download continues
-        an interrupted one, and copies nothing where all of it is there already.
+        an interrupted download, and copies nothing where all of it is there already.
 
         Args:
             path: The directory, which must not exist or be empty; by default `checkpoints/<uuid>`.

@@ -27,7 +27,7 @@ class FindingCheckpoints:
 
     @abstractmethod
     def missing(self) -> str | None:
-        """Return why there is no store; None if there is one."""
+        """Return why there is no store; None if it exists."""
 
     @abstractmethod
     def _ids(self, words: Iterable[int | str] | None) -> list[int] | None: ...
@@ -59,7 +59,7 @@ class FindingCheckpoints:
 
         It is a `LifecycleError` if there is none, or several begin so, `NotFound` without a store.
         """
-        uuid = str(uuid)  # uuid.UUID is one, too
+        uuid = str(uuid)  # uuid.UUID is accepted, too
         if len(uuid) < SHORTEST:
             raise LifecycleError(f"{uuid!r} is too short: give at least {SHORTEST} characters")
         if text := self.missing():

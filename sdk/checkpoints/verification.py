@@ -89,7 +89,7 @@ def verify_again(checkpoint: Checkpoint) -> None:
 def verify_each(
     checkpoints: Sequence[Checkpoint], *, deep: bool, warn: Callable[[str], None]
 ) -> Iterator[Checkpoint]:
-    """Verify checkpoints of any experiments; gives each one as soon as it was looked at."""
+    """Verify checkpoints of any experiments; gives each as soon as it was looked at."""
     groups: dict[int, list[Checkpoint]] = defaultdict(list)
     for one in checkpoints:
         groups[one.experiment_id].append(one)

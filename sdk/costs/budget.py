@@ -72,7 +72,7 @@ def open_account(one: ExperimentSnapshot) -> None:
 
 
 def run_seconds(runs: Iterable[RunView], now: float | None) -> float:
-    """The seconds of runs, up to `now` of an unfinished one; 0 for a lost run of unknown end."""
+    """The seconds of runs, up to `now` of an unfinished run; 0 for a lost run of unknown end."""
     ends = ((run, run.ended or now) for run in runs if run.outcome != LOST)
     return sum(
         max(end - run.started, 0.0)

@@ -71,7 +71,7 @@ class PartitionLoad:
         partition: Its name.
         free: The free slots of each node that takes jobs.
         total: All slots of the same nodes.
-        pending: How many jobs wait there that may start before this one.
+        pending: How many jobs wait there that may start before this job.
     """
 
     partition: str
@@ -132,7 +132,7 @@ def _most(work: Work) -> Figure:
 
 
 def _trial_seconds(work: Work, pace: Pace) -> tuple[float, float] | str:
-    """Seconds of all trials together and of the longest one, or why that is not known."""
+    """Seconds of all trials together and of the longest trial, or why that is not known."""
     if work.trials is None:
         return "the number of trials is decided while they run"
     if pace.per == "trial":

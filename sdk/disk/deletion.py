@@ -110,7 +110,7 @@ def refuse_kept(directory: ExperimentDir) -> ExperimentFacts:
 
 
 class _Begun(NamedTuple):
-    """A checkpoint that a run began to save, and its storage; None for the configured one."""
+    """A checkpoint that a run began to save, and its storage; None for the configured storage."""
 
     uuid: str
     storage: dict[str, Any] | None

@@ -73,7 +73,7 @@ class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
         experiment: The id of its experiment.
         trial: The id of its trial.
         steps: How many batches were trained.
-        metric: The searcher's metric of the validation at exactly these steps; None without one.
+        metric: The searcher's metric of the validation at exactly these steps; None without any.
         size: The bytes in its files.
     """
 
@@ -193,7 +193,7 @@ class GarbageCollection:
     def __init__(self, store: Store, warn: Callable[[str], None], *, dry_run: bool) -> None:
         self._store, self._warn, self._dry_run = store, warn, dry_run
         self._names: dict[Path, set[str]] = {}  # in each storage, listed before records are read
-        self._known: set[str] = set()  # of all storages: one may have several paths
+        self._known: set[str] = set()  # of all storages: a storage may have several paths
         self._checkpoints: list[DoomedCheckpoint] = []
         self._leftovers: list[Leftover] = []
         self._staged: set[str] = set()  # archives of environments that may be needed

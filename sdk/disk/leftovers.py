@@ -67,7 +67,7 @@ class Known:
     Attributes:
         used: Those in use, by id.
         over: Those that are over.
-        elsewhere: The storage of each that is not in the configured one.
+        elsewhere: The storage of each that is not in the configured storage.
         problems: The unreadable records, which may name others.
     """
 

@@ -172,7 +172,7 @@ def _without_live_runs(
     one: ExperimentSnapshot, dead: Mapping[int, JobStatus], queues: Queues
 ) -> dict[int, JobStatus]:
     """Without those that another job than the newest works at: two were submitted for them at once,
-    or one that an administrator has requeued was faster."""
+    or a job that an administrator has requeued was faster."""
     others: dict[int, JobRef] = {}
     for trial, status in dead.items():
         view = one.read_trial(trial)

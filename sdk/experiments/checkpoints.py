@@ -40,7 +40,7 @@ class CheckpointChoice:
             max_results: The largest number of checkpoints to return; by default all.
 
         Raises:
-            ValueError: If only one of `sort_by` and `order_by` is given, or one is wrong.
+            ValueError: If only one of `sort_by` and `order_by` is given, or either is wrong.
         """
         from detslurm.sdk.checkpoints.choosing import best_first, in_order
 

@@ -1,4 +1,4 @@
-"""Experiments that come from another one: continued, forked, run again."""
+"""Experiments that come from another experiment: continued, forked, run again."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class Descendants(ExperimentBase):
 
         Args:
             path: The file to make, `.tar.gz`, `.tgz` or `.tar`; it must not exist.
-            checkpoints: The ones that go along: all, by default the best one of the experiment, the
-                latest one of each trial, or none.
+            checkpoints: Those that go along: all, by default the best of the experiment, the
+                latest of each trial, or none.
             progress: Called with the bytes that were read and with their whole number; by default
                 unused. The file has no name before it is finished.
 

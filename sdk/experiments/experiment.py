@@ -95,7 +95,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
 
     @property
     def message(self) -> str | None:
-        """A message about the whole experiment, such as why it failed; None without one."""
+        """A message about the whole experiment, such as why it failed; None without a message."""
         return self._snapshot.message or self.reason
 
     @property
@@ -157,7 +157,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
         return self.list_trials(sort_by, order_by)
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Return the trial with the smallest id as soon as there is one.
+        """Return the trial with the smallest id as soon as it exists.
 
         `interval` is the least number of seconds between two readings, 0.1 by default. Raises
         `LifecycleError` if the experiment ends before it has a trial.
@@ -248,7 +248,7 @@ class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoint
     ) -> dict[str, Any]:
         """Return all data of a report as plain data, which `json.dumps` takes.
 
-        The experiment is read again first; it is the only one of the document's `experiments`.
+        The experiment is read again first; it is alone in the document's `experiments`.
         docs/snapshot.md describes the document. Unreadable data is named in `problems`.
 
         Args:

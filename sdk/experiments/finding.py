@@ -79,7 +79,7 @@ def from_the_end(word: str) -> int | None:
 
 
 def newest_experiment(client: Client, place: int = 1) -> int:
-    """Return the id of the newest of the user's own experiments, or of the one at `place`."""
+    """Return the id of the newest of the user's own experiments, or of that at `place`."""
     for passed, (number, _) in enumerate(_newest_first(client), 1):
         if passed == place:
             return number
@@ -87,7 +87,7 @@ def newest_experiment(client: Client, place: int = 1) -> int:
 
 
 def newest_trial(client: Client, place: int = 1) -> int:
-    """Return the id of the newest trial of the user's own experiments, or of the one at `place`."""
+    """Return the id of the newest trial of the user's own experiments, or of that at `place`."""
     passed = 0
     for number, _ in _newest_first(client):
         ids = sorted(trial.id for trial in client.stored(number).trials())

@@ -92,7 +92,7 @@ class Settings(ExperimentBase):
     def set_priority(self, priority: int) -> None:
         """Change the order among the user's own jobs; replaces a weight.
 
-        The `priority` is 1 (first) to 99 (last), 42 without one; anything else is a
+        The `priority` is 1 (first) to 99 (last), 42 without any; anything else is a
         `LifecycleError`. It becomes the nice value of the experiment's jobs, and of all that it
         submits later.
         """

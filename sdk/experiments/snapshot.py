@@ -60,7 +60,7 @@ class ExperimentSnapshot:
     problems: tuple[Problem, ...] = ()
     job_statuses: dict[int, JobStatus] = field(default_factory=dict)
     known_runs: dict[int, int] = field(default_factory=dict)  # by trial, when the queue was asked
-    queue_asked: float | None = None  # where the answer is an older one
+    queue_asked: float | None = None  # where the answer is older
     message: str | None = None
     heartbeats: unmanaged.Heartbeats = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own

@@ -103,7 +103,7 @@ def end(trials: Iterable[TrialDir]) -> None:
     for trial in trials:
         for run in trial.runs()[-1:]:
             record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
-            # One that is over may have a process that works for another experiment by now.
+            # The process of a run that is over may work for another experiment by now.
             if not trial.write_end(run.number, {**record, "time": time.time()}):
                 continue
             process = Identity.parse(run.start.get("process") or "")

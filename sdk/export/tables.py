@@ -1,4 +1,4 @@
-"""CSV and Parquet: for each experiment a table of its trials, one of their metrics, and its
+"""CSV and Parquet: for each experiment tables of its trials and of their metrics, and its
 configuration."""
 
 from __future__ import annotations

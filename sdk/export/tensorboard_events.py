@@ -30,7 +30,7 @@ class TensorboardWriter(ExportWriter):
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
-        """Put an event file in the place of the earlier one."""
+        """Put an event file in the place of the earlier file."""
         place = self._folder / experiment.folder / f"trial-{trial.id}"
         place.mkdir(parents=True, exist_ok=True)
         number = 1

@@ -26,7 +26,7 @@ class TrackioWriter(ExportWriter):
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
-        """Put a run in the place of an earlier one."""
+        """Put a run in the place of an earlier run."""
         from trackio.sqlite_storage import SQLiteStorage
 
         project, name = f"experiment-{experiment.id}", f"{experiment.name}/{trial.id}"

@@ -1,6 +1,6 @@
 """W&B: an offline run for each trial, as the library itself writes them; `wandb sync` uploads them.
 
-A run file of W&B is closed for good when its run ends. A trial that has gone on gets a new one in
+A run file of W&B is closed for good when its run ends. A trial that has gone on gets a new file in
 its place, with the same id.
 """
 
@@ -33,7 +33,7 @@ class WandbWriter(ExportWriter):
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
     ) -> None:
-        """Write the run of a trial, in the place of an earlier one."""
+        """Write the run of a trial, in the place of an earlier run."""
         for earlier in self._folder.glob(f"wandb/offline-run-*-{trial.run_id}"):
             shutil.rmtree(earlier)
         run = self._begin(experiment, trial)

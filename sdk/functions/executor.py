@@ -59,7 +59,7 @@ class Executor(submitit.Executor):  # type: ignore[misc]
         folder: Gets a link to each experiment, which has the logs and the results. Made if it does
             not exist.
         cluster: `slurm`, `local` (or `debug`): this machine; by default Slurm if it is set up.
-        root: The directory of the store; by default the one that the commands use.
+        root: The directory of the store; by default the commands' store.
         context_dir: A directory whose files are copied beside the function, for it to find there;
             by default none. Modules are found where they are at the submission, as with submitit.
         **options: `slurm_python`, the Python of the jobs, and `slurm_max_num_timeout`; others that

@@ -24,7 +24,7 @@ _DEFERRED = (
 )  # fmt: skip
 
 METRIC = "result"
-"""Calls report no metric, and every search has one."""
+"""Calls report no metric, and every search has a metric."""
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class JobChange:
 
     @property
     def anchor(self) -> str | None:
-        """The job that this one is to be put ahead of or behind; None for other changes."""
+        """The job that this job is to be put ahead of or behind; None for other changes."""
         return str(self.value) if self.name in ("ahead-of", "behind-of") else None
 
 

@@ -66,11 +66,11 @@ class ExplainingJobs:
 
         Args:
             job_id: The job, an array, or one element, such as "4711_3"; or the id or name of an
-                experiment, of whose jobs the one is meant that will start first.
+                experiment, of whose jobs the first to start is meant.
             sooner: Whether the cluster is asked what would start it sooner, with at most three
                 calls more; off by default.
             refresh: Whether the cluster is asked again at once; off by default.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
             kind: "experiment" or "job" where the id may be both; by default the experiment is
                 meant if it has jobs in the queue, and a warning names the other meaning.
 
@@ -235,7 +235,7 @@ class ExplainingJobs:
 
 
 def _first(jobs: Sequence[Job]) -> Job:
-    """The one that waits and comes first, or any of those that run."""
+    """The first of the waiting jobs, or any of those that run."""
     return next((job for job in jobs if job.waiting), jobs[0])
 
 

@@ -30,7 +30,7 @@ class FindingJobs(ExplainingJobs):
 
         Args:
             resource_pool: Only jobs of this partition; of all partitions by default.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
 
         Returns:
             The jobs. Elements of an array that are in the same condition are one job.
@@ -65,7 +65,7 @@ class FindingJobs(ExplainingJobs):
         Args:
             name: Slurm's id of a job or an array, such as "4711", of elements, such as "4711_3" or
                 "4711_[3-9]", or the id of an experiment, its name or `last`.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
             kind: "experiment" or "job" where the name may be both; by default the experiment is
                 meant if it has jobs in the queue, and a warning names the other meaning.
 
@@ -87,11 +87,11 @@ class FindingJobs(ExplainingJobs):
 
         Args:
             name: As for `find_jobs`.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
             kind: As for `find_jobs`; "any" by default.
 
         Returns:
-            The job; of several that wait the one that is considered first.
+            The job; of several that wait the first that is considered.
 
         Raises:
             NotFound: If there is none; the error has its end, as far as known.
@@ -105,7 +105,7 @@ class FindingJobs(ExplainingJobs):
         """Return the partitions of a cluster, the default one first, with their free resources.
 
         Args:
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
 
         Returns:
             The pools. Where the cluster does not show its nodes, there is a warning.
@@ -122,7 +122,7 @@ class FindingJobs(ExplainingJobs):
 
         Args:
             resource_pool: Only nodes of this partition; of all partitions by default.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
 
         Raises:
             NotFound: If there is no such partition.
@@ -144,7 +144,7 @@ class FindingJobs(ExplainingJobs):
 
         Args:
             resource_pool: Only slots of this partition; of all partitions by default.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
 
         Raises:
             NotFound: If there is no such partition.

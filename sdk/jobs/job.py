@@ -149,7 +149,7 @@ class Job(Displayed):
     def priority(self) -> int | None:
         """The priority that an experiment's job has by its nice, from 1 (first) to 99 (last).
 
-        One that nothing lowers has 1, also where its experiment was submitted without a priority.
+        A job that nothing lowers has 1, also where its experiment was submitted without a priority.
         None for jobs of no experiment, and where the nice is unknown.
         """
         if self.experiment_id is None or self.nice is None:

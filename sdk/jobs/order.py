@@ -16,7 +16,7 @@ LEAST_PRIORITY = 2
 """Below it Slurm cuts off what a nice subtracts: the order would be that of the ids."""
 # Ages grow between two calls and Slurm rounds each sum: a new order must survive one point.
 _MARGIN = 1
-# Of two orders that cost the same, the one that moves the job itself is what its user expects.
+# Of two orders that cost the same, users expect the order that moves the job itself.
 _WEIGHT_OF_MOVED, _WEIGHT = 1, 2
 
 

@@ -77,7 +77,7 @@ class JobOwners:
 
 
 def experiment_at(folder: PurePath, roots: Collection[PurePath]) -> int | None:
-    """The experiment whose jobs work in this directory of one of these stores."""
+    """The experiment whose jobs work in this directory of any of these stores."""
     parts = folder.parts[-3:]
     if len(parts) < 3 or parts[0] != "experiments" or parts[2] != "jobs":
         return None

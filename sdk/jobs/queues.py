@@ -130,7 +130,7 @@ class Queues:
         self._act_on(job_refs, "kill", lambda cluster, refs: cluster.cancel(refs), whole=whole)
 
     def change(self, job_refs: Iterable[JobRef], **fields: str | int) -> None:
-        """Change fields of queued jobs; one that is refused keeps no other from being changed."""
+        """Change fields of queued jobs; a refused job keeps no other from being changed."""
 
         def act(cluster: Cluster, job_id: str) -> None:
             cluster.update(job_id, **fields)

@@ -36,7 +36,7 @@ class Made:
     Attributes:
         changed: Whether anything had to be changed.
         gave_way: The user's other jobs whose nice became greater for it.
-        set_back: Whether it got a better priority than the default one, and yet a greater nice: on
+        set_back: Whether it got a better priority than the default, and yet a greater nice: on
             this site jobs without a priority have the nice 0.
     """
 
@@ -131,7 +131,7 @@ class QueueUpdate:
             ranks = [_rank(other) for other in competing(self._jobs, job)]
             ids = {rank.job_id for rank in ranks}
             if not {int(job.job_id), int(anchor)} <= ids:
-                return attempt > 0  # one of them has started meanwhile
+                return attempt > 0  # either of them has started meanwhile
             wanted = order.moved(ranks, int(job.job_id), int(anchor), ahead=ahead)
             if wanted == order.in_order(ranks):
                 return attempt > 0

@@ -49,7 +49,7 @@ class UpdatingJobs(FindingJobs):
             max_slots: How many slots the experiment may hold at once; unchanged by default.
             ahead_of: Another of the user's jobs, before which it is to start; none by default.
             behind_of: Another of the user's jobs, after which it is to start; none by default.
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
 
         Returns:
             Where the job stands now; None if it has started meanwhile.
@@ -74,7 +74,7 @@ class UpdatingJobs(FindingJobs):
         """Several changes of one queue, which is asked once after each.
 
         Args:
-            cluster: "slurm", "local", or "auto" for Slurm where there is one; "auto" by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
 
         Returns:
             The changes.

@@ -101,7 +101,7 @@ class Model(Described[ModelRow]):
         labels: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ModelVersion:
-        """Make a checkpoint the next version; nothing deletes its files while it is one.
+        """Make a checkpoint the next version; nothing deletes its files while it is a version.
 
         Args:
             checkpoint_uuid: The checkpoint's id, 4 or more characters with which only that begins,

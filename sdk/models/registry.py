@@ -56,7 +56,7 @@ class Registry:
             The model.
 
         Raises:
-            LifecycleError: If one of these is not as it should be.
+            LifecycleError: If any of these is not as it should be.
             StoreError: If another model has the name, or the store can't be used.
 
         Example:

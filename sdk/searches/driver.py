@@ -50,7 +50,7 @@ class WorkerSupply(Protocol):
     """The jobs that run a search's trials."""
 
     def replenish(self, log: EventLog[State]) -> None:
-        """Queue workers if trials wait without one."""
+        """Queue workers if trials wait without a worker."""
 
     def end(self, state: State) -> None:
         """Record that the search has ended, and cancel its pending jobs."""

@@ -12,7 +12,7 @@ from typing import Any
 from detslurm.errors import CheckpointNotFound
 from detslurm.store import fs
 
-# The newest one is used; the one before is kept in case a person needs it.
+# The newest is used; its predecessor is kept in case a person needs it.
 _KEPT = 2
 # The checkpoints at the time of a save: a later run removes old ones.
 _BEFORE_FILE = "before.json"

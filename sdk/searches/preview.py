@@ -104,7 +104,7 @@ def _from_table(rows: csv.DictReader[str]) -> RecordedCurves:
 
 def recorded_curves(experiment: Experiment, config: Mapping[str, Any]) -> RecordedCurves:
     """The validation curves of an experiment's trials by the metric and the units of the search of
-    `config`. Raises `PreviewError` where the validations lack one of them."""
+    `config`. Raises `PreviewError` where the validations lack either."""
     search = Search(config)
     metric, unit = search.metric, search.time_metric or search.unit
     curves: list[list[tuple[int, float]]] = []

@@ -72,7 +72,7 @@ class SearchView:
         self.refresh(facts)
 
     def refresh(self, facts: ExperimentFacts) -> None:
-        """Fold in new events, up to a lost one."""
+        """Fold in new events, up to a lost event."""
         self._ids = facts.trial_ids
         self._indices = {number: index for index, number in enumerate(self._ids)}
         self.problems: tuple[Problem, ...] = ()
@@ -102,7 +102,7 @@ class SearchView:
 
     @property
     def unit(self) -> str:
-        """The unit of lengths, if the configuration names one."""
+        """The unit of lengths, if the configuration names any."""
         return self._search.time_metric or self._search.unit or "units"
 
     @property

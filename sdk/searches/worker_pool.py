@@ -39,7 +39,7 @@ class WorkerPool:
         self._gone: set[str] = set()
 
     def replenish(self, log: EventLog[State]) -> None:
-        """Queue workers if trials wait without one."""
+        """Queue workers if trials wait without a worker."""
         if not log.state.runnable_soon or not self._due(bool(log.state.waiting())):
             return
         facts = fold_facts(self._experiment)
@@ -53,7 +53,7 @@ class WorkerPool:
         # for which an event of then counts no more.
         events = workers.run_ended_events(log.state)
         state = log.commit(events) if events else log.catch_up()
-        # One that has taken a trial since is asked for once more, for its present token.
+        # A worker that has taken a trial since is asked for once more, for its present token.
         self._gone |= jobs.keys() - workers.alive - state.workers.keys()
         if count := workers.missing(state, facts.trials_at_once):
             what = f"submit {counted(count, 'worker')}"

@@ -1,4 +1,4 @@
-"""Where the trials of a new experiment begin that comes from another one."""
+"""Where the trials of a new experiment begin that comes from another experiment."""
 
 from __future__ import annotations
 

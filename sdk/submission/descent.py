@@ -1,6 +1,6 @@
 """Experiments that come from others: continued, forked, or run again.
 
-Each is an experiment of its own: what the other one has reported, and with which configuration and
+Each is an experiment of its own: what the other has reported, and with which configuration and
 code, stays as it was.
 """
 
@@ -42,7 +42,7 @@ _LENGTHS = ("batches", "records", "epochs")
 
 @dataclass(frozen=True)
 class Changes:
-    """The differences: a configuration merged over the other one, keys, code."""
+    """The differences: a configuration merged over the other's, keys, code."""
 
     config: Config | None = None
     overrides: Sequence[str] = ()
@@ -317,7 +317,7 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
 
 
 def _missing(one: ExperimentSnapshot, trial_id: int | None) -> str:
-    """Names a checkpoint that is gone without a deletion, if there is one."""
+    """Names a checkpoint that is gone without a deletion, if any."""
     storages = Storages(one.directory.config()["checkpoint_storage"], one.directory.store.path)
     trials = one.trials if trial_id is None else [trial_id]
     latest = filter(None, (one.trials[trial].latest_checkpoint for trial in trials))

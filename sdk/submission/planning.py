@@ -66,7 +66,7 @@ class Plan:
     submit_from_jobs: bool = True
     method_runner: str | None = None  # what runs the method of a custom search
     sources: Sources = field(default_factory=dict)  # the checkpoints that it begins with
-    source_checkpoint: str | None = None  # the latest one of the trial that a warm start names
+    source_checkpoint: str | None = None  # the latest of the trial that a warm start names
     descent: Descent | None = None  # the experiment that it comes from
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
@@ -228,7 +228,7 @@ def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[
     """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`.
 
     The jobs of a search are workers: as many as trials may run at once, and where jobs must not
-    submit others, one for each trial that there may be.
+    submit others, as many as there may be trials.
     """
     searcher, each = config["searcher"], config["slurm"]["trials_per_job"]
     if searcher["name"] in RUNNABLE:

@@ -45,7 +45,7 @@ def find_checkpoint(store: Store, given: str) -> Checkpoint | None:
 
 def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
     """The latest checkpoint of `searcher.source_trial_id` now: its trial may save others before the
-    new trials begin, which shall all begin with the same one."""
+    new trials begin, which shall all begin with the same checkpoint."""
     number = config["searcher"].get("source_trial_id")
     if number is None:
         return None
@@ -91,7 +91,7 @@ def keeping(sources: Sources) -> Iterator[Callable[[ExperimentDir], None]]:
 
     They are protected as long as the experiment exists. Where it does not come to be, they are
     free again: at once after an error, else when this process is known to be dead. The call raises
-    `CheckpointGone` where one was deleted.
+    `CheckpointGone` where any was deleted.
     """
     from detslurm.store.checkpoint_facts import keep, release
 

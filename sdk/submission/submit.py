@@ -202,7 +202,7 @@ def _prepare(
     if plan.descent is not None:
         plan.descent.prepare(experiment, first_trial)
     if not plan.jobs.arrays:
-        # The first jobs to come are like that one. It comes before the experiment can be seen, for
+        # The first jobs to come are like it. It comes before the experiment can be seen, for
         # who runs the method of a search, killed and started again, only looks for its experiment.
         request = _first_request(plan, experiment.path, experiment.jobs)
         experiment.append_next(records.Submitted(request=kept(request)), after=1)

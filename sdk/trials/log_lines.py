@@ -141,7 +141,7 @@ class LevelReader:
 
 
 def named_level(text: str) -> LogLevel:
-    """The level that a line names at its start, in one of the usual forms; else INFO."""
+    """The level that a line names at its start, in any of the usual forms; else INFO."""
     text = text[:_START].removeprefix(_OWN)
     if match := _GLOG.match(text):
         return _LETTERS[match[1]]

@@ -52,7 +52,7 @@ def head(trial: TrialDir, count: int, wanted: Filter = EVERYTHING) -> Iterator[L
 def tail(
     trial: TrialDir, count: int, wanted: Filter = EVERYTHING, *, end: int | None = None
 ) -> list[LogLine]:
-    """The last lines, read from the end: a log of gigabytes costs no more than a short one.
+    """The last lines, read from the end: a log of gigabytes costs no more than a short log.
 
     `end` is the size of the newest run's log that counts. Levels come from the lines before, so
     with them the whole log is read.
@@ -224,7 +224,7 @@ def follow(
     *,
     tail_count: int | None = None,
 ) -> Iterator[LogLine]:
-    """Yield lines as they come, across restarts and requeues, until the last one has come.
+    """Yield lines as they come, across restarts and requeues, until the last line has come.
 
     `is_over(run)` is whether the trial is over while `run` is its newest; `idle` is called
     whenever nothing is new, and waits.

@@ -64,7 +64,7 @@ class Trial(CheckpointChoice):
         """The trial in short, as it was when its experiment was read last."""
         snapshot = self.experiment._snapshot
         known = snapshot.trial_rows.get(self.id)
-        # One that waits for its first worker is no row of its experiment yet.
+        # A trial that waits for its first worker is no row of its experiment yet.
         return snapshot.read_trial(self.id).row() if known is None else known
 
     @cached_property
@@ -190,7 +190,7 @@ class Trial(CheckpointChoice):
         It has the configuration, the records and the metrics' figures, the end of the logs, the
         cluster's records of the jobs, and the findings of `detslurm doctor`. Secrets of the
         configuration are masked, in the logs too. `path` is the file, or a directory for it, by
-        default the current one. A file that exists or a missing directory is a `BundleError`.
+        default the current directory. A file that exists or a missing directory is a `BundleError`.
         """
         from detslurm.sdk.support import support_bundle
 
@@ -219,7 +219,7 @@ class Trial(CheckpointChoice):
         return self.find_checkpoint(uuid).download(target)
 
     def find_checkpoint(self, uuid: str) -> Checkpoint:
-        """Return one of the trial's checkpoints by its `uuid`, or 4 or more characters of its
+        """Return a checkpoint of the trial by its `uuid`, or 4 or more characters of its
         beginning. Raises `LifecycleError` if there is none, or several begin so."""
         from detslurm.sdk.checkpoints.choosing import found_by
 
@@ -319,7 +319,7 @@ class Trial(CheckpointChoice):
             container_ids: Must be None, the default: lines have no container.
             rank_ids: Only lines of these ranks; by default of all, and of the runner.
             stdtypes: Must be None, the default: both outputs of a process are one stream.
-            min_level: Only lines of this level or a higher one; by default of all. A line that
+            min_level: Only lines of this level or a higher level; by default of all. A line that
                 names no level is INFO, and a traceback ERROR.
             timestamp_before: Only lines before this time, in seconds since 1970 or as RFC 3339; by
                 default all.

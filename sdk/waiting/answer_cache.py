@@ -37,7 +37,7 @@ class AnswerCache:
         """Whether an answer was one from before."""
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer to a question: a recent one, or what the cluster answers now.
+        """The answer to a question: a recent answer, or what the cluster answers now.
 
         Args:
             key: The question.

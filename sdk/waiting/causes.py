@@ -75,7 +75,7 @@ def _limited(evidence: JobEvidence, plain: WaitCause, limit: Limit) -> WaitCause
         "jobs": 1,
         "submitted": 1,
     }.get(limit.counted) or None  # unknown of whole nodes, too: all that they have counts
-    # Several limits may count, and the reason does not name the exhausted one.
+    # Several limits may count, and the reason does not name the exhausted limit.
     short = [one for one in known if need is None or one.most - (one.used or 0) < need] or known
     lines = [_bound(one, limit.words, need) for one in short]
     if limit.scope not in ("job", "node") and not limit.spent:

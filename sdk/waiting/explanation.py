@@ -29,7 +29,7 @@ class StartEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A job like this one that asks for something else, as the cluster judged it.
+    """A job like this that asks for something else, as the cluster judged it.
 
     Attributes:
         change: Its request, in words.
@@ -55,7 +55,7 @@ class Explanation:
     Attributes:
         job_id: The job, such as "4711" or "4711_[3-9]".
         state: "QUEUED" or "RUNNING".
-        experiment_id: The experiment that it works for; None if it is not one of this store.
+        experiment_id: The experiment that it works for; None if it is not in this store.
         trial_ids: The trials that it works for.
         resource_pool: Its partition.
         submitted: When it was submitted; None if unknown.

@@ -36,7 +36,7 @@ class JobsAhead:
         slots: How many slots they ask for together.
         users: Their users, the user with the most slots first.
         first: The job that is considered first; "" if there is none.
-        largest: The one that asks for the most slots; "" if there is none.
+        largest: The job that asks for the most slots; "" if there is none.
         largest_user: The user of that job.
         largest_slots: How many slots that one asks for.
         not_counted: How many more have a higher priority, but wait for a limit, a time or another

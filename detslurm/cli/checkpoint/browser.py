@@ -248,7 +248,7 @@ class _UserHasLeft(Exception):
 
 
 def _stop_when_left() -> None:
-    # A download that was broken off is continued by the next one.
+    # A download that was broken off is continued by the next download.
     if get_current_worker().is_cancelled:
         raise _UserHasLeft
 

@@ -42,7 +42,7 @@ def experiments(client: Client) -> list[Node]:
 
 
 def paged(nodes: Sequence[Node]) -> list[Node]:
-    """The first nodes, and one with the others: a terminal needs no more at once."""
+    """The first nodes, and a node for the others: a terminal needs no more at once."""
     if len(nodes) <= PAGE + 1:
         return list(nodes)
     return [*nodes[:PAGE], MoreNode(nodes[PAGE:])]
@@ -216,7 +216,7 @@ class FileNode:
 
 
 def metric(name: str | None, value: float | None) -> str:
-    """A metric, if there is one."""
+    """A metric as text; "" without a value."""
     return "" if name is None or value is None else f"{name} {number(value)}"
 
 

@@ -1,4 +1,4 @@
-"""Commands that make an experiment out of another one: continue, fork, rerun."""
+"""Commands that make an experiment out of another: continue, fork, rerun."""
 
 from __future__ import annotations
 

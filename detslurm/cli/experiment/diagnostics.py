@@ -22,7 +22,7 @@ def diagnostics(experiment: Experiment) -> list[str]:
             reasons[f"trial {trial.id}: {status.message}"] = None
     lines = list(reasons)[:10] + (["..."] if len(reasons) > 10 else [])
     if experiment.search is not None:
-        # The next worker takes over from one that has ended: the user must act only for the last.
+        # The next worker takes over from an ended worker: the user must act only for the last.
         known = experiment.message if experiment.message != experiment.reason else None
         lines = [known] if known else lines
     elif lines and not view.finished:

@@ -1,7 +1,7 @@
 """The output of commands: results on stdout, everything else on stderr.
 
 A command that shows rows returns a `Table` and is decorated by `shows`, which adds --json, --yaml,
---csv and --table and prints it; one that shows something else returns a `Document` and is decorated
+--csv and --table and prints it; any other command returns a `Document` and is decorated
 by `describes`. JSON is one envelope: `schema_version`, `data` and `errors`.
 """
 

@@ -134,7 +134,7 @@ def _profile_rows(trial: Trial, group: str | None) -> list[FigureRow]:
 
 
 def _chosen(rows: Sequence[FigureRow], shown: Shown) -> Sequence[FigureRow]:
-    """The rows that have one of the names, from the end that was asked for."""
+    """The rows that have any of the names, from the end that was asked for."""
     if shown.names:
         known = {name for row in rows for name in row.metrics}
         if missing := [name for name in shown.names if rows and name not in known]:

@@ -99,7 +99,7 @@ def _best_first(
 
 
 def metric_value(trial: Trial, metric: str | None) -> float | None:
-    """A metric of the trial's last validation; the searcher's metric of its best one."""
+    """A metric of the trial's last validation; the searcher's metric of its best validation."""
     from detslurm.store.curve import as_float, flat, is_number
 
     row = trial.row

@@ -30,7 +30,7 @@ def _pattern(value: Any) -> str | None:
 class LogPolicy(Section, frozen=True, kw_only=True):
     """A pattern, searched for in every line, and the action on a match.
 
-    A policy without a pattern disables the one of the same name that a template, the site or the
+    A policy without a pattern disables the policy of the same name that a template, the site or the
     defaults have.
     """
 

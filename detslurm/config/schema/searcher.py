@@ -72,7 +72,7 @@ class Grid(Searcher, frozen=True, kw_only=True, tag_field="name", tag="grid"):
 class Halving(Searcher, frozen=True, kw_only=True):
     """The common fields of searchers that stop trials early.
 
-    A configuration of the newer generation has `max_time` in units of `time_metric`; one of the
+    A configuration of the newer generation has `max_time` in units of `time_metric`; the
     older has `max_length`, and when that names a unit the other two are filled from it. Where the
     user has set all three the newer two count, and `stop_once` is set.
     """

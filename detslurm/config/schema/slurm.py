@@ -103,5 +103,5 @@ class Slurm(Section, frozen=True, kw_only=True):
 
     @property
     def time_seconds(self) -> int | None:
-        """The time limit; None without one."""
+        """The time limit; None without a limit."""
         return None if self.time is None else limit_seconds(self.time)

@@ -188,7 +188,7 @@ def _over_sockets(
 def interface_of(chief: str) -> str | None:
     """Where the chief listens when it is known by this name: there, or (None) at that address.
 
-    Many hosts know their own name as a loopback address, or are reached through another one.
+    Many hosts know their own name as a loopback address, or are reached through another address.
     """
     try:
         found = socket.getaddrinfo(chief, 0, type=socket.SOCK_STREAM)[0]

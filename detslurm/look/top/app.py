@@ -272,7 +272,7 @@ class TopApp(App[None]):
             self._ask(replace(self._request, metric=metrics[place % len(metrics)]))
 
     def action_focus_other(self) -> None:
-        """Move the cursor to the other half; where it comes to trials, it chooses one."""
+        """Move the cursor to the other half; where it comes to trials, it chooses a trial."""
         here, page = self.query_one("#experiments"), self._request.page
         if self.focused is not here or page == "curves":
             _focus(here)

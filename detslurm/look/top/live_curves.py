@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from detslurm.store.series import Series
 
 Metric = tuple[str, str]
-"""A group of reports, and a metric's name; that of a nested one is dotted."""
+"""A group of reports, and a metric's name; a nested metric's is dotted."""
 
 NO_LINE = Line([], [], [])
 
@@ -63,7 +63,7 @@ def _look_for_compacted(waiting: Sequence[LiveCurves]) -> None:
     """Take the curves as they were thinned at the end, but where the logs know more.
 
     Their file has the tables of all trials: it is read once for those that are shown, and again
-    only when there is another one.
+    only when the file was replaced.
     """
     written = fs.modified(waiting[0]._trial.metrics_path)
     unread = [one for one in waiting if one._lacking != written]

@@ -26,7 +26,7 @@ class StoreTail:
         self._catalog: Catalog | None = None
         self._rows: dict[int, ExperimentRow] = {}  # of those that are over, by their ids
         self._open: dict[int, ExperimentSnapshot] = {}
-        self._finished: dict[int, ExperimentSnapshot] = {}  # the one that is looked at
+        self._finished: dict[int, ExperimentSnapshot] = {}  # the experiment on the screen
         self._signatures: dict[int, Signature] = {}
         self._created: dict[int, float | None] = {}
         self._uncreated: set[int] = set()  # a submission is under way, or was interrupted

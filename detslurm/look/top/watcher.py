@@ -45,8 +45,8 @@ class Request:
     """A request to the watcher.
 
     Attributes:
-        experiment: The id of the experiment under the cursor; None before there is one.
-        trial: The id of the trial under the cursor; None for the first one that runs, or the best.
+        experiment: The id of the experiment under the cursor; None before any exists.
+        trial: The id of the trial under the cursor; None for the first that runs, or the best.
         page: The page of it.
         search: Words that experiments must have.
         metric: The metric of the curves, where there are any; None for the searcher's.
@@ -98,7 +98,7 @@ class Watcher:
     """Looks at a store and its queue, as often as asked.
 
     Args:
-        root: The directory of the store; by default the one that the commands use.
+        root: The directory of the store; by default the commands' store.
         connect: As for `Client`.
         clock: For tests; seconds that only grow.
     """

@@ -38,7 +38,7 @@ class BackgroundSaves:
         self._pool = ThreadPoolExecutor(1, "checkpoint")
         self._saving: Saving | None = None
         self._written: Future[Any] = Future()
-        self._state = TrialState()  # the one that counts the unfinished checkpoint as saved
+        self._state = TrialState()  # counts the unfinished checkpoint as saved
 
     def begin(self, save: Callable[[Submit], Saving], state: TrialState) -> None:
         """Begin to save a checkpoint."""
@@ -83,7 +83,7 @@ class BackgroundSaves:
                 saving.close()
                 self._written.result()
         except Exception as err:
-            # Another error came first: that one is raised.
+            # Another error came first: that error is raised.
             logger.error("a checkpoint could not be saved: %s", err)
         finally:
             # Waits for the thread: a process that ended now would leave a checkpoint that is never

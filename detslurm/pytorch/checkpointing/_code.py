@@ -21,7 +21,7 @@ def add_code(target: Path, kind: type, *, final: bool) -> None:
     """Let a checkpoint have its trial's code: in a job, a link to the experiment's frozen copy.
 
     The link is followed when the checkpoint is copied through the Core API or the commands.
-    With `final` the directory is the checkpoint itself; one that is only uploaded from gets no
+    With `final` the directory is the checkpoint itself; a directory that is only uploaded gets no
     code then, for each checkpoint would send it again: `load_data.json` names its place.
     By hand nothing is frozen: the modules beside that of the trial's class are copied.
     """

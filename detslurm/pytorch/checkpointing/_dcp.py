@@ -27,7 +27,7 @@ _PLAIN = {
 
 
 def write(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write tensors by name; of one that is spread over the ranks each writes its part.
+    """Write tensors by name; of a tensor spread over the ranks each writes its part.
 
     A collective of all ranks of torch's process group.
     """
@@ -36,7 +36,7 @@ def write(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def read_into(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Read into tensors by name, each of which has the right size; of one that is spread over the
+    """Read into tensors by name, each of which has the right size; of a tensor spread over the
     ranks each reads its part. A collective where there is a process group."""
     with warnings.catch_warnings(), _plain_errors():
         # Without a process group there is this process alone, and that is meant.

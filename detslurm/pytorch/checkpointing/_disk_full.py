@@ -30,7 +30,7 @@ def explaining_full_disk(file: Path) -> Iterator[None]:
         yield
     except OSError as err:
         if is_full(err):
-            # Of two names the second is the one that was written to.
+            # Of two names the second was written to.
             raise explained(err, err.filename2 or err.filename or str(file)) from err
         if isinstance(err, shutil.Error):
             _try_again(file, err)

@@ -1,4 +1,4 @@
-"""Save a trial as a checkpoint, and take it up from one."""
+"""Save a trial as a checkpoint, and restore it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ModelCheckpoints(Checkpoints):
         With `alone` nothing is asked of other ranks, which may not be there any more: the chief
         saves what it has, workers do nothing and get None. A trial that saves in the background
         gets None, too, unless it is `leaving`: `wait()` returns when the checkpoint is complete. So
-        does one that goes on without a checkpoint, for lack of space.
+        does a trial that goes on without a checkpoint, for lack of space.
         """
         # The one before must be complete first: the memory that its state was copied to is reused.
         if alone:

@@ -87,7 +87,7 @@ def _likes(context: PyTorchTrialContext) -> Iterator[tuple[TreePath, torch.Tenso
 
 
 def spread(saved: torch.Tensor, like: Any) -> torch.Tensor:
-    """A whole tensor, which every rank has, split up as another one is."""
+    """A whole tensor, which every rank has, split up as another tensor is."""
     from torch.distributed.tensor import distribute_tensor
 
     on_device = saved.to(like.device)

@@ -71,7 +71,7 @@ def restore_models(context: PyTorchTrialContext, state: Mapping[str, Any]) -> No
 def _several(state: Mapping[str, Any], kind: str) -> list[Any]:
     if f"{kind}s_state_dict" in state:
         return list(state[f"{kind}s_state_dict"])
-    # The first versions of Determined had one of each.
+    # The first versions of Determined had a single object of each.
     single = state.get(f"{kind}_state_dict", state.get(kind))
     return [] if single is None else [single]
 

@@ -118,7 +118,7 @@ class CheckpointWriter:
                 fill(path)
                 self._add_code(path, uuid)
             self._complete(path, counters)
-        # Only now is it sealed and recorded: until here a crash leaves a partial one that no reader
+        # Only now is it sealed and recorded: until here a crash leaves a part that no reader
         # sees.
         return self._saved(uuid, counters)
 

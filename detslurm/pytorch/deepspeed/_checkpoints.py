@@ -1,4 +1,4 @@
-"""Save a DeepSpeedTrial as a checkpoint, every rank its part, and take it up from one."""
+"""Save a DeepSpeedTrial as a checkpoint, every rank its part, and restore it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class EngineCheckpoints(Checkpoints):
             self._background.begin(save, state)
             return ""
 
-        # Several ranks can't go on without a checkpoint that one of them has no space for: they
+        # Several ranks can't go on without a checkpoint that any of them has no space for: they
         # wait for it inside of DeepSpeed.
         uuid = write() if dist.size > 1 else self._writer.kept(write, leaving=leaving)
         if not uuid:
@@ -165,7 +165,7 @@ class EngineCheckpoints(Checkpoints):
         load = partial(self._trial.load, self._context, path)
         try:
             self._with_retries(load)
-        except AssertionError:  # DeepSpeed takes a file that it can't see now for a missing one
+        except AssertionError:  # DeepSpeed takes a file that it can't see now for missing
             if self._context.distributed.size > 1:
                 raise
             self._with_retries(load)
@@ -180,7 +180,7 @@ class EngineCheckpoints(Checkpoints):
 def _restore_activation_rng(saved: Mapping[str, Any]) -> None:
     """Go on drawing where the checkpoint stopped, from the states that the trial still has.
 
-    Those that it has added since keep their seeds, and so does one of another kind of device.
+    Those that it has added since keep their seeds, as do devices of another kind.
     """
     tracker = get_cuda_rng_tracker()
     now = tracker.get_states()

@@ -84,7 +84,7 @@ def announce_builds() -> None:
 
 @contextmanager
 def restored_environment() -> Iterator[None]:
-    """Leave what comes later in this process, and the processes it starts, no rank of this one."""
+    """Leave what comes later in this process, and the processes it starts, no rank of this run."""
     missing = [name for name in _VARIABLES if name not in os.environ]
     try:
         yield

@@ -138,7 +138,7 @@ def load_converted(engine: Any, path: Path, folder: Path, tag: str) -> None:
 
 
 def _mend_optimizer(engine: Any, converted: Path) -> None:
-    """Undo that ZeRO-3 gives every group of parameters the options of the first one, and all of
+    """Undo that ZeRO-3 gives every group of parameters the options of the first, and all of
     them one count of steps, which each of them would increase."""
     optimizer = engine.optimizer.optimizer
     saved = torch.load(

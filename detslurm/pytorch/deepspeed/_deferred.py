@@ -1,7 +1,7 @@
 """Saves engines while training goes on: copies now, files later.
 
 `engine.save_checkpoint()` asks the other ranks in the calling thread, and has its checkpoint engine
-write the files. Another one in its place can leave that for later.
+write the files. Another engine in its place can leave that for later.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def _replaced(engines: Sequence[Any], make: Callable[[Any], Any]) -> Iterator[No
 
 
 class _RetryingEngine(TorchCheckpointEngine):  # type: ignore[misc]
-    """In the place of an engine's own: other ranks wait inside of DeepSpeed for one that fails."""
+    """In the place of an engine's own: other ranks wait inside of DeepSpeed for a failed rank."""
 
     def __init__(self, own: TorchCheckpointEngine) -> None:
-        # Without its parent's, which would log that there is a new one at each checkpoint.
+        # Without its parent's, which would log a new engine at each checkpoint.
         self.name, self.zipfile_serialization = own.name, own.zipfile_serialization
         self._own = own
 

@@ -35,7 +35,7 @@ def explaining_lack_of_memory(context: DeepSpeedTrialContext) -> Iterator[None]:
 
 
 def _has_trained(context: DeepSpeedTrialContext) -> bool:
-    """Whether a batch fitted before, in this run or an earlier one."""
+    """Whether a batch fitted before, in this run or an earlier run."""
     info = get_cluster_info()
     return bool(context._current_batch or (info is not None and info.trial._steps_completed))
 

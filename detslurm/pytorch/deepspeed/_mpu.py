@@ -22,7 +22,7 @@ class ModelParallelUnit:
         data_parallel_rank: The number of this rank's replica of the model, from 0.
         data_parallel_world_size: The number of replicas.
         should_report_metrics: Whether metrics of this rank count. One rank of each replica's is
-            enough, such as the one that knows the loss.
+            enough, such as the rank that knows the loss.
         should_build_data_loader: Whether this rank reads data.
     """
 

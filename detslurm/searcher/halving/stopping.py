@@ -1,4 +1,4 @@
-"""Halving by stopping: no trial pauses; one that isn't among the best 1/divisor is stopped."""
+"""Halving by stopping: no trial pauses; a trial outside of the best 1/divisor is stopped."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 Position = tuple[int, int, float]
-"""How far a random generator is: words drawn, whether a normal deviate is kept, and that one."""
+"""How far a random generator is: words drawn, whether a normal deviate is kept, and its value."""
 
 
 class KnownTrial(msgspec.Struct, omit_defaults=True):

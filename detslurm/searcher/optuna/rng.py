@@ -1,6 +1,6 @@
 """Where the random generators inside an Optuna sampler stand, as small numbers.
 
-A sampler lives in a process of its own for one moment. For the next one to go on with the same
+A sampler lives in a process of its own for one moment. For the next process to go on with the same
 stream of random numbers it is enough to know how many each generator has given.
 """
 

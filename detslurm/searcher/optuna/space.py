@@ -1,6 +1,6 @@
 """Our hyperparameter spaces in Optuna's terms, and its parameters back in ours.
 
-Categories are handed over by their position, so that any value may be one; constants stay here.
+Categories are handed over by their position, so that they may be any values; constants stay here.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class LocalCluster:
                 job += 1
         script, saved = self.paths.script(job), self.paths.environment(job)
         script.write_text(self.script(request), errors="surrogateescape")
-        # A job must not take itself for the one that submitted it.
+        # A job must not take itself for its submitter.
         environment = contract.inheritable(os.environ, contract.LOCAL_PREFIX)
         saved.touch(mode=0o600)
         saved.write_text(json.dumps(environment))

@@ -40,7 +40,7 @@ class Journal:
     def append(self, event: dict[str, Any], *, commit: bool = False) -> None:
         """Write one event; with `commit` it survives a power cut.
 
-        On a full disk a committed event raises OSError; others wait in memory for the next one.
+        On a full disk a committed event raises OSError; others wait in memory for the next event.
         """
         line = json.dumps(event, separators=(",", ":")).encode() + b"\n"
         self._waiting += line

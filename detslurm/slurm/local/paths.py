@@ -88,7 +88,7 @@ class LocalClusterPaths:
         """Choose another address, where another user has taken this one.
 
         The name of an abstract socket can be guessed, and is seen by all while it is in use. The
-        next one is random, and of clients that choose at once all take the first one's.
+        next name is random, and of clients that choose at once all take the first one's.
         """
         number = len(self._keys()) + 1
         if self.address == taken and number < _MOST_ADDRESSES:
@@ -109,7 +109,7 @@ class LocalClusterPaths:
 
 
 def machine() -> str:
-    """The same after a reboot, and another one for hosts that share a name and a home directory."""
+    """The same after a reboot, and different on hosts that share a name and a home directory."""
     host = socket.gethostname()
     try:
         number = Path("/etc/machine-id").read_bytes().strip()

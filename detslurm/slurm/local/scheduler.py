@@ -109,7 +109,7 @@ class Scheduler:
         for element, gpus in policy.startable(self.jobs, self.slots):
             now = time.time()
             # Before the launch: a scheduler that is killed in between leaves an element that counts
-            # as lost, and is requeued if it may be, never one that runs twice.
+            # as lost, and is requeued if it may be, never an element that runs twice.
             self.record({"t": "start", **_names(element), "time": now, "gpus": list(gpus)})
             self._launch(element, now)
 
@@ -165,7 +165,7 @@ class Scheduler:
             pass  # a full disk must not keep a job from ending
 
     def order(self, key: Key, order: bytes) -> None:
-        """Give a supervisor an order; one that has just gone needs none."""
+        """Give a supervisor an order; a supervisor that has gone needs none."""
         # The line is ready again when the supervisor's end is seen, which `_read_line` deals with.
         try:
             self.running[key].line.sendall(order)
@@ -273,7 +273,7 @@ def main(argv: list[str]) -> int:
     """Become the scheduler of a store root; returns at once when there is one already."""
     paths = LocalClusterPaths(Path(argv[0]))
     # The bound address is the lock: of schedulers that start at once one gets it, and the kernel
-    # frees it at the owner's death. No file could be left behind to mislead the next one.
+    # frees it at the owner's death. No file could be left behind to mislead the next.
     server = wire.listen(paths.address)
     if server is None:
         return 0
@@ -312,7 +312,7 @@ def _lock_journal(paths: LocalClusterPaths) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            # One that leaves gives up its address before its other files.
+            # A leaving scheduler gives up its address before its other files.
             if time.monotonic() > until:
                 os.close(lock)
                 return False

@@ -1,4 +1,4 @@
-"""Determined's name, on the path of detslurm jobs: the real package if there is one, else ours.
+"""Determined's name, on the path of detslurm jobs: the real package if installed, else ours.
 
 It stands by itself: the Python that imports it need not have detslurm installed.
 """

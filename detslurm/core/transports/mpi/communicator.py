@@ -196,7 +196,7 @@ class MpiCommunicator:
                     self._health.run_checks(self._sequence)
                 except DistributedError:
                     # The failure may be another rank's that had finished this call before it died:
-                    # then the call has its result here, too, and the failure shows at the next one.
+                    # then the call has its result here, too, and the next call shows the failure.
                     if request.Test():
                         return
                     raise

@@ -86,7 +86,7 @@ class MpiControl:
         """Let the others leave, too, for they may still be saving what can be saved."""
         others = set(range(self._comm.Get_size())) - {self._comm.Get_rank()}
         # Abort kills every process of the job: those that are still saving a checkpoint must first
-        # have left, or be known to be dead. One that hangs is not waited for beyond the timeout.
+        # have left, or be known to be dead. A hanging process is not waited for beyond the timeout.
         deadline = time.monotonic() + peer_timeout()
         while others - self.left.keys() - set(self._dead()) and time.monotonic() < deadline:
             try:

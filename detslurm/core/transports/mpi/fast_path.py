@@ -70,7 +70,7 @@ class MpiFastPath:
             raise
 
     def _swap(self, code: int, body: bytes) -> bool:
-        # Another thread may find a failure at any time; one that comes after this check shows while
+        # Another thread may find a failure at any time; a failure after this check shows while
         # the rank waits in the exchange.
         if self._health.failure is not None:
             raise DistributedError(self._health.failure)

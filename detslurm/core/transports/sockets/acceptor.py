@@ -95,7 +95,7 @@ class Acceptor:
         self._candidates: dict[int, _Candidate] = {}
         self._halves: dict[tuple[int, bytes], socket.socket] = {}
         self._pairs: dict[int, ConnectionPair] = {}
-        # A caller may hang up between poll() and accept(), which would then wait for the next one.
+        # A caller may hang up between poll() and accept(), which would wait for the next caller.
         listener.setblocking(False)
 
     def accept_all(self) -> dict[int, ConnectionPair]:
@@ -216,7 +216,7 @@ class Acceptor:
     def _half_ended(self, attempted: tuple[int, bytes]) -> None:
         claims = [candidate.claim for candidate in self._candidates.values()]
         if any(claim is not None and claim.attempted == attempted for claim in claims):
-            # A worker that has confirmed and died is dead; one that has not gives up this attempt.
+            # A confirmed worker that has died is dead; any other worker gives up this attempt.
             self._poll_no_more(self._halves[attempted])
         else:
             self._forget(self._halves.pop(attempted))

@@ -26,7 +26,7 @@ class SocketCommunicator:
         self._sequence = sequence
         self._health = health
         # Whenever one of the rank's links waits long, all its communicators are checked: a peer
-        # that has died in the other one is why this one is silent.
+        # that has died in the other communicator is why this link is silent.
         membership.on_wait.append(self._wait)
         health.checks.append(self._check_peers)
         health.on_failure(self._broadcast_failure)

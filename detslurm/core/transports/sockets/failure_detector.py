@@ -21,7 +21,7 @@ _CHECKS: Final = 200  # ten seconds: a dying process may lose its core between t
 
 
 class FailureDetector:
-    """The control connections of one rank in one communicator. It sleeps until one is ready."""
+    """The control connections of a rank in a communicator. It sleeps until any is ready."""
 
     def __init__(
         self, sockets: dict[int, socket.socket], name: Callable[[int], str], health: Health
@@ -48,7 +48,7 @@ class FailureDetector:
         self._thread.start()
 
     def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
-        """Send a message to one peer or to all; one that can't receive now isn't waited for."""
+        """Send a message to one peer or to all; a peer that can't receive now isn't waited for."""
         text = text[:LONGEST_TEXT]
         message = _HEAD.pack(kind, len(text)) + text
         with self._lock:
@@ -102,7 +102,7 @@ class FailureDetector:
             self._lost(peer, sock, "its connection closed")
             return
         received = self._received[peer] + data
-        # TCP keeps the order, not the bounds of messages: one may come in parts, or several at
+        # TCP keeps the order, not the bounds of messages: they may come in parts, or several at
         # once.
         while len(received) >= _HEAD.size:
             kind, size = _HEAD.unpack_from(received)

@@ -44,7 +44,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def prepare(sock: socket.socket, timeout: float, *, control: bool) -> None:
-    """Options of a connection between peers; nothing here ends one with a living, slow peer."""
+    """Options of a connection between peers; nothing here ends a living, slow peer's."""
     keep_from_children(sock)
     sock.settimeout(None)
     # The kernel's timeouts let a blocking call come back now and then to check the group, without

@@ -57,7 +57,7 @@ def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
     problem: Exception | None = None
     while time.monotonic() < deadline:
         # Every round tries all addresses again: the root takes the first that is free, and may come
-        # later, or again after it was restarted on another one.
+        # later, or again after it was restarted on another address.
         for address in where.addresses:
             try:
                 return _open_pair(address, where.key, index, patience)
@@ -76,7 +76,7 @@ def join(where: Rendezvous, index: int, what: str) -> ConnectionPair:
 
 
 def _open_pair(address: Address, key: bytes, index: int, patience: float) -> ConnectionPair:
-    # The root pairs the two connections by this number. Only the second one is confirmed, so that
+    # The root pairs the two connections by this number. Only the second is confirmed, so that
     # an attempt that fails between the two leaves nothing behind that counts.
     attempt = handshake.new_nonce()
     data = _open_connection(
