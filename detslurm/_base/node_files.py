@@ -116,6 +116,7 @@ def directory_for_programs() -> str:
     return next(filter(_is_writable, others), first)
 
 
+@cache
 def _is_writable(folder: str) -> bool:
     try:
         fd, path = create_at(Path(folder, own_name("try")), 1)

@@ -13,13 +13,13 @@ from pathlib import Path
 from detslurm._base import contract
 
 _PACKAGES = ("click", "msgspec", "pathspec", "submitit", "typing_extensions", "yaml")
-"""The import paths of detslurm's own processes."""
+"""The packages that detslurm's own processes import."""
 
 
 def own_packages_first() -> None:
     """Search the directories of PYTHONPATH last, unless detslurm itself is in one of them."""
     given = _directories()
-    if given and not _is_below(given, __file__):
+    if given and not _is_below(given, sys.modules["detslurm"].__file__):
         own = [place for place in sys.path if Path(place).absolute() not in given]
         sys.path[:] = [*own, *(place for place in sys.path if place not in own)]
 
@@ -27,7 +27,7 @@ def own_packages_first() -> None:
 def is_needed() -> bool:
     """Whether this process has found detslurm, or a package that it needs, through PYTHONPATH."""
     given = _directories()
-    modules = map(sys.modules.get, (__name__, *_PACKAGES))
+    modules = map(sys.modules.get, ("detslurm", *_PACKAGES))
     return any(_is_below(given, getattr(module, "__file__", None)) for module in modules)
 
 

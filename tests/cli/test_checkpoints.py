@@ -345,7 +345,7 @@ def test_what_was_found_is_said_in_a_read_only_store(
         result = detslurm("c", "verify", "-e", 1, "--json")
     assert [(row["uuid"], row["problem"]) for row in result.data] == [(GOOD, "missing: weights")]
     assert result.status == 1 and "2 checkpoints checked, 1 with problems" in result.err
-    assert "what was found of experiment 1 is not recorded" in result.err
+    assert "the result for experiment 1 is not recorded" in result.err
 
 
 def test_what_was_deleted_can_not_be_verified(saved: Scene, detslurm: Detslurm) -> None:
