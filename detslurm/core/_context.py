@@ -509,6 +509,7 @@ def _note_question(recorder: AnyRecorder) -> None:
     """Record that the code calls `should_preempt()`: code that never does ignores a pause."""
     with contextlib.suppress(RuntimeError):  # in a fork of the chief's process
         recorder.record({"t": "asks_to_preempt"})
+        recorder.flush()  # a pause may come next
 
 
 def _mind_signals() -> None:

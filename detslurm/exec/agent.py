@@ -128,6 +128,7 @@ class Agent:
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
         self._output: LineSplitter | None = None
+        self._workdir: Path | None = None
         self._rendezvous_port: ports.Reservation | None = None
 
     @staticmethod
@@ -284,7 +285,7 @@ class Agent:
         return own_address(self._allocation.nodes, self._rank, interface)
 
     def _supervise(self, workdir: Path) -> int:
-        self._frame_of_copy = f'File "{workdir.resolve()}/'
+        self._workdir = workdir
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
         try:
@@ -571,9 +572,14 @@ class Agent:
     # -- to the runner ---------------------------------------------------------------------------
 
     def _log_bytes(self, lines: Iterator[bytes]) -> None:
-        # The copy is deleted, but its user has the same files: tracebacks name them relative to it.
         texts = (line.decode("utf-8", "replace") for line in lines)
-        self._log_lines([text.replace(self._frame_of_copy, 'File "') for text in texts])
+        self._log_lines([self._with_own_names(text) for text in texts])
+
+    def _with_own_names(self, text: str) -> str:
+        # The copy is deleted, but its user has the same files: tracebacks name them relative to it.
+        if 'File "' not in text or self._workdir is None:
+            return text
+        return text.replace(f'File "{self._workdir.resolve()}/', 'File "')
 
     def _log_lines(self, lines: list[str]) -> None:
         for match in self._policies.matches(lines):

@@ -419,6 +419,7 @@ def test_describe_says_that_no_trial_has_reported_the_metric(
     word = "No trial has reported"
     scene.run(scene.experiment(), end="completed")
     assert detslurm("e", "describe", 1).out.endswith(f"\n\n{word} loss.\n")
+    assert f"{word} loss." in detslurm("e", "wait", 1).err
     scene.run(scene.experiment(job="8"), ref="8")
     assert word not in detslurm("e", "describe", 2).out
     scene.run(scene.experiment(job="9"), ref="9", end="error")

@@ -132,7 +132,7 @@ def test_a_pool_is_not_recorded_while_the_queue_is_silent(scene: Scene) -> None:
         scene.client.stored(1).set_resource_pool("low")
     assert fold_facts(experiment).desired.fields == {}
     scene.client.stored(1).set_priority(3)
-    assert "once it answers" in scene.warnings[-1]
+    assert "once the queue answers" in scene.warnings[-1]
 
 
 def test_a_configuration_behind_a_stale_handle_is_read_again(

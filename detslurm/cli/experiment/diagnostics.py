@@ -30,7 +30,7 @@ def diagnostics(experiment: Experiment) -> list[str]:
         lines.append(f"`detslurm e activate {number}` queues it again, `e kill {number}` ends it.")
     if view.desired.paused or view.desired.stopping == "cancel":
         lines += filter(None, [experiment.running_on()])
-    lines += filter(None, (_refused_samples(experiment), _unknown_metric(experiment)))
+    lines += filter(None, (_refused_samples(experiment), unknown_metric(experiment)))
     lines += [f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems]
     return ["\n".join(lines)] if lines else []
 
@@ -58,8 +58,9 @@ def _max_trials(experiment: Experiment) -> int:
         return 0
 
 
-def _unknown_metric(experiment: Experiment) -> str | None:
-    # A misspelt metric costs a whole search: nothing fails, but there is no best trial.
+def unknown_metric(experiment: Experiment) -> str | None:
+    """A message if no validation has the searcher's metric: nothing fails, but a misspelt metric
+    costs a whole search."""
     view = experiment.view
     if view.metric is None or view.best_trial is not None or not experiment.managed:
         return None

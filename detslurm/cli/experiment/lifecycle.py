@@ -212,6 +212,7 @@ def _end_text(one: dict[str, Any]) -> str:
 
 def _ended(experiment: Experiment, polling_interval: float) -> dict[str, Any]:
     """Wait until it has ended or is paused, and return its id, state and reason."""
+    from detslurm.cli.experiment.diagnostics import unknown_metric
     from detslurm.cli.output.waiting import waiting
     from detslurm.sdk.experiments import polling
 
@@ -222,6 +223,8 @@ def _ended(experiment: Experiment, polling_interval: float) -> dict[str, Any]:
 
         state = polling.wait(experiment, interval=polling_interval, report=report)
     _note_failed_start(experiment)
+    if state == "COMPLETED" and (text := unknown_metric(experiment)) is not None:
+        note(text)
     return {"id": experiment.id, "state": state, "reason": experiment.reason}
 
 
