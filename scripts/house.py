@@ -18,7 +18,8 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z']*")
 
 PROSE = {
     "sentences that begin with Who, Whoever, What or Which": re.compile(
-        r"(?:^|[.:;!?]\s+)(?:Who|Whoever|Whose|What|Which)\b(?![^.!?]*\?)", re.MULTILINE
+        r"(?:^|^ *[-*] |[.:;!?|]\s+)\**(?:Who|Whoever|Whose|What|Which)\b(?![^.!?]*\?)",
+        re.MULTILINE,
     ),
     "`what is`, `what was` or `what has` as a noun": re.compile(
         r"\bwhat (?:is|was|has)\b", re.IGNORECASE

@@ -128,7 +128,8 @@ class Agent:
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
         self._output: LineSplitter | None = None
-        self._workdir: Path | None = None
+        self._copy: Path | None = None  # of the code, in which it runs
+        self._frame_of_copy: str | None = None
         self._rendezvous_port: ports.Reservation | None = None
 
     @staticmethod
@@ -285,7 +286,7 @@ class Agent:
         return own_address(self._allocation.nodes, self._rank, interface)
 
     def _supervise(self, workdir: Path) -> int:
-        self._workdir = workdir
+        self._copy = workdir
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
         try:
@@ -577,9 +578,11 @@ class Agent:
 
     def _with_own_names(self, text: str) -> str:
         # The copy is deleted, but its user has the same files: tracebacks name them relative to it.
-        if 'File "' not in text or self._workdir is None:
+        if 'File "' not in text or self._copy is None:
             return text
-        return text.replace(f'File "{self._workdir.resolve()}/', 'File "')
+        if self._frame_of_copy is None:  # only here: most code has no traceback
+            self._frame_of_copy = f'File "{self._copy.resolve()}/'
+        return text.replace(self._frame_of_copy, 'File "')
 
     def _log_lines(self, lines: list[str]) -> None:
         for match in self._policies.matches(lines):

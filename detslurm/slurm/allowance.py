@@ -117,6 +117,8 @@ def _default_qos(user: str, account: str, partition: str, cluster: str) -> str:
     rows = ask("sacctmgr", "-nP", "show", "assoc", "where", *who, columns).splitlines()
     found = dict.fromkeys(("", partition), "")
     for row in rows:
+        if row.count("|") != 2:  # a line of a wrapper of the site
+            continue
         where, default, allowed = row.split("|")
         # Slurm's own choice among the QOS of an association that names none.
         found[where] = default or ("normal" if "normal" in allowed.split(",") else "")

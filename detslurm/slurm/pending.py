@@ -133,9 +133,14 @@ def _points(text: str) -> int:
 def parse_licenses(text: str) -> tuple[LimitUse, ...]:
     """The licenses that `scontrol --oneliner show licenses` prints."""
     records = (parse_record(line) for line in text.splitlines() if line.startswith("LicenseName="))
+    found = (
+        (r["LicenseName"], parse_number(r.get("Total")), parse_number(r.get("Used")))
+        for r in records
+    )
     return tuple(
-        LimitUse(one["LicenseName"], int(one.get("Total", 0)), int(one.get("Used", 0)))
-        for one in records
+        LimitUse(name, most, used)
+        for name, most, used in found
+        if most is not None and used is not None
     )
 
 

@@ -61,7 +61,7 @@ def test_the_size_of_all_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_later_run_takes_over_what_stands(tmp_path: Path) -> None:
-    """What lies past the checkpoint that it resumed from is the lost past."""
+    """Artifacts past the checkpoint that it resumed from are the lost past."""
     log = ArtifactLog(tmp_path, 1)
     for step in (10, 20, 30):
         log.add(one(step))

@@ -127,6 +127,13 @@ def test_how_many_more(
     assert ask_again(found.charge) == replace(found, problem=None)
 
 
+def test_a_line_of_a_sites_wrapper_is_no_association(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(own("GrpSubmitJobs=10(1)"), qos("normal"))
+    plain = allowed(monkeypatch, site)
+    site.associations = f"Welcome | to | the | cluster\n{site.associations}"
+    assert plain.charge is not None and allowed(monkeypatch, site) == plain
+
+
 def test_unknown_limits_refuse_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """An account or a QOS that is not known, a plugin that may change the job."""
     limit = qos("normal", "MaxTRESPJ=cpu=1 GrpSubmitJobs=1(1)")
