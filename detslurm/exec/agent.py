@@ -61,6 +61,7 @@ from detslurm.store.fs import write_all
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
+    from detslurm.exec.preempt_signal import PreemptSignal
     from detslurm.exec.staging import StagedEnvironment
     from detslurm.exec.usage_sampler import UsageSampler
 
@@ -128,6 +129,7 @@ class Agent:
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
         self._output: LineSplitter | None = None
+        self._preempt_signal = self._configured_signal()
         self._copy: Path | None = None  # of the code, in which it runs
         self._frame_of_copy: str | None = None
         self._rendezvous_port: ports.Reservation | None = None
@@ -136,6 +138,14 @@ class Agent:
     def _with_retries(act: Callable[[], T]) -> T:
         """Read what a start needs, over a hiccup of the file system."""
         return with_retries(act, lambda err: print_message(f"{err}: trying again"), SHORT)
+
+    def _configured_signal(self) -> PreemptSignal | None:
+        if self._config.get("preempt_signal") is None:
+            return None
+        from detslurm.exec.preempt_signal import PreemptSignal  # only here: others pay nothing
+        from detslurm.exec.run_processes import RunProcesses
+
+        return PreemptSignal.configured(self._config, RunProcesses(self._mark).parents)
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -290,7 +300,9 @@ class Agent:
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
         try:
-            child = processes.start(self._argv(workdir), self._environment(workdir), workdir)
+            env, guarded = self._environment(workdir), self._guards_sigterm()
+            blocked = [signal.SIGTERM] if guarded else []
+            child = processes.start(self._argv(workdir), env, workdir, blocked)
         except (OSError, ValueError) as err:
             self._log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else 126
@@ -306,6 +318,7 @@ class Agent:
             while child.poll() is None:
                 self._wait(timeout=0.5)
                 self._report_flags()
+                self._send_preempt_signal()
                 self._report_usage(sampler)
             self._end_remaining()
         self._report_usage(sampler)
@@ -318,6 +331,19 @@ class Agent:
         self._end_matchers()
         self._why = _hook_failure(workdir)
         return exit_status(child.returncode)
+
+    def _guards_sigterm(self) -> bool:
+        """Whether Slurm's SIGTERM would end the code before its own signal has reached it."""
+        return self._preempt_signal is not None and self._preempt_signal.guarded
+
+    def _send_preempt_signal(self) -> None:
+        """Once the code is to leave, send it the signal that it knows; it counts as the answer."""
+        if self._preempt_signal is None or not self._flag.preempt:
+            return
+        if message := self._preempt_signal.deliver():
+            self._log_message(message)
+        if self._preempt_signal.is_reached:
+            self._flag.acknowledge()
 
     def _usage_sampler(self) -> UsageSampler:
         # Only here, while the code runs: no process waits for these imports.
@@ -354,6 +380,10 @@ class Agent:
         # Torch's tutorials name a port of their own, which two runs on a node would share.
         found.setdefault("MASTER_PORT", str(self._peers["port"]))
         self._log_not_passed_on(found)
+        if self._guards_sigterm():
+            from detslurm.exec.preempt_signal import unblocking
+
+            found = unblocking(found)
         if self._staged is not None:
             from detslurm.exec.staging import relocated
 
@@ -397,6 +427,7 @@ class Agent:
                 self._log_message(f"ending {_processes(len(self._others()))} still there {seconds}")
                 break
             self._wait(timeout=0.2)
+            self._send_preempt_signal()
         self._signal_all(signal.SIGTERM)
         kill_at = time.monotonic() + (0.0 if self._killed else _REMAINING_GRACE)
         # A process may fork between the scan of /proc and the signal: so the scan is repeated until
@@ -518,14 +549,18 @@ class Agent:
 
     def _on_signals(self) -> None:
         came = self._inbox.take()
-        if signal.SIGTERM in came:
+        asked = signal.SIGTERM in came
+        if self._preempt_signal is not None and self._preempt_signal.signal in came:
+            self._preempt_signal.on_signal_of_slurm()
+            asked = True
+        if asked:
             self._flag.request_preemption()
             self._report({"event": "preempted", "node": self._rank})
         self._got_sigint |= signal.SIGINT in came
         # With cgroups Slurm's signals reach the step's tasks alone, without them every process. So
         # SIGUSR1 ("dump your stacks") is passed on in the first case only, and only to those that
         # have a handler: it would end the others.
-        if signal.SIGUSR1 in came and processes.in_cgroup_of_step():
+        if signal.SIGUSR1 in came and not asked and processes.in_cgroup_of_step():
             below = processes.descendants(os.getpid())
             processes.signal_each(processes.catching(below, signal.SIGUSR1), signal.SIGUSR1)
 
