@@ -18,7 +18,7 @@ from detslurm._base.child_processes import descendants
 from detslurm._base.launcher_names import is_launcher
 from detslurm.exec.agent_protocol import PREEMPT
 from detslurm.exec.entrypoint import entrypoint_argv
-from detslurm.exec.preempt_signal import CodeProcess, recipients
+from detslurm.exec.preempt_signal import ProcessFacts, recipients
 from detslurm.sdk import Client
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import reports
@@ -27,7 +27,7 @@ PATIENCE = 180
 SPAWNED = "python -c from_multiprocessing.spawn_import_spawn_main"
 
 
-def processes(*lines: str) -> dict[int, CodeProcess]:
+def processes(*lines: str) -> dict[int, ProcessFacts]:
     """From lines of `PID PARENT !|. IMAGE ARGV`, where ! has a handler."""
     found = {}
     for line in lines:
@@ -36,7 +36,7 @@ def processes(*lines: str) -> dict[int, CodeProcess]:
         if "-c" in words:
             words = (*words[:2], " ".join(words[2:]))
         python = words[0].startswith("python")
-        found[int(pid)] = CodeProcess(int(parent), words, python, catches == "!", image.encode())
+        found[int(pid)] = ProcessFacts(int(parent), words, python, catches == "!", image.encode())
     return found
 
 
@@ -120,7 +120,7 @@ def test_the_processes_that_train_get_it(case: str) -> None:
 
 def test_the_agents_own_shell_traps_everything() -> None:
     """It has handlers that do nothing, and is no answer."""
-    shell = CodeProcess(0, tuple(entrypoint_argv("./train")), False, True, b"a")
+    shell = ProcessFacts(0, tuple(entrypoint_argv("./train")), False, True, b"a")
     assert recipients({1: shell}, signal.SIGUSR1) == []
 
 
@@ -197,7 +197,7 @@ def run(
             process.kill()
 
 
-Ask = Callable[[subprocess.Popen[bytes]], None]
+Asking = Callable[[subprocess.Popen[bytes]], None]
 
 
 def ask_by_runner(process: subprocess.Popen[bytes]) -> None:
@@ -214,7 +214,7 @@ def ask_by_slurm(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.mark.parametrize(("ask", "workers"), [(ask_by_runner, 1), (ask_by_slurm, 0)])
-def test_ranks_below_torchrun_and_tee_save(tmp_path: Path, ask: Ask, workers: int) -> None:
+def test_ranks_below_torchrun_and_tee_save(tmp_path: Path, ask: Asking, workers: int) -> None:
     """Each gets it once, launcher and pipe live until they have saved, and it is the answer."""
     with run(tmp_path, TORCHRUN, TRAINS, workers) as process:
         for rank in (0, 1):
