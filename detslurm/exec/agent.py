@@ -151,6 +151,7 @@ class Agent:
             return self._finish_unprepared(f"can't meet the other nodes: {err}")
         try:
             workdir = self._with_retries(self._make_workdir)
+            self._write_argument_file(workdir)
         except (StoreError, OSError) as err:
             return self._finish_unprepared(f"can't prepare the working directory: {err}")
         try:
@@ -238,6 +239,12 @@ class Agent:
             return make_workdir(code, label, tmp=Path(self._place()))
         except OSError as err:
             raise StoreFault(str(err), err.errno or errno.EIO, str(code)) from err
+
+    def _write_argument_file(self, workdir: Path) -> None:
+        if self._config.get("arguments") is not None:
+            from detslurm.exec.trial_arguments import write_file  # only here: others pay nothing
+
+            write_file(self._config, self._start["hparams"], workdir)
 
     def _place(self) -> str:
         """Where the working directory lies."""
@@ -332,10 +339,21 @@ class Agent:
             self._report({"event": "usage", "node": self._rank, **sample})
 
     def _argv(self, workdir: Path) -> list[str]:
-        argv = entrypoint_argv(self._config["entrypoint"])
+        argv = entrypoint_argv(self._config["entrypoint"], self._arguments())
         if (workdir / "startup-hook.sh").exists():
             argv = with_startup_hook(argv)
         return [*self._prefix, *argv]
+
+    def _arguments(self) -> list[str] | None:
+        """The trial's hyperparameters as arguments, where the configuration asks for them."""
+        if self._config.get("arguments") is None:
+            return None
+        from detslurm.exec.trial_arguments import arguments_for  # only here: others pay nothing
+
+        arguments = arguments_for(self._config, self._start["hparams"])
+        if self._rank == 0:
+            self._log_message(f"arguments: {arguments.shown}")
+        return arguments.words
 
     def _environment(self, workdir: Path) -> dict[str, str]:
         assert self._peers is not None
