@@ -12,6 +12,7 @@ from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission import startup_hook
+from detslurm.sdk.submission.argument_checks import file_problems
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
@@ -109,6 +110,7 @@ def make_plan(
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
         *problems,
+        *file_problems(config, files),
         *_runner_problems(plain["searcher"]["name"], method_runner),
         *startup_hook.problems(files),
         *sampler_problems(plain),
