@@ -19,7 +19,7 @@ class TrialArguments(NamedTuple):
     shown: str
 
 
-def arguments_for(config: Mapping[str, Any], recorded: Mapping[str, Any]) -> TrialArguments:
+def arguments_of_trial(config: Mapping[str, Any], recorded: Mapping[str, Any]) -> TrialArguments:
     """Return the arguments of these hyperparameters. Raises `ValueError` for a missing name."""
     form = form_of(config["arguments"])
     hparams = with_secrets(recorded, config["hyperparameters"])

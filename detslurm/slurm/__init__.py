@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
     from detslurm.slurm.queue_state import JobInfo
-    from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.request import JobRequest
     from detslurm.slurm.site import site_profile_from
 
@@ -37,7 +36,6 @@ __all__ = [
     "NodeInfo",
     "PartitionLimits",
     "PlanError",
-    "QueuedJob",
     "SlurmCluster",
     "SlurmError",
     "SubmitLimitReached",
@@ -58,7 +56,6 @@ _LAZY = {
     "LocalCluster": "local",
     "detect_cluster": "detect",
     "NodeInfo": "node_info",
-    "QueuedJob": "queued_job",
     "JobArray": "plan",
     "JobPlan": "plan",
     "PlanError": "plan",

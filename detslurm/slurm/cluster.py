@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from detslurm.slurm.limits import LimitsQuery
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails
-    from detslurm.slurm.queued_job import QueuedJob
 
 ASK_PATIENCE = 20.0
 QUERY_PATIENCE = 15.0  # people wait for it, and without an answer there is still the store's
@@ -177,7 +176,7 @@ class SlurmCluster:
         remembered = wanted(asked, ask(asked, since, self._limits.accounting))
         return {**seen, **remembered, **clear}
 
-    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+    def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """The whole queue or a partition's, with one squeue; the site may hide others' jobs."""
         from detslurm.slurm.queue_listing import listing_command, new_separator, parse_listing
 
@@ -193,7 +192,7 @@ class SlurmCluster:
 
         return parse_nodes(command.run(NODES_COMMAND, patience=ASK_PATIENCE, within=QUERY_PATIENCE))
 
-    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+    def pending_details(self, job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
         """Evidence for a job's wait, beyond the queue and the nodes, with at most three calls."""
         from detslurm.slurm.pending import pending_details
 

@@ -63,7 +63,7 @@ def parse_sacct(text: str) -> dict[str, JobInfo]:
             found[ref] = JobInfo(
                 ref=ref,
                 state=state.split()[0].rstrip("+") if state else "UNKNOWN",  # "CANCELLED by 1000"
-                partition=partition,
+                partitions=tuple(filter(None, partition.split(","))),
                 nodes=_nodes(nodes),
                 submitted=parse_time(submit),
                 exit_code=_exit(exit_code)[0],
@@ -87,7 +87,7 @@ def parse_scontrol(text: str) -> dict[str, JobInfo]:
                 ref=ref,
                 state=record["JobState"],
                 reason=record.get("Reason", "").replace("None", ""),
-                partition=record.get("Partition", ""),
+                partitions=tuple(filter(None, record.get("Partition", "").split(","))),
                 nodes=_nodes(record.get("NodeList", "")),
                 restarts=int(record.get("Restarts") or 0),
                 submitted=parse_time(record.get("SubmitTime")),

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails
-    from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.request import JobRequest
 
 
@@ -206,13 +205,13 @@ class Cluster(Protocol):
     ) -> dict[str, JobInfo]:
         """The records of accounting or the controller about jobs that left the queue."""
 
-    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+    def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """All jobs that wait or run, as far as the site shows them, with one call."""
 
     def nodes(self) -> list[NodeInfo]:
         """All nodes with their usage, with one call."""
 
-    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+    def pending_details(self, job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
         """Evidence for a job's wait, beyond the queue and the nodes, with at most three calls.
 
         `ref` is one of its elements, `rival` a job ahead of it whose priority is compared.

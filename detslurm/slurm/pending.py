@@ -16,7 +16,6 @@ from detslurm.slurm.limits import known, parse_record
 from detslurm.slurm.pending_details import LimitUse, PendingDetails, Priority, ReservedNodes
 from detslurm.slurm.queue import parse_number, parse_squeue, parse_time, squeue_command
 from detslurm.slurm.queue_state import JobInfo
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.quotas import ask_controller, quotas_of
 from detslurm.slurm.reasons import Limit, Reason, limit_of, reason_of
 
@@ -27,7 +26,7 @@ _FACTORS = ("age", "association", "fair share", "job size", "partition", "QOS", 
 _SPRIO = ("sprio", "--noheader", "--format=%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N")
 
 
-def pending_details(job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+def pending_details(job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
     """Ask for what the job's reason calls for. A call that is refused leaves its part out.
 
     Args:
@@ -46,7 +45,7 @@ def pending_details(job: QueuedJob, ref: str, rival: str | None) -> PendingDetai
 
 
 def _questions(
-    reason: Reason, job: QueuedJob, ref: str, rival: str | None
+    reason: Reason, job: JobInfo, ref: str, rival: str | None
 ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """The questions for a reason of this kind: each part's name, and the call."""
     yield "the job's record", lambda: parse_pending_record(_ask("scontrol", "show", "job", ref))
@@ -69,7 +68,7 @@ def _ask(*argv: str) -> str:
     return command.run(argv, patience=_PATIENCE, within=_PATIENCE)
 
 
-def _quotas(job: QueuedJob) -> str:
+def _quotas(job: JobInfo) -> str:
     return ask_controller(job.user)
 
 
@@ -87,7 +86,7 @@ def dependency_ids(text: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"(?<=:)\d+(?=[_+():,?]|$)", text)))
 
 
-def limits_in_use(text: str, job: QueuedJob, limit: Limit) -> tuple[LimitUse, ...]:
+def limits_in_use(text: str, job: JobInfo, limit: Limit) -> tuple[LimitUse, ...]:
     """The limits of the kind that a reason names, as far as the controller shows them."""
     partition = job.partitions[0] if job.partitions else ""
     found = quotas_of(text, Charge(job.user, job.account, partition, (job.qos,)))

@@ -42,7 +42,7 @@ def _row(fields: list[str]) -> Iterable[tuple[str, JobInfo]]:
                 ref=ref,
                 state=state,
                 reason="" if reason == "None" else reason,
-                partition=partition,
+                partitions=tuple(filter(None, partition.split(","))),
                 nodes=hosts_in(nodes),
                 time_left=None if state in FINAL_STATES else parse_duration(left),
                 priority=int(priority) if priority.isdigit() else None,

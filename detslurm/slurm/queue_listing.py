@@ -10,7 +10,7 @@ from detslurm.slurm.hostlist import expand_indices, hosts_in
 from detslurm.slurm.interface import PartitionLimits
 from detslurm.slurm.limits import gpu_counts
 from detslurm.slurm.queue import parse_amount, parse_duration, parse_number, parse_time
-from detslurm.slurm.queued_job import QueuedJob
+from detslurm.slurm.queue_state import WAITING_STATES, JobInfo, ref_of
 
 FIELDS = (
     "ArrayJobID",
@@ -46,14 +46,14 @@ FIELDS = (
 
 
 def scheduling_order(
-    jobs: Iterable[QueuedJob], partitions: Mapping[str, PartitionLimits]
-) -> list[QueuedJob]:
+    jobs: Iterable[JobInfo], partitions: Mapping[str, PartitionLimits]
+) -> list[JobInfo]:
     """Running jobs by their start, then waiting jobs in the order in which Slurm considers them.
 
     That is by the tier of the partition, by the priority, and by the id.
     """
 
-    def place(job: QueuedJob) -> tuple[bool, float, float, int, tuple[int, ...]]:
+    def place(job: JobInfo) -> tuple[bool, float, float, int, tuple[int, ...]]:
         if not job.waiting:
             return False, job.started or 0.0, 0.0, int(job.job_id), job.indices
         known = [partitions[name].priority_tier for name in job.partitions if name in partitions]
@@ -77,7 +77,7 @@ def listing_command(separator: str, partition: str | None = None) -> list[str]:
     return ["squeue", "--noheader", "--all", *chosen, f"--Format={fields}"]
 
 
-def parse_listing(text: str, separator: str) -> list[QueuedJob]:
+def parse_listing(text: str, separator: str) -> list[JobInfo]:
     """The jobs in the output of `listing_command`; fields may hold any other text, line breaks too.
 
     A row without an id is left out: it is no job.
@@ -94,14 +94,13 @@ def _value(text: str) -> str:
     return "" if text in ("N/A", "(null)", "None") else text
 
 
-def _job(row: dict[str, str]) -> QueuedJob:
-    waits = QueuedJob(job_id="", state=row["State"]).waiting
+def _job(row: dict[str, str]) -> JobInfo:
+    waits = row["State"] in WAITING_STATES
     start = parse_time(row["StartTime"])
     indices, _, throttle = row["ArrayTaskID"].partition("%")
     total = _tres(row["tres-alloc"])
-    return QueuedJob(
-        job_id=row["ArrayJobID"],
-        indices=tuple(_indices(indices)),
+    return JobInfo(
+        ref=_ref(row["ArrayJobID"], indices),
         throttle=parse_number(throttle),
         state=row["State"],
         reason=row["Reason"],
@@ -156,8 +155,10 @@ def _tres(text: str) -> dict[str, str]:
     return {name: value for name, equals, value in pairs if equals}
 
 
-def _indices(text: str) -> list[int]:
+def _ref(job_id: str, indices: str) -> str:
+    """As squeue names them; elements that can't be read are left out."""
     try:
-        return expand_indices(text)
+        found = expand_indices(indices)
     except ValueError:
-        return []
+        found = []
+    return ref_of(job_id, found)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+from detslurm.slurm.hostlist import compress_indices, expand_indices
 
 FINAL_STATES = frozenset(
     {
@@ -37,12 +40,79 @@ HELD_REASONS = frozenset(
 )
 
 
-class QueueState:
-    """Interprets a state and a reason of the queue; base of everything that stands in a queue."""
+def ref_of(job_id: str, indices: Sequence[int]) -> str:
+    """The reference of a job's elements, or of a plain job without any."""
+    if not indices:
+        return job_id
+    text = compress_indices(indices)
+    return f"{job_id}_[{text}]" if len(indices) > 1 else f"{job_id}_{text}"
 
-    __slots__ = ()
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """A row of the queue or of the accounting: a job, an element of an array, or elements that
+    wait together.
+
+    Its resources (nodes, CPUs, GPUs, memory) are those of one element. Times are unix
+    seconds, durations seconds; None and the empty text mean: none, or unknown.
+    """
+
+    ref: str  # `4711`, `4711_3`, or `4711_[3-9]` of elements that wait together
     state: str
-    reason: str
+    reason: str = ""
+    throttle: int | None = None  # how many elements of its array may run at once
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    qos: str = ""
+    partitions: tuple[str, ...] = ()  # a waiting job may have named several
+    priority: int | None = None
+    nice: int | None = None
+    submitted: float | None = None
+    started: float | None = None
+    expected_start: float | None = None  # the scheduler's guess, while it waits
+    time_limit: int | None = None
+    time_left: int | None = None
+    node_count: int | None = None
+    nodes: tuple[str, ...] = ()
+    cpus: int = 0
+    gpus: int = 0
+    memory: int | None = None  # MiB
+    dependency: str = ""
+    reservation: str = ""
+    features: str = ""
+    licenses: str = ""
+    folder: str = ""  # its working directory: ids come again, when a cluster restarts its count
+    comment: str = ""
+    restarts: int | None = None  # not in squeue's output
+    exit_code: int | None = None
+    signal: int | None = None
+
+    @property
+    def job_id(self) -> str:
+        """The job's id; of an element its array's."""
+        return self.ref.partition("_")[0]
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The indices of its elements; none of a plain job."""
+        text = self.ref.partition("_")[2]
+        return (int(text),) if text.isdigit() else tuple(expand_indices(text))
+
+    @property
+    def refs(self) -> list[str]:
+        """The references of its elements, or of the plain job."""
+        return [f"{self.job_id}_{index}" for index in self.indices] or [self.job_id]
+
+    @property
+    def count(self) -> int:
+        """How many elements it stands for; 1 for a plain job."""
+        return len(self.indices) or 1
+
+    @property
+    def slots(self) -> int:
+        """The slots of one element: its GPUs, or else its CPUs."""
+        return self.gpus or self.cpus
 
     @property
     def waiting(self) -> bool:
@@ -76,25 +146,6 @@ class QueueState:
     def ending(self) -> bool:
         """True when it holds no allocation, or not for long."""
         return not self.running or self.state == "COMPLETING"
-
-
-@dataclass(frozen=True, slots=True)
-class JobInfo(QueueState):
-    """A cluster's row of one job or array element; times are unix seconds."""
-
-    ref: str
-    state: str
-    reason: str = ""
-    partition: str = ""
-    nodes: tuple[str, ...] = ()
-    restarts: int | None = None  # not in squeue's output; evidence has it
-    time_left: int | None = None  # seconds; None when unlimited or unknown
-    priority: int | None = None
-    submitted: float | None = None
-    expected_start: float | None = None  # the scheduler's guess, while it waits
-    exit_code: int | None = None
-    signal: int | None = None
-    folder: str = ""  # its working directory: ids come again, when a cluster restarts its count
 
     def is_foreign_to(self, folder: str) -> bool:
         """Whether it works elsewhere than in `folder`: another job, which was given the same id, or

@@ -22,8 +22,8 @@ from detslurm.store import StoreError
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
     from detslurm.sdk.submission.planning import Plan
+    from detslurm.slurm import JobInfo
     from detslurm.slurm.node_info import NodeInfo
-    from detslurm.slurm.queued_job import QueuedJob
     from detslurm.store import ExperimentRow, TrialRow
 
 # Of more earlier experiments only the newest are read.
@@ -114,7 +114,7 @@ def load_of(cluster: Cluster, limits: ClusterLimits, jobs: JobPlan) -> Partition
 
 
 def load_from(
-    partition: str, slot_type: str, nodes: Iterable[NodeInfo], queue: Iterable[QueuedJob]
+    partition: str, slot_type: str, nodes: Iterable[NodeInfo], queue: Iterable[JobInfo]
 ) -> PartitionLoad:
     """The slots of a partition, or of several with commas, by all nodes of the cluster and its
     queue. Jobs that are held or depend on others don't count as waiting."""

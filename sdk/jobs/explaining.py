@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
     from detslurm.sdk.waiting.explanation import Explanation
     from detslurm.sdk.waiting.start_estimates import Accuracy
-    from detslurm.slurm import Cluster
-    from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm import Cluster, JobInfo
     from detslurm.store import Store
 
 
@@ -174,17 +173,15 @@ class ExplainingJobs:
             return changed > cache.oldest - _CLOCKS
         return False
 
-    def _queue(
-        self, where: Cluster, refresh: bool
-    ) -> tuple[AnswerCache, list[Job], list[QueuedJob]]:
+    def _queue(self, where: Cluster, refresh: bool) -> tuple[AnswerCache, list[Job], list[JobInfo]]:
         from detslurm.sdk.jobs.job import jobs_of
         from detslurm.sdk.jobs.owner import JobOwners
         from detslurm.sdk.waiting.answer_cache import AnswerCache
+        from detslurm.slurm import JobInfo
         from detslurm.slurm.queue_listing import scheduling_order
-        from detslurm.slurm.queued_job import QueuedJob
 
         cache = AnswerCache(self.store, refresh=refresh)
-        rows = cache.get(f"queue {where.name}", list[QueuedJob], where.queue)
+        rows = cache.get(f"queue {where.name}", list[JobInfo], where.queue)
         # The tiers of partitions would cost more calls: they don't change a job's own partition.
         ordered = scheduling_order(rows, {})
         owners = JobOwners(self.store)
@@ -193,7 +190,7 @@ class ExplainingJobs:
     def _explained(
         self,
         job: Job,
-        rows: Sequence[QueuedJob],
+        rows: Sequence[JobInfo],
         where: Cluster,
         cache: AnswerCache,
         sooner: bool,

@@ -15,7 +15,7 @@ from detslurm.sdk.jobs.status import described_end
 from detslurm.slurm import JobInfo
 from detslurm.slurm.hostlist import expand_indices
 from detslurm.slurm.priority import priority_of
-from detslurm.slurm.queued_job import QueuedJob
+from detslurm.slurm.queue_state import ref_of
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Job(Displayed):
     """
 
     cluster: str
-    parts: tuple[QueuedJob, ...]
+    parts: tuple[JobInfo, ...]
     experiment_id: int | None = None
     position: int = 0
     _owners: JobOwners | None = field(default=None, repr=False, compare=False)
@@ -253,7 +253,7 @@ class Job(Displayed):
             indices: Their indices in the array.
         """
         kept = [(part, [i for i in part.indices if i in indices]) for part in self.parts]
-        parts = tuple(replace(part, indices=tuple(some)) for part, some in kept if some)
+        parts = tuple(replace(part, ref=ref_of(part.job_id, some)) for part, some in kept if some)
         return [replace(self, parts=parts)] if parts else []
 
     def explain(self, *, sooner: bool = False, refresh: bool = False) -> Explanation:
@@ -289,28 +289,28 @@ class Job(Displayed):
         return {name: getattr(self, name) for name in names}
 
     @property
-    def _first(self) -> QueuedJob:
+    def _first(self) -> JobInfo:
         return self.parts[0]
 
     @cached_property
-    def _whole(self) -> QueuedJob:
+    def _whole(self) -> JobInfo:
         """One row for all elements."""
         indices = sorted(index for part in self.parts for index in part.indices)
-        return QueuedJob(job_id=self.job_id, indices=tuple(indices), state=self.slurm_state)
+        return JobInfo(ref_of(self.job_id, indices), self.slurm_state)
 
 
-def grouped(rows: Iterable[QueuedJob]) -> list[tuple[QueuedJob, ...]]:
+def grouped(rows: Iterable[JobInfo]) -> list[tuple[JobInfo, ...]]:
     """Rows of the queue, those of an array together that are in the same condition.
 
     The order stays: a group stands where its first row stood.
     """
-    groups: dict[object, list[QueuedJob]] = {}
+    groups: dict[object, list[JobInfo]] = {}
     for row in rows:
         groups.setdefault(_condition(row), []).append(row)
     return [tuple(group) for group in groups.values()]
 
 
-def _condition(row: QueuedJob) -> object:
+def _condition(row: JobInfo) -> object:
     if not row.indices:
         return row.job_id
     if not row.waiting:
@@ -320,7 +320,7 @@ def _condition(row: QueuedJob) -> object:
 
 def jobs_of(
     cluster: str,
-    rows: Sequence[QueuedJob],
+    rows: Sequence[JobInfo],
     owners: JobOwners,
     *,
     explain: Callable[..., Explanation],

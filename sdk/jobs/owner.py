@@ -12,7 +12,7 @@ from detslurm.sdk.jobs.status import JobRef
 from detslurm.store.job_claims import claimed_experiment, claims_by_job
 
 if TYPE_CHECKING:
-    from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm import JobInfo
     from detslurm.store import ExperimentFacts, Store
 
 
@@ -29,7 +29,7 @@ class JobOwners:
         self._facts: dict[int, ExperimentFacts | None] = {}
         self._trials: dict[int, dict[JobRef, list[int]]] = {}
 
-    def experiment_id(self, row: QueuedJob) -> int | None:
+    def experiment_id(self, row: JobInfo) -> int | None:
         """The experiment in this store; None for jobs of other stores, and of other programs."""
         found = experiment_at(PurePath(row.folder), self._roots)
         return found or claimed_experiment(self._claims, row.job_id)

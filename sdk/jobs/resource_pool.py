@@ -9,9 +9,9 @@ from typing import Any
 from detslurm.slurm import (
     Cluster,
     ClusterLimits,
+    JobInfo,
     NodeInfo,
     PartitionLimits,
-    QueuedJob,
     SlurmError,
 )
 from detslurm.store import NotFound
@@ -97,7 +97,7 @@ def pools_of(cluster: Cluster, warn: Callable[[str], None]) -> list[ResourcePool
 
 
 def pools(
-    limits: ClusterLimits, nodes: Sequence[NodeInfo] | None, jobs: Iterable[QueuedJob]
+    limits: ClusterLimits, nodes: Sequence[NodeInfo] | None, jobs: Iterable[JobInfo]
 ) -> list[ResourcePool]:
     """The cluster's partitions, the default one first; `nodes` is None where they are not shown."""
     rows = list(jobs)
@@ -106,7 +106,7 @@ def pools(
 
 
 def _pool(
-    partition: PartitionLimits, nodes: Sequence[NodeInfo] | None, jobs: Sequence[QueuedJob]
+    partition: PartitionLimits, nodes: Sequence[NodeInfo] | None, jobs: Sequence[JobInfo]
 ) -> ResourcePool:
     mine = _nodes_of(partition, nodes)
     gpus = bool(partition.gpus_per_node)

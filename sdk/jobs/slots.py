@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from detslurm.slurm import NodeInfo, QueuedJob
+from detslurm.slurm import JobInfo, NodeInfo
 
 SlotState = Literal["USED", "FREE", "UNAVAILABLE"]
 
@@ -40,7 +40,7 @@ class NodeSlots:
         return asdict(self)
 
 
-def slots_of(nodes: Iterable[NodeInfo], jobs: Iterable[QueuedJob]) -> list[NodeSlots]:
+def slots_of(nodes: Iterable[NodeInfo], jobs: Iterable[JobInfo]) -> list[NodeSlots]:
     """The slots of these nodes, those of a node that are in use first."""
     on_node: dict[str, list[str]] = {}
     for job in jobs:

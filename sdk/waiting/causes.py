@@ -14,8 +14,8 @@ from detslurm.slurm.reasons import Limit, limit_of, reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.slurm import JobInfo
     from detslurm.slurm.pending_details import LimitUse
-    from detslurm.slurm.queued_job import QueuedJob
 
 _TOO_MUCH = "Kill it, and submit it again with less, or with another QOS or account."
 # Slurm's reasons for jobs of an experiment that is paused.
@@ -97,7 +97,7 @@ def _bound(use: LimitUse, words: str, need: int | None) -> str:
     return f"{use.holder}: at most {use.most} {words}{used}{more}"
 
 
-def _under_same_limit(evidence: JobEvidence, limit: Limit) -> Iterator[QueuedJob]:
+def _under_same_limit(evidence: JobEvidence, limit: Limit) -> Iterator[JobInfo]:
     row = evidence.row
     for job in evidence.queue:
         if not job.running or (limit.counted == "gres/gpu" and not job.gpus):
@@ -110,7 +110,7 @@ def _under_same_limit(evidence: JobEvidence, limit: Limit) -> Iterator[QueuedJob
             yield job
 
 
-def _holders(jobs: Iterable[QueuedJob]) -> Iterator[str]:
+def _holders(jobs: Iterable[JobInfo]) -> Iterator[str]:
     """The jobs that hold what the job waits for; the first to end comes first."""
     found = sorted(jobs, key=lambda job: (job.time_left is None, job.time_left or 0))
     named = [

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from detslurm.sdk.waiting.answer_cache import AnswerCache
 from detslurm.sdk.waiting.jobs_ahead import JobsAhead, jobs_ahead
-from detslurm.slurm import SlurmError
+from detslurm.slurm import JobInfo, SlurmError
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.pending_details import PendingDetails
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class JobEvidence:
     """
 
     job: Job
-    queue: Sequence[QueuedJob]
+    queue: Sequence[JobInfo]
     ahead: JobsAhead = field(default_factory=JobsAhead)
     nodes: Sequence[NodeInfo] = ()
     details: PendingDetails = field(default_factory=PendingDetails)
@@ -44,13 +43,13 @@ class JobEvidence:
     unavailable: tuple[str, ...] = ()
 
     @property
-    def row(self) -> QueuedJob:
+    def row(self) -> JobInfo:
         """The job's row of the queue."""
         return self.job.parts[0]
 
 
 def gather(
-    job: Job, queue: Sequence[QueuedJob], cluster: Cluster, cache: AnswerCache, now: float
+    job: Job, queue: Sequence[JobInfo], cluster: Cluster, cache: AnswerCache, now: float
 ) -> JobEvidence:
     """Ask the cluster for what the job's reason calls for: at most four calls."""
     row = job.parts[0]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
-    from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm import JobInfo
 
 # Jobs that wait for one of these will not take the next free resources.
 _ELSEWHERE = frozenset({"held", "dependency", "quota"})
@@ -53,7 +53,7 @@ class JobsAhead:
     not_counted: int = 0
 
 
-def jobs_ahead(job: QueuedJob, queue: Iterable[QueuedJob]) -> JobsAhead:
+def jobs_ahead(job: JobInfo, queue: Iterable[JobInfo]) -> JobsAhead:
     """The jobs of the same partition with a higher priority; of equal ones the smaller id counts.
 
     Args:
@@ -77,7 +77,7 @@ def jobs_ahead(job: QueuedJob, queue: Iterable[QueuedJob]) -> JobsAhead:
     )
 
 
-def _is_before(other: QueuedJob, job: QueuedJob) -> bool:
+def _is_before(other: JobInfo, job: JobInfo) -> bool:
     if not other.waiting or other.job_id == job.job_id:
         return False
     if set(other.partitions).isdisjoint(job.partitions):
@@ -85,26 +85,26 @@ def _is_before(other: QueuedJob, job: QueuedJob) -> bool:
     return _order(other) < _order(job)
 
 
-def _order(job: QueuedJob) -> tuple[int, int]:
+def _order(job: JobInfo) -> tuple[int, int]:
     return -(job.priority or 0), int(job.job_id)
 
 
-def _competes(job: QueuedJob) -> bool:
+def _competes(job: JobInfo) -> bool:
     reason = reason_of(job.reason)
     apart = reason.category in _ELSEWHERE or reason.code in _APART
     return not apart and not reason.permanent
 
 
-def _elements(jobs: Iterable[QueuedJob]) -> int:
+def _elements(jobs: Iterable[JobInfo]) -> int:
     return sum(job.count for job in jobs)
 
 
-def _slots(jobs: Iterable[QueuedJob]) -> int:
+def _slots(jobs: Iterable[JobInfo]) -> int:
     return sum(job.slots * job.count for job in jobs)
 
 
-def _by_user(jobs: Iterable[QueuedJob]) -> tuple[UserAhead, ...]:
-    groups: dict[str, list[QueuedJob]] = {}
+def _by_user(jobs: Iterable[JobInfo]) -> tuple[UserAhead, ...]:
+    groups: dict[str, list[JobInfo]] = {}
     for job in jobs:
         groups.setdefault(job.user, []).append(job)
     found = [UserAhead(user, _elements(own), _slots(own)) for user, own in groups.items()]

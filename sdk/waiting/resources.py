@@ -10,9 +10,9 @@ from detslurm.sdk.waiting.spans import clock, clock_and_span, span
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.slurm import JobInfo
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import Priority, ReservedNodes
-    from detslurm.slurm.queued_job import QueuedJob
 
 SHOWN: Final = 3
 """How many of each kind of thing are named."""
@@ -155,7 +155,7 @@ def _own_nodes(evidence: JobEvidence) -> list[NodeInfo]:
     return [node for node in evidence.nodes if not pools.isdisjoint(node.partitions)]
 
 
-def free_slots(node: NodeInfo, row: QueuedJob) -> int:
+def free_slots(node: NodeInfo, row: JobInfo) -> int:
     """The resources of a node that such a job could use now."""
     if not node.available:
         return 0
@@ -172,6 +172,6 @@ def _needs(evidence: JobEvidence) -> str:
     return f"{slots} on {counted(nodes, 'node')}"
 
 
-def _pools(row: QueuedJob) -> str:
+def _pools(row: JobInfo) -> str:
     names = row.partitions or ("its partition",)
     return f"partition {names[0]}" if len(names) == 1 else f"partitions {', '.join(names)}"

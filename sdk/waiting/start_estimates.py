@@ -12,7 +12,7 @@ import msgspec
 from detslurm.store import Store, StoreError, fs
 
 if TYPE_CHECKING:
-    from detslurm.slurm.queued_job import QueuedJob
+    from detslurm.slurm import JobInfo
 
 FILE: Final = "start-estimates.json"
 KEPT: Final = 500
@@ -66,7 +66,7 @@ def accuracy(estimates: Iterable[Estimate]) -> Accuracy | None:
 def settled(
     estimates: Iterable[Estimate],
     cluster: str,
-    queue: Iterable[QueuedJob],
+    queue: Iterable[JobInfo],
     start_of: Callable[[Estimate], float | None],
 ) -> list[Estimate]:
     """The estimates with the starts that are known by now: by the queue, else by the store.

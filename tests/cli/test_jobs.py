@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from detslurm.slurm import ClusterLimits, NodeInfo, PartitionLimits
-from detslurm.slurm.queued_job import QueuedJob
+from detslurm.slurm import ClusterLimits, JobInfo, NodeInfo, PartitionLimits
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Queue, Scene
 
 
-def _row(job_id: str, state: str = "PENDING", **more: Any) -> QueuedJob:
+def _row(job_id: str, state: str = "PENDING", **more: Any) -> JobInfo:
     given = {"partitions": ("main",), "user": "bob", "cpus": 2, "name": "job", **more}
-    return QueuedJob(job_id=job_id, state=state, **given)
+    return JobInfo(ref=job_id, state=state, **given)
 
 
 def test_the_queue_is_listed_as_scheduled(scene: Scene, detslurm: Detslurm) -> None:
@@ -101,8 +100,8 @@ def test_a_job_is_described_with_its_trials_and_runs(scene: Scene, detslurm: Det
     folder = str(experiment.jobs)
     given: dict[str, Any] = {"folder": folder, "user": "alice", "memory": 2048, "nice": 41}
     scene.queue.rows = [
-        _row("9", "RUNNING", indices=(0,), started=10.0, time_left=90, nodes=("n1",), **given),
-        _row("9", indices=(1, 2), reason="JobArrayTaskLimit", throttle=1, **given),
+        _row("9_0", "RUNNING", started=10.0, time_left=90, nodes=("n1",), **given),
+        _row("9_[1-2]", reason="JobArrayTaskLimit", throttle=1, **given),
     ]
     done = detslurm("job", "describe", "9")
     assert done.status == 0, done.err

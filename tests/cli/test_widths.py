@@ -10,7 +10,8 @@ import click
 import pytest
 
 from detslurm.cli.output.tables import cells_of
-from detslurm.slurm import NodeInfo, QueuedJob
+from detslurm.slurm import JobInfo, NodeInfo
+from detslurm.slurm.queue_state import ref_of
 from tests.cli.conftest import Detslurm
 from tests.cli.test_bad_inputs import leaves
 from tests.sdk.scenes import Scene
@@ -45,10 +46,8 @@ def full(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
     scene.run(experiment, 1, losses=[123456.789], ref="7_1", end="error", reason=LONG)
     given: dict[str, Any] = {"user": "u" * 32, "partitions": ("partition" * 3,), "name": LONG}
     scene.queue.rows = [
-        QueuedJob(job_id="12345678", state="RUNNING", nodes=("n1",), gpus=40_000, **given),
-        QueuedJob(
-            job_id="12345678", indices=tuple(range(0, 99, 7)), state="PENDING", reason=LONG, **given
-        ),
+        JobInfo(ref="12345678", state="RUNNING", nodes=("n1",), gpus=40_000, **given),
+        JobInfo(ref=ref_of("12345678", range(0, 99, 7)), state="PENDING", reason=LONG, **given),
     ]
     scene.queue.machines = [
         NodeInfo(

@@ -23,7 +23,6 @@ from detslurm.slurm import (
 )
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.pending_details import PendingDetails
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
 from detslurm.store.records import Created, Set
@@ -67,7 +66,7 @@ class Queue:
     queries: list[list[str]] = field(default_factory=list)
     calls: list[tuple[Any, ...]] = field(default_factory=list)
     requests: list[JobRequest] = field(default_factory=list)
-    rows: list[QueuedJob] = field(default_factory=list)
+    rows: list[JobInfo] = field(default_factory=list)
     listings: int = 0
     allowed: Allowance = field(default_factory=Allowance)
     machines: list[NodeInfo] = field(default_factory=list)
@@ -97,7 +96,7 @@ class Queue:
         only = PartitionLimits(name="main", default=True)
         return ClusterLimits(cluster="test", partitions={only.name: only})
 
-    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+    def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         self._answer()
         self.listings += 1
         return [row for row in self.rows if partition is None or partition in row.partitions]
@@ -106,7 +105,7 @@ class Queue:
         self._answer()
         return self.machines
 
-    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+    def pending_details(self, job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
         self._answer()
         self.calls.append(("pending_details", ref, rival))
         return self.details
@@ -183,7 +182,7 @@ class Queue:
             raise SlurmError("Unable to contact slurm controller (connect failure)")
 
 
-def _changed(row: QueuedJob, fields: Mapping[str, str | int]) -> QueuedJob:
+def _changed(row: JobInfo, fields: Mapping[str, str | int]) -> JobInfo:
     """A row of the queue as Slurm has it at once after an update."""
     if "Nice" in fields and row.nice is not None and row.priority:
         nice = int(fields["Nice"])

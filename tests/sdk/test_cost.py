@@ -9,8 +9,8 @@ import pytest
 from detslurm.cli.submission.cost import cost_rows
 from detslurm.sdk.costs.cost import Pace, PartitionLoad, Work, cost_of, fitting, makespan
 from detslurm.sdk.costs.evidence import load_from
+from detslurm.slurm import JobInfo
 from detslurm.slurm.node_info import NodeInfo
-from detslurm.slurm.queued_job import QueuedJob
 
 WORK = Work(
     trials=8,
@@ -106,10 +106,10 @@ def test_the_load_is_that_of_nodes_that_take_jobs() -> None:
         NodeInfo(name="n3", state="IDLE", partitions=("cpu",), cpus=8),
     ]
     queue = [
-        QueuedJob(job_id="1", state="RUNNING"),
-        QueuedJob(job_id="2", state="PENDING", reason="Resources", indices=(3, 4, 5)),
-        QueuedJob(job_id="3", state="PENDING", reason="JobHeldUser"),
-        QueuedJob(job_id="4", state="PENDING", reason="Dependency", dependency="afterany:1"),
+        JobInfo(ref="1", state="RUNNING"),
+        JobInfo(ref="2_[3-5]", state="PENDING", reason="Resources"),
+        JobInfo(ref="3", state="PENDING", reason="JobHeldUser"),
+        JobInfo(ref="4", state="PENDING", reason="Dependency", dependency="afterany:1"),
     ]
     assert load_from("gpu", "cpu", nodes, queue) == PartitionLoad("gpu", (5,), (8,), 3)
     assert load_from("gpu", "cuda", nodes, queue).free == (4,)

@@ -12,17 +12,16 @@ from detslurm.sdk import LifecycleError
 from detslurm.sdk.jobs.changes import JobChange, parse
 from detslurm.sdk.jobs.place import ordinal
 from detslurm.sdk.jobs.update import Made
-from detslurm.slurm import SlurmError
-from detslurm.slurm.queued_job import QueuedJob
+from detslurm.slurm import JobInfo, SlurmError
 from tests.sdk.scenes import Scene
 
 ME = pwd.getpwuid(geteuid()).pw_name
 
 
-def row(job_id: str, priority: int = 959, nice: int = 41, **more: Any) -> QueuedJob:
+def row(job_id: str, priority: int = 959, nice: int = 41, **more: Any) -> JobInfo:
     """A pending job of one's own, of the default priority."""
     given = {"state": "PENDING", "partitions": ("main",), "user": ME, "cpus": 2, **more}
-    return QueuedJob(job_id=job_id, priority=priority, nice=nice, **given)
+    return JobInfo(ref=job_id, priority=priority, nice=nice, **given)
 
 
 def order(scene: Scene) -> list[str]:
@@ -134,8 +133,8 @@ def test_of_an_experiments_job_the_experiment_is_changed(scene: Scene) -> None:
     folder = str(scene.experiment(4, job="7").path / "jobs")
     scene.queue.put("7_0", "RUNNING")
     scene.queue.rows = [
-        row("7", state="RUNNING", indices=(0,), folder=folder),
-        row("7", indices=(1, 2, 3), folder=folder),
+        row("7_0", state="RUNNING", folder=folder),
+        row("7_[1-3]", folder=folder),
     ]
     client = scene.client
     place = client.update_job("7_[1-3%2]", priority=10, resource_pool="low", max_slots=2)

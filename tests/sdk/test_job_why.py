@@ -18,7 +18,6 @@ from detslurm.sdk.waiting.start_estimates import Accuracy, Estimate, accuracy, s
 from detslurm.slurm import NodeInfo, SlurmError
 from detslurm.slurm.pending_details import LimitUse, PendingDetails, Priority, ReservedNodes
 from detslurm.slurm.queue_state import JobInfo
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import NotFound
 from detslurm.store.records import Intent
 from tests.sdk.scenes import Scene
@@ -32,12 +31,12 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def _row(job_id: str = "9", state: str = "PENDING", **more: Any) -> QueuedJob:
+def _row(job_id: str = "9", state: str = "PENDING", **more: Any) -> JobInfo:
     given: dict[str, Any] = {
         "partitions": ("main",), "user": "alice", "account": "ml", "qos": "small", "priority": 10,
         "gpus": 2, "cpus": 4, "node_count": 1, "time_limit": 3600, "submitted": NOW - 60,
     }  # fmt: skip
-    return QueuedJob(job_id=job_id, state=state, **{**given, **more})
+    return JobInfo(ref=job_id, state=state, **{**given, **more})
 
 
 def _node(name: str, **more: Any) -> NodeInfo:
@@ -45,7 +44,7 @@ def _node(name: str, **more: Any) -> NodeInfo:
     return NodeInfo(name=name, **{**given, **more})
 
 
-def _why(scene: Scene, row: QueuedJob, *others: QueuedJob, **details: Any) -> Explanation:
+def _why(scene: Scene, row: JobInfo, *others: JobInfo, **details: Any) -> Explanation:
     scene.queue.rows = [row, *others]
     scene.queue.details = PendingDetails(**details)
     return scene.client.explain_job(row.job_id, refresh=True)
@@ -72,7 +71,7 @@ def test_others_come_first(scene: Scene) -> None:
         scene,
         _row("9", reason="Priority"),
         _row("8", reason="Resources", user="bob", gpus=8, node_count=2),
-        _row("7", reason="Priority", user="bob", indices=(0, 1, 2), gpus=1),
+        _row("7_[0-2]", reason="Priority", user="bob", gpus=1),
         _row("10", reason="Priority", user="carol", priority=11, gpus=4),
         _row("6", reason="QOSMaxGRESPerUser", user="bob", priority=99),
         _row("5", reason="Priority", partitions=("other",), priority=99),
@@ -157,8 +156,8 @@ def test_the_own_throttle(scene: Scene) -> None:
     """It is the experiment's, and is called so."""
     scene.experiment(trials=4, job="9")
     folder = str(scene.root / "experiments" / "1" / "jobs")
-    rest = _row(reason="JobArrayTaskLimit", indices=(1, 2, 3), throttle=1, folder=folder)
-    running = _row("9", "RUNNING", indices=(0,), folder=folder, throttle=1)
+    rest = _row("9_[1-3]", reason="JobArrayTaskLimit", throttle=1, folder=folder)
+    running = _row("9_0", "RUNNING", folder=folder, throttle=1)
     found = _why(scene, rest, running)
     assert found.category == "quota" and (found.experiment_id, found.trial_ids) == (1, (2, 3, 4))
     assert "its own experiment's limit of trials that run at once: 1 of 1 run" in found.cause
@@ -308,7 +307,7 @@ def test_how_good_estimates_were() -> None:
     logged = [one("1", 60), one("1", 5, made=50.0), one("2", -20), one("3", 90)]
     assert accuracy(logged) == Accuracy(3, 60.0, 2)
     open_one = replace_started(logged[0])
-    runs = QueuedJob(job_id="1", state="RUNNING", submitted=2.0, started=500.0)
+    runs = JobInfo(ref="1", state="RUNNING", submitted=2.0, started=500.0)
     assert settled([open_one], "slurm", [runs], lambda _: None) == [open_one]
     assert settled([open_one], "slurm", [], lambda _: 170.0)[0].started == 170.0
     assert settled([open_one], "local", [], lambda _: 170.0) == [open_one]
@@ -353,6 +352,6 @@ def test_what_would_start_sooner(scene: Scene, more: str) -> None:
 
 def test_ties_are_broken_by_the_id() -> None:
     """Of equal priorities the smaller id counts; elements of its own array are not ahead."""
-    job = _row("9", indices=(4,))
-    queue = [_row("8"), _row("10"), _row("9", indices=(1,)), _row("7", priority=None), job]
+    job = _row("9_4")
+    queue = [_row("8"), _row("10"), _row("9_1"), _row("7", priority=None), job]
     assert (jobs_ahead(job, queue).jobs, jobs_ahead(job, queue).first) == (1, "8")

@@ -11,7 +11,6 @@ from detslurm.sdk import Client, Job
 from detslurm.sdk.jobs.resource_pool import pools
 from detslurm.sdk.jobs.slots import slots_of
 from detslurm.slurm import ClusterLimits, JobInfo, NodeInfo, PartitionLimits
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import NotFound
 from detslurm.store.facts import put_record
 from detslurm.store.fs import ensure_directory
@@ -25,12 +24,12 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path)
 
 
-def _row(job_id: str, state: str = "PENDING", **more: Any) -> QueuedJob:
+def _row(job_id: str, state: str = "PENDING", **more: Any) -> JobInfo:
     given = {"partitions": ("main",), "user": "alice", "cpus": 2, "name": "job", **more}
-    return QueuedJob(job_id=job_id, state=state, **given)
+    return JobInfo(ref=job_id, state=state, **given)
 
 
-def _listed(scene: Scene, *rows: QueuedJob) -> list[Job]:
+def _listed(scene: Scene, *rows: JobInfo) -> list[Job]:
     scene.queue.rows = list(rows)
     return scene.client.list_jobs()
 
@@ -40,11 +39,11 @@ def test_elements_in_the_same_condition_are_one_job(scene: Scene) -> None:
     waits: dict[str, Any] = {"reason": "JobArrayTaskLimit", "priority": 5, "gpus": 2}
     runs, rest, held = _listed(
         scene,
-        _row("9", indices=(4, 5), **waits),
-        _row("9", "RUNNING", indices=(0,), started=50.0, gpus=2, nodes=("n2",)),
-        _row("9", "RUNNING", indices=(1,), started=40.0, gpus=2, nodes=("n1", "n2")),
-        _row("9", indices=(2,), **waits),
-        _row("9", indices=(3,), reason="JobHeldUser", priority=0, gpus=2),
+        _row("9_[4-5]", **waits),
+        _row("9_0", "RUNNING", started=50.0, gpus=2, nodes=("n2",)),
+        _row("9_1", "RUNNING", started=40.0, gpus=2, nodes=("n1", "n2")),
+        _row("9_2", **waits),
+        _row("9_3", reason="JobHeldUser", priority=0, gpus=2),
     )
     assert (runs.id, rest.id, held.id) == ("9_[0-1]", "9_[2,4-5]", "9_3")
     assert [job.position for job in (runs, rest, held)] == [0, 1, 2]
@@ -62,7 +61,7 @@ def test_whose_job_it_is_follows_from_its_directory(scene: Scene) -> None:
     folder = str(scene.root / "experiments" / "1" / "jobs")
     ours, other, foreign = _listed(
         scene,
-        _row("9", indices=(1, 2), folder=folder, comment="digits", nice=3, name="detslurm-1"),
+        _row("9_[1-2]", folder=folder, comment="digits", nice=3, name="detslurm-1"),
         _row("10", folder="/home/bob/detslurm/experiments/1/jobs", user="bob", nice=0),
         _row("11", folder="/home/bob"),
     )
@@ -78,7 +77,7 @@ def test_jobs_of_an_experiment_that_cant_be_read_have_no_trials(scene: Scene) ->
     """Its facts may be there, and what its search has decided not: all jobs are listed."""
     experiment, _ = scene.search(job="9")
     (experiment.path / "config.json").write_bytes(b"torn")
-    (job,) = _listed(scene, _row("9", indices=(1, 2), folder=str(experiment.jobs)))
+    (job,) = _listed(scene, _row("9_[1-2]", folder=str(experiment.jobs)))
     assert (job.experiment_id, job.to_dict()["trial_ids"]) == (experiment.id, [])
 
 
@@ -120,7 +119,7 @@ def test_a_pool_counts_what_jobs_could_have_now() -> None:
     )
     rows = [
         _row("1", "RUNNING", partitions=("gpu",)),
-        _row("2", partitions=("gpu", "cpu"), indices=(0, 1), gpus=2),
+        _row("2_[0-1]", partitions=("gpu", "cpu"), gpus=2),
     ]
     gpu, cpu = pools(limits, nodes, rows)
     assert (gpu.name, gpu.slot_type, gpu.slots_free, gpu.slots_total) == ("gpu", "cuda", 1, 8)
@@ -160,8 +159,8 @@ def test_a_job_is_found_by_any_of_its_names(scene: Scene) -> None:
     scene.experiment(trials=4, job="90")
     folder = str(scene.root / "experiments" / "1" / "jobs")
     scene.queue.rows = [
-        _row("90", "RUNNING", indices=(0,), folder=folder),
-        _row("90", indices=(1, 2, 3), folder=folder, reason="Priority"),
+        _row("90_0", "RUNNING", folder=folder),
+        _row("90_[1-3]", folder=folder, reason="Priority"),
         _row("7"),
     ]
     found = scene.client.find_jobs

@@ -19,7 +19,7 @@ from detslurm._base.info import ClusterInfo, TrialInfo
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, SubmitError, submit
 from detslurm.sdk.jobs.job import Job, JobList
-from detslurm.slurm.queued_job import QueuedJob
+from detslurm.slurm import JobInfo
 from detslurm.store import NotFound, RunLog
 from tests.sdk.scenes import Scene
 
@@ -107,7 +107,7 @@ def test_comparisons_and_jobs_are_shown(scene: Scene) -> None:
     assert repr(compared).startswith("Comparison(ids=(1, 2), results=['trials', 'best trial'")
     assert "<th>Result</th><th>1</th><th>2</th>" in compared._repr_html_()
     assert "They don't differ" in scene.client.compare([1, 1])._repr_html_()
-    row = QueuedJob(job_id="8", name="det-2", comment="net<", state="PENDING", reason="Resources")
+    row = JobInfo(ref="8", name="det-2", comment="net<", state="PENDING", reason="Resources")
     jobs = JobList([Job("slurm", (row,), 2)])
     assert "<td>net&lt;</td>" in jobs._repr_html_()
     assert repr(jobs).startswith("[Job(id='8', name='net<', user=")

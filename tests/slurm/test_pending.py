@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.slurm import command
+from detslurm.slurm import JobInfo, command
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.pending import (
     dependency_ids,
@@ -19,7 +19,6 @@ from detslurm.slurm.pending import (
     parse_test,
     pending_details,
 )
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.slurm.reasons import limit_of
 
 RECORD = """\
@@ -97,7 +96,7 @@ QOS=other(2) MaxTRESPJ=cpu=8 Account Limits= No Accounts User Limits= No Users
 
 def test_which_limits_count_for_a_job() -> None:
     """Those of its QOS, its account and the accounts above; of all GPU types."""
-    job = QueuedJob(job_id="1", state="PENDING", user="alice", account="ml", qos="small")
+    job = JobInfo(ref="1", state="PENDING", user="alice", account="ml", qos="small")
 
     def named(code: str) -> list[tuple[str, int, int | None]]:
         limit = limit_of(code)
@@ -144,8 +143,8 @@ def test_few_calls_and_none_is_needed(
         return ""
 
     monkeypatch.setattr(command, "run", run)
-    job = QueuedJob(
-        job_id="27", state="PENDING", reason=reason, user="root", partitions=("main",),
+    job = JobInfo(
+        ref="27", state="PENDING", reason=reason, user="root", partitions=("main",),
         dependency="afterok:12",
     )  # fmt: skip
     found = pending_details(job, "27", "26")

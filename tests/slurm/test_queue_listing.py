@@ -6,6 +6,7 @@ from functools import partial
 
 import pytest
 
+from detslurm.slurm import JobInfo
 from detslurm.slurm.interface import PartitionLimits
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.nodes import parse_nodes
@@ -16,7 +17,6 @@ from detslurm.slurm.queue_listing import (
     parse_listing,
     scheduling_order,
 )
-from detslurm.slurm.queued_job import QueuedJob
 from tests.counting import calls
 
 SEPARATOR = "|0f3a|"
@@ -47,7 +47,7 @@ def _row(**changes: str) -> str:
     return "".join(f"{given.get(name, '(null)')}{SEPARATOR}" for name in FIELDS) + "\n"
 
 
-def _parsed(**changes: str) -> QueuedJob:
+def _parsed(**changes: str) -> JobInfo:
     return parse_listing(_row(**changes), SEPARATOR)[0]
 
 
@@ -124,14 +124,14 @@ def test_the_order_is_slurms_own() -> None:
     """What runs, then by the tier of the partition, by priority, by id; unknown tiers are 1."""
     tiers = {n: PartitionLimits(name=n, priority_tier=t) for n, t in (("low", 1), ("high", 9))}
     jobs = [
-        QueuedJob(job_id="1", state="PENDING", partitions=("low",), priority=50),
-        QueuedJob(job_id="10", state="PENDING", partitions=("low",), priority=90),
-        QueuedJob(job_id="9", state="PENDING", partitions=("low",), priority=90),
-        QueuedJob(job_id="4", state="PENDING", partitions=("low", "high"), priority=7),
-        QueuedJob(job_id="5", state="PENDING", partitions=("gone",), priority=60),
-        QueuedJob(job_id="6", state="PENDING", partitions=("high",), priority=0),
-        QueuedJob(job_id="8", state="RUNNING", started=20.0),
-        QueuedJob(job_id="7", state="COMPLETING", started=30.0),
+        JobInfo(ref="1", state="PENDING", partitions=("low",), priority=50),
+        JobInfo(ref="10", state="PENDING", partitions=("low",), priority=90),
+        JobInfo(ref="9", state="PENDING", partitions=("low",), priority=90),
+        JobInfo(ref="4", state="PENDING", partitions=("low", "high"), priority=7),
+        JobInfo(ref="5", state="PENDING", partitions=("gone",), priority=60),
+        JobInfo(ref="6", state="PENDING", partitions=("high",), priority=0),
+        JobInfo(ref="8", state="RUNNING", started=20.0),
+        JobInfo(ref="7", state="COMPLETING", started=30.0),
     ]
     order = [job.job_id for job in scheduling_order(jobs, tiers)]
     assert order == ["8", "7", "4", "6", "9", "10", "5", "1"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
 from detslurm.sdk.experiments.polling import QUEUE_SECONDS
 from detslurm.sdk.jobs.queues import Connect
 from detslurm.slurm import Cluster, JobInfo, SlurmError
-from detslurm.slurm.queued_job import QueuedJob
 
 Clock = Callable[[], float]
 
@@ -30,7 +29,7 @@ class PacedCluster:
         self._cluster = cluster
         self._clock = clock
         self._asked: float | None = None
-        self._rows: list[QueuedJob] = []
+        self._rows: list[JobInfo] = []
         self._refusal: SlurmError | None = None
         # Jobs of which an end is wanted, and since when.
         self._missing: dict[str, float | None] = {}
@@ -44,7 +43,7 @@ class PacedCluster:
         """Whether the next question goes to the cluster."""
         return self._asked is None or self._clock() - self._asked >= QUEUE_SECONDS
 
-    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+    def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """All jobs that wait or run, as of the last listing."""
         if self.due:
             self._ask()
@@ -56,7 +55,7 @@ class PacedCluster:
         """The rows of these jobs in the last listing."""
         wanted = frozenset(job_ids)
         rows = [row for row in self.queue() if row.job_id in wanted]
-        return {ref: _info(row, ref) for row in rows for ref in row.refs}
+        return {ref: replace(row, ref=ref) for row in rows for ref in row.refs}
 
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
@@ -109,21 +108,6 @@ class _Ends:
         if known is not None and known.final:
             return False
         return ref not in self.asked or now - self.asked[ref] >= _UNKNOWN_SECONDS
-
-
-def _info(row: QueuedJob, ref: str) -> JobInfo:
-    return JobInfo(
-        ref=ref,
-        state=row.state,
-        reason=row.reason,
-        partition=",".join(row.partitions),
-        nodes=row.nodes,
-        time_left=row.time_left,
-        priority=row.priority,
-        submitted=row.submitted,
-        expected_start=row.expected_start,
-        folder=row.folder,
-    )
 
 
 class PacedClusters:

@@ -36,7 +36,6 @@ from detslurm.slurm.shell_lines import command_line, prologue
 if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import PendingDetails
-    from detslurm.slurm.queued_job import QueuedJob
 
 # Slurm's names of the numbers that can be changed here, and a request's.
 _UPDATES = {"nice": "nice", "arraytaskthrottle": "throttle"}
@@ -142,7 +141,7 @@ class LocalCluster:
         """The same as `query`: the journal forgets later than Slurm's controller."""
         return self.query(job_ids)
 
-    def queue(self, *, partition: str | None = None) -> list[QueuedJob]:
+    def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """All jobs of this user that wait or run on this machine, by the store at `root`."""
         from detslurm.slurm.local.view import queue
 
@@ -165,7 +164,7 @@ class LocalCluster:
         slots = self._ask("slots")
         return Jobs(journal.read(self.paths.journal)), Slots(slots["cpus"], tuple(slots["gpus"]))
 
-    def pending_details(self, job: QueuedJob, ref: str, rival: str | None) -> PendingDetails:
+    def pending_details(self, job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
         """Nothing: all that counts here is in the queue and the nodes."""
         from detslurm.slurm.pending_details import PendingDetails
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from detslurm.slurm.local import policy
@@ -13,7 +14,6 @@ from detslurm.slurm.queue_state import JobInfo
 
 if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
-    from detslurm.slurm.queued_job import QueuedJob
     from detslurm.slurm.request import JobRequest
 
 
@@ -48,7 +48,7 @@ def _describe(
         "ref": element.ref,
         "state": element.state,
         "reason": reason or ("Priority" if element.state == "PENDING" else ""),
-        "partition": "local",
+        "partitions": ["local"],
         "nodes": [socket.gethostname()] if element.started is not None else [],
         "restarts": element.restarts,
         "time_left": left,
@@ -66,12 +66,12 @@ def _fits(request: JobRequest, cpus: int, gpus: Sequence[str]) -> bool:
 
 def info(data: dict[str, Any]) -> JobInfo:
     """The JobInfo of one description."""
-    return JobInfo(**{**data, "nodes": tuple(data["nodes"])})
+    lists = {name: tuple(data[name]) for name in ("nodes", "partitions")}
+    return JobInfo(**{**data, **lists})
 
 
-def queue(jobs: Jobs, slots: Slots, user: str, now: float) -> list[QueuedJob]:
+def queue(jobs: Jobs, slots: Slots, user: str, now: float) -> list[JobInfo]:
     """All elements that wait or run, each in a row of its own."""
-    from detslurm.slurm.queued_job import QueuedJob
 
     rows = []
     for data in describe(jobs, [str(job) for job in jobs.jobs], slots, now):
@@ -82,23 +82,15 @@ def queue(jobs: Jobs, slots: Slots, user: str, now: float) -> list[QueuedJob]:
         request = jobs.request(element)
         cpus, gpus = policy.needs(request)
         rows.append(
-            QueuedJob(
-                job_id=str(element.job),
-                indices=() if element.index is None else (element.index,),
+            replace(
+                known,
                 throttle=request.throttle,
-                state=known.state,
-                reason=known.reason,
                 name=request.name,
                 user=user,
-                partitions=(known.partition,),
-                priority=known.priority,
                 nice=request.nice or 0,
-                submitted=known.submitted,
                 started=element.started,
                 time_limit=60 * request.time_minutes if request.time_minutes else None,
-                time_left=known.time_left,
                 node_count=1,
-                nodes=known.nodes,
                 cpus=cpus,
                 gpus=gpus,
                 dependency=request.dependency or "",

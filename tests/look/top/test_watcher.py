@@ -19,7 +19,6 @@ from detslurm.look.top.paced_cluster import PacedClusters
 from detslurm.look.top.poll_interval import LATEST, MOST, SHARE, SOONEST, PollInterval
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
-from detslurm.slurm.queued_job import QueuedJob
 from detslurm.store import ExperimentDir, RunLog, TrialDir, compact, overviews
 from detslurm.store.compacted import open_compacted
 from detslurm.store.records import Created, Deferred, Sending
@@ -35,12 +34,9 @@ class Clock:
         return self.now
 
 
-def job(ref: str, state: str, reason: str = "", **more: object) -> QueuedJob:
-    number, _, index = ref.partition("_")
-    return QueuedJob(
-        job_id=number, indices=(int(index),) if index else (), state=state, reason=reason,
-        name="det", user="alice", partitions=("main",), **more,  # type: ignore[arg-type]
-    )  # fmt: skip
+def job(ref: str, state: str, reason: str = "", **more: object) -> JobInfo:
+    given: dict[str, Any] = {"name": "det", "user": "alice", "partitions": ("main",), **more}
+    return JobInfo(ref, state, reason, **given)
 
 
 @pytest.fixture
