@@ -36,7 +36,7 @@ from detslurm.store import Store, probe
 from detslurm.store.used_resources import recall_used
 
 if TYPE_CHECKING:
-    from detslurm.sdk.submission.beginning import Descent
+    from detslurm.sdk.submission.derivation import Derivation
     from detslurm.sdk.submission.environment import EnvironmentFiles
 
 _CUSTOM = """\
@@ -68,7 +68,7 @@ class Plan:
     method_runner: str | None = None  # what runs the method of a custom search
     sources: Sources = field(default_factory=dict)  # the checkpoints that it begins with
     source_checkpoint: str | None = None  # the latest of the trial that a warm start names
-    descent: Descent | None = None  # the experiment that it comes from
+    derivation: Derivation | None = None  # the experiment that it comes from
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
 
