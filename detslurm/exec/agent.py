@@ -124,7 +124,10 @@ class Agent:
             blocked: list[signal.Signals] = []
             if self._preempt_signal is not None:
                 placed, blocked = self._preempt_signal.begin(placed)
-            code.start(self._node.argv(workdir), placed, workdir, blocked)
+            arguments = self._node.arguments()
+            if arguments is not None and self._node.rank == 0:
+                self._link.log_message(f"arguments: {arguments.shown}")
+            code.start(self._node.argv(workdir, arguments), placed, workdir, blocked)
         except (OSError, ValueError) as err:
             self._link.log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE
