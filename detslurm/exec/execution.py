@@ -82,6 +82,7 @@ class Execution:
         self._read_end_reason = end_reason
         self._trial: TrialDir = intents.experiment.trial(task.trial_id)
         self._run = 0
+        self._claim_of_outputs: dict[str, Any] | None = None
         self._meter: Meter | None = None
         self._ended_by: str | None = None
         self._store_failed = False  # when it was used last, or while a run's end was judged
@@ -105,7 +106,8 @@ class Execution:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
         start = self._start(before)
-        self._run = number = start["run"]
+        self._run, self._claim_of_outputs = start["run"], start.get("outputs")
+        number = self._run
         log = with_long_retries(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {self._hosts()}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
@@ -124,10 +126,16 @@ class Execution:
             log.close()
         if self._meter is not None:
             with_long_retries(self._meter.end)
+        outputs = self._outputs_left()
         # Only now, with the log closed: a reader that follows it stops when there is an end record.
         with_long_retries(
             lambda: self._trial.write_end(
-                number, {**_end_record(number, decision, result), **self._usage.for_end()}
+                number,
+                {
+                    **_end_record(number, decision, result),
+                    **self._usage.for_end(),
+                    **({} if outputs is None else {"outputs": outputs}),
+                },
             )
         )
         self._usage.discard()
@@ -138,6 +146,14 @@ class Execution:
         ends = [run.end or {} for run in with_long_retries(self._trial.runs)]
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, result
+
+    def _outputs_left(self) -> dict[str, Any] | None:
+        """List what is in the trial's directory of outputs."""
+        if self._claim_of_outputs is None:
+            return None
+        from detslurm.exec.outputs_record import outputs_left
+
+        return outputs_left(self._claim_of_outputs)
 
     def _hosts(self) -> str:
         if self._allocation.node_count == 1:
@@ -175,6 +191,7 @@ class Execution:
     def _claim(self, view: TrialView) -> dict[str, Any]:
         allocation, plan, token = self._allocation, self.task.plan, self.task.fencing_token
         continued = self._continued()
+        outputs = self._outputs(continued)
         return self._trial.open_run(
             {
                 "trial": self._trial.id,
@@ -189,6 +206,7 @@ class Execution:
                 "resume": self._resume(view, continued),
                 **self._environment(),
                 **({} if continued is None else {"continued": continued.as_claimed()}),
+                **({} if outputs is None else {"outputs": outputs}),
                 **({} if token is None else {"fencing_token": token}),
             }
         )
@@ -197,6 +215,16 @@ class Execution:
         """The environment that the nodes stage; their agents don't read the experiment's facts."""
         found, root = self._intents.facts.created.environment, self._intents.experiment.store.path
         return {} if found is None else {"environment": msgspec.to_builtins(found.in_store(root))}
+
+    def _outputs(self, continued: Continued | None) -> dict[str, Any] | None:
+        """The claim on the trial's directory of outputs, and what it begins with a copy of."""
+        if self._config.get("outputs") is None:
+            return None
+        from detslurm.exec.outputs_record import outputs_claim  # only here: others pay nothing
+
+        copy = self._intents.facts.created.source_outputs
+        copy = copy if continued is None else continued.outputs
+        return outputs_claim(self._config, self._trial, copy)
 
     def _continued(self) -> Continued | None:
         """Where the trial begins if it continues a trial of another experiment."""
@@ -208,12 +236,14 @@ class Execution:
 
     def _resume(self, view: TrialView, continued: Continued | None) -> dict[str, Any] | None:
         latest = view.latest_checkpoint or continued
-        if latest is not None:
+        if latest is not None and latest.uuid is not None:
             return {"uuid": latest.uuid, "steps": latest.steps}
         if self.task.source is not None:
             return {"uuid": self.task.source, "steps": self.task.source_steps}
         # A warm start loads another trial's weights and starts counting from 0.
         source = self._configured_source()
+        if self._intents.facts.created.source_outputs is not None:
+            return None  # its outputs begin with a copy of the source
         return {"uuid": source, "steps": 0} if source else None
 
     def _configured_source(self) -> str | None:

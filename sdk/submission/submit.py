@@ -260,6 +260,7 @@ def _created(plan: Plan, environment: records.Environment | None) -> records.Cre
         origin=plan.derivation.origin if plan.derivation is not None else None,
         sources=tuple(plan.sources),
         source_checkpoint=plan.source_checkpoint,
+        source_outputs=plan.source_outputs,
         code_bytes=plan.context.size,
         environment=environment,
     )
