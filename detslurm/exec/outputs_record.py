@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.storage import SharedFS, from_config
+from detslurm.storage.names import recorded
 from detslurm.store import TrialDir
 
 # A listing ends here: the job of the run may be ending.
@@ -39,7 +40,7 @@ def outputs_claim(
 def outputs_left(claim: Mapping[str, Any]) -> dict[str, Any] | None:
     """The part of an end record that lists the files; None without any."""
     found, complete = _listed(Path(claim["path"]))
-    if not found:
+    if all(name.endswith("/") for name in found):
         return None
     kept = {name: claim[name] for name in ("uuid", "storage") if name in claim}
     more = {} if complete else {"more": True}
@@ -47,15 +48,17 @@ def outputs_left(claim: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _listed(root: Path) -> tuple[dict[str, int], bool]:
-    """The files with their sizes, and whether these are all."""
+    """The directories, and the files with their sizes; and whether these are all."""
     until, found = time.monotonic() + _SECONDS, dict[str, int]()
-    for folder, _, names in os.walk(root):
+    for folder, below, names in os.walk(root):
+        prefix = "" if (place := os.path.relpath(folder, root)) == "." else f"{place}/"
+        found.update((recorded(f"{prefix}{name}/"), 0) for name in below)
         for name in names:
-            path = os.path.join(folder, name)  # noqa: PTH118
             try:
-                found[os.path.relpath(path, root)] = os.lstat(path).st_size
+                size = os.lstat(f"{folder}/{name}").st_size
             except OSError:
                 continue  # the code has just removed it
+            found[recorded(f"{prefix}{name}")] = size
         if len(found) > _MOST_FILES or time.monotonic() > until:
             return dict(list(found.items())[:_MOST_FILES]), False
     return found, True

@@ -68,9 +68,7 @@ def begins(log: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_it_is_preempted_and_resumes_from_its_own_files(
-    desk: Desk, site: Cluster, tmp_path: Path
-) -> None:
+def test_it_is_preempted_and_resumes_from_its_own_files(desk: Desk, site: Cluster) -> None:
     """Ranks, launcher and pipe live until the signal is answered; files of the code's directory are
     no beginning; the outputs are listed, copied, the start of a fork, and deleted at the end."""
     config = desk.project(TRAINS, CONFIG)
@@ -98,8 +96,8 @@ def test_it_is_preempted_and_resumes_from_its_own_files(
     described = json.loads(desk.run("trial", "describe", str(trial.id), "--json").stdout)
     text = json.dumps(described)
     assert '"kind": "outputs"' in text and "last.pt" in text, text
-    place = tmp_path / "copy"
-    tmp_path.chmod(0o777)
+    assert desk.user.cwd is not None
+    place = desk.user.cwd / "copy"
     desk.run("trial", "download", str(trial.id), "--outputs", "-o", str(place))
     assert (place / "checkpoints" / "last.pt").exists() and (place / "train.log").exists()
 
