@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.storage import SharedFS, from_config
-from detslurm.storage.names import recorded
 from detslurm.store import TrialDir
 
 # A listing ends here: the job of the run may be ending.
@@ -52,13 +51,13 @@ def _listed(root: Path) -> tuple[dict[str, int], bool]:
     until, found = time.monotonic() + _SECONDS, dict[str, int]()
     for folder, below, names in os.walk(root):
         prefix = "" if (place := os.path.relpath(folder, root)) == "." else f"{place}/"
-        found.update((recorded(f"{prefix}{name}/"), 0) for name in below)
+        found.update((f"{prefix}{name}/", 0) for name in below)
         for name in names:
             try:
                 size = os.lstat(f"{folder}/{name}").st_size
             except OSError:
                 continue  # the code has just removed it
-            found[recorded(f"{prefix}{name}")] = size
+            found[f"{prefix}{name}"] = size
         if len(found) > _MOST_FILES or time.monotonic() > until:
             return dict(list(found.items())[:_MOST_FILES]), False
     return found, True
