@@ -19,7 +19,7 @@ from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.differences import software_warning
-from detslurm.sdk.submission.beginning import Begin, Descent
+from detslurm.sdk.submission.derivation import Begin, Derivation
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
@@ -97,7 +97,7 @@ def plan_continuation(
     plan = _planned(one, queues, _without_sources(one, base, changes, loaded, begins), changes)
     return replace(
         plan,
-        descent=Descent(one.view.id, "continue", begins),
+        derivation=Derivation(one.view.id, "continue", begins),
         sources={**plan.sources, **_sources(one, begins)},
         warnings=(*plan.warnings, *_from_scratch(plan, begins), *_software_notes(one, plan)),
     )
@@ -127,7 +127,7 @@ def plan_copy(
     plan = _planned(one, queues, _loaded(one, base, changes), changes)
     notes = _software_notes(one, plan) if origin == "rerun" else []
     return replace(
-        plan, descent=Descent(one.view.id, origin, {}), warnings=(*plan.warnings, *notes)
+        plan, derivation=Derivation(one.view.id, origin, {}), warnings=(*plan.warnings, *notes)
     )
 
 
