@@ -61,6 +61,7 @@ from detslurm.store.fs import write_all
 from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
+    from detslurm.exec.recorder import RunRecorder
     from detslurm.exec.staging import StagedEnvironment
     from detslurm.exec.usage_sampler import UsageSampler
 
@@ -76,6 +77,8 @@ _LEAVING_GRACE = 60.0
 _KILL_TIMEOUT = 30.0
 # Seconds that log policies may take at the end for what they have not searched yet.
 _MATCHERS_GRACE = 20.0
+# The same for the recorder, whose store may be slow; and where the step is about to be killed.
+_RECORDER_GRACE, _SHORT_GRACE = 120.0, 5.0
 
 
 class Agent:
@@ -128,6 +131,7 @@ class Agent:
         self._peers: dict[str, Any] | None = None
         self._staged: StagedEnvironment | None = None
         self._output: LineSplitter | None = None
+        self._recorder: RunRecorder | None = None
         self._copy: Path | None = None  # of the code, in which it runs
         self._frame_of_copy: str | None = None
         self._rendezvous_port: ports.Reservation | None = None
@@ -316,6 +320,7 @@ class Agent:
             self._log_bytes(self._output.close())
             self._output = None
         self._end_matchers()
+        self._end_recorder()
         self._why = _hook_failure(workdir)
         return exit_status(child.returncode)
 
@@ -324,8 +329,13 @@ class Agent:
         from detslurm.exec.run_processes import RunProcesses
         from detslurm.exec.usage_sampler import UsageSampler
 
-        matchers = [matcher.pid for matcher in self._policies.matchers]
-        return UsageSampler(RunProcesses(self._mark, matchers), self._allocation.slot_ids)
+        processes = RunProcesses(self._mark, self._own_pids())
+        return UsageSampler(processes, self._allocation.slot_ids)
+
+    def _own_pids(self) -> list[int]:
+        """The processes below this one that are not the code's."""
+        own = [matcher.pid for matcher in self._policies.matchers]
+        return own + (self._recorder.pids if self._recorder is not None else [])
 
     def _report_usage(self, sampler: UsageSampler) -> None:
         for sample in sampler.take():
@@ -354,6 +364,8 @@ class Agent:
         # Torch's tutorials name a port of their own, which two runs on a node would share.
         found.setdefault("MASTER_PORT", str(self._peers["port"]))
         self._log_not_passed_on(found)
+        if self._config.get("record") or self._config.get("metrics_from_log"):
+            found = self._with_recorder(found)
         if self._staged is not None:
             from detslurm.exec.staging import relocated
 
@@ -363,6 +375,20 @@ class Agent:
         from detslurm.exec.containers import inside  # only here: others pay nothing
 
         return inside(found, _library_of(workdir))
+
+    def _with_recorder(self, env: dict[str, str]) -> dict[str, str]:
+        """Start the recorder of what the code logs; the environment in which the code finds it."""
+        if self._rank:
+            return env
+        from detslurm.exec.recorder import RunRecorder  # only here: others pay nothing
+
+        try:
+            self._recorder = RunRecorder(self._config, Path(self._flag.name), self._log_message)
+            self._recorder.start(env)
+        except OSError as err:  # training goes on without
+            self._log_message(f"record: the recorder can't be started: {err}")
+            return env
+        return self._recorder.code_environment(env)
 
     def _log_not_passed_on(self, environment: Mapping[str, str]) -> None:
         """Name what the job's setup or the site has set for ranks that some launcher starts."""
@@ -424,7 +450,7 @@ class Agent:
 
     def _others(self) -> list[int]:
         """The processes below this one that are the code's."""
-        own = {matcher.pid for matcher in self._policies.matchers}
+        own = self._own_pids()
         return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
 
     def _end_matchers(self) -> None:
@@ -442,10 +468,34 @@ class Agent:
         if self._flag.stop and not self._reported_stop:  # the search wants no more of this trial
             self._reported_stop = True
             self._flag.request_preemption()
-            self._report({"event": "stop", "node": self._rank})
+            self._report({"event": "stop", "node": self._rank, **self._stop_unwatched()})
         if self._flag.early_exit and not self._reported_invalid:
             self._reported_invalid = True
             self._report({"event": "invalid_hp", "node": self._rank})
+
+    def _stop_unwatched(self) -> dict[str, float]:
+        """Signal code that does not watch for the search's decision; how long it may take then."""
+        grace = self._recorder.stop_grace if self._recorder is not None else None
+        if grace is None:
+            return {}
+        if not self._config.get("preempt_signal"):  # which the request to leave has sent
+            self._signal_all(signal.SIGTERM)
+        return {"grace": grace}
+
+    def _end_recorder(self) -> None:
+        """Wait until what the code has logged is recorded, but not for long."""
+        recorder = self._recorder
+        if recorder is None:
+            return
+        short = self._flag.preempt or self._killed
+        deadline = time.monotonic() + (_SHORT_GRACE if short else _RECORDER_GRACE)
+        recorder.close()
+        while recorder.is_searching and time.monotonic() < deadline:
+            self._wait(timeout=0.1)
+        recorder.close_channel()
+        while recorder.is_running and time.monotonic() < deadline:
+            self._wait(timeout=0.5)
+        recorder.kill()
 
     def _finish(self, status: int) -> int:
         # In this order: a signal that raises the flag after the first line must not make a failure
@@ -501,7 +551,12 @@ class Agent:
             yield matcher.fileno(), selectors.EVENT_READ, partial(self._on_matcher, matcher)
             if matcher.writer.waiting:
                 yield matcher.writer.fileno(), selectors.EVENT_WRITE, matcher.push
-        if self._output is not None and not (self._to_runner.full or self._policies.behind):
+        behind = self._to_runner.full or self._policies.behind
+        if self._recorder is not None:
+            for fd, writes, act in self._recorder.events():
+                yield fd, selectors.EVENT_WRITE if writes else selectors.EVENT_READ, act
+            behind |= self._recorder.is_behind
+        if self._output is not None and not behind:
             assert self._child is not None and self._child.stdout is not None
             yield self._child.stdout.fileno(), selectors.EVENT_READ, self._read_output
 
@@ -573,8 +628,10 @@ class Agent:
     # -- to the runner ---------------------------------------------------------------------------
 
     def _log_bytes(self, lines: Iterator[bytes]) -> None:
-        texts = (line.decode("utf-8", "replace") for line in lines)
-        self._log_lines([self._with_own_names(text) for text in texts])
+        texts = [self._with_own_names(line.decode("utf-8", "replace")) for line in lines]
+        self._log_lines(texts)
+        if self._recorder is not None:
+            self._recorder.search(texts)
 
     def _with_own_names(self, text: str) -> str:
         # The copy is deleted, but its user has the same files: tracebacks name them relative to it.
