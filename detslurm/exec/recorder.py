@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import selectors
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from typing import Any
 from detslurm._base import contract
 from detslurm._base.child_processes import die_with_parent_alone
 from detslurm._base.pythonpath import own_environment
+from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.log_policies import LineMatcher, essential
 from detslurm.exec.wandb_mode import wandb_variables
@@ -28,14 +31,21 @@ HOOKS = Path(__file__).parents[1] / "record" / "onpath"
 _CHANNEL_BYTES = 1 << 20
 # Characters of a line that are searched for metrics.
 _SEARCHED = 4096
-# Seconds from the request to stop to the kill of code that does not watch for one.
-_STOP_GRACE = 30.0
 
 
 class RunRecorder:
-    """The recorder's process and the matchers that read the log for it."""
+    """The recorder's process and the matchers that read the log for it.
 
-    def __init__(self, config: Mapping[str, Any], flag: Path, log: Callable[[str], None]) -> None:
+    `env` is the environment of the code. Raises `OSError` where it can't be started.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        flag: Path,
+        log: Callable[[str], None],
+        env: Mapping[str, str],
+    ) -> None:
         self._config, self._log = config, log
         self._path = flag.with_name(f"{flag.name}.record")  # removed with the flag
         os.mkfifo(self._path, 0o600)
@@ -43,9 +53,35 @@ class RunRecorder:
         self._channel = os.open(self._path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         with contextlib.suppress(OSError):  # above the site's limit
             fcntl.fcntl(self._channel, fcntl.F_SETPIPE_SZ, _CHANNEL_BYTES)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._matchers: list[LineMatcher] = []
+        self._process = self._start_recorder(env)
+        self.is_running = True  # until its output ends
+        self._matchers = self._start_matchers()
         self._output = LineSplitter()
+
+    def _start_recorder(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        reader = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.set_blocking(reader, True)
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "detslurm.record.recorder"],
+                env=own_environment(env),
+                stdin=reader,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                preexec_fn=die_with_parent_alone,
+            )
+        finally:
+            os.close(reader)
+
+    def _start_matchers(self) -> list[LineMatcher]:
+        patterns = self._config.get("metrics_from_log") or ()
+        given = [[item["group"], essential(item["pattern"]), n] for n, item in enumerate(patterns)]
+        writer = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            return [LineMatcher(words, "metric_matcher.py", writer) for words in given]
+        finally:
+            os.close(writer)
 
     def code_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """The environment of the code, in which the hooks find the channel."""
@@ -57,40 +93,10 @@ class RunRecorder:
         found |= {contract.RECORD_FROM: ",".join(sources), "PYTHONPATH": os.pathsep.join(path)}
         return found | wandb_variables(env) if "wandb" in sources else found
 
-    def start(self, env: Mapping[str, str]) -> None:
-        """Start the processes; `env` is the code's environment without the hooks."""
-        reader = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        writer = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
-        os.set_blocking(reader, True)
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "detslurm.record.recorder"],
-                env=own_environment(env),
-                stdin=reader,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                bufsize=0,
-                preexec_fn=die_with_parent_alone,
-            )
-            for number, item in enumerate(self._config.get("metrics_from_log") or ()):
-                given = [item["group"], essential(item["pattern"]), number]
-                self._matchers.append(LineMatcher(given, "metric_matcher.py", writer))
-        finally:
-            os.close(reader)
-            os.close(writer)
-
     @property
     def pids(self) -> list[int]:
         """Its processes, which are not the code's."""
-        own = [self._process.pid] if self._process is not None else []
-        return own + [matcher.pid for matcher in self._matchers]
-
-    @property
-    def stop_grace(self) -> float | None:
-        """Seconds for code that the search stops; None where the code itself watches for that."""
-        if not self.is_running:
-            return None  # the code has taken over its reports, and its part in the search
-        return self._config.get("preemption_timeout") or _STOP_GRACE
+        return [self._process.pid, *(matcher.pid for matcher in self._matchers)]
 
     # -- while the code runs ---------------------------------------------------------------------
 
@@ -108,18 +114,19 @@ class RunRecorder:
         """Whether a matcher needs time before it should get more lines."""
         return any(matcher.writer.full for matcher in self._matchers)
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.stdout is not None
-
-    def events(self) -> Iterator[tuple[int, bool, Callable[[], object]]]:
-        """Files to wait for, whether to write there, and what to do when that is possible."""
+    def events(self) -> Iterator[FileEvent]:
+        """The files to wait for at this moment."""
         self._drop_ended()
-        if self._process is not None and self._process.stdout is not None:
-            yield self._process.stdout.fileno(), False, self._read
+        if self.is_running:
+            yield self._stdout, selectors.EVENT_READ, self._read
         for matcher in self._matchers:
             if matcher.writer.waiting:
-                yield matcher.writer.fileno(), True, matcher.push
+                yield matcher.writer.fileno(), selectors.EVENT_WRITE, matcher.push
+
+    @property
+    def _stdout(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
 
     def _drop_ended(self) -> None:
         for matcher in [one for one in self._matchers if one.status is not None]:
@@ -132,52 +139,40 @@ class RunRecorder:
             matcher.kill()
 
     def _read(self) -> None:
-        assert self._process is not None and self._process.stdout is not None
-        chunk = os.read(self._process.stdout.fileno(), 65536)
+        chunk = os.read(self._stdout, 65536)
         for line in self._output.feed(chunk) if chunk else self._output.close():
             self._log(line.decode("utf-8", "replace").removeprefix("detslurm: "))
         if not chunk:
             self._on_end()
 
     def _on_end(self) -> None:
-        """Take the channel away from its writers: nothing reads it any more."""
-        assert self._process is not None and self._process.stdout is not None
-        self._process.stdout.close()
-        self._process.stdout = None
+        """Take the channel away from its writers, because nothing reads it any more."""
+        self.is_running = False
         self._path.unlink(missing_ok=True)
         status = self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
         for matcher in self._matchers:
             matcher.kill()
         self._matchers.clear()
         if status:
-            self._log(f"record: the recorder ended with status {status}: it records no more")
+            self._log(f"record: the recorder ended with status {status} and records no more")
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """Let the matchers come to their end."""
+    def end(self, wait: Callable[[float], None], seconds: float) -> None:
+        """Let all come to its end, and end what is still at work after so long."""
+        deadline = time.monotonic() + seconds
         for matcher in self._matchers:
             matcher.close()
-
-    @property
-    def is_searching(self) -> bool:
-        """Whether a matcher is still at work."""
-        self._drop_ended()
-        return bool(self._matchers)
-
-    def close_channel(self) -> None:
-        """The recorder reports the rest, and exits."""
-        if self._channel >= 0:
-            os.close(self._channel)
-            self._channel = -1
-
-    def kill(self) -> None:
-        """End what is still at work."""
+        while self._matchers and time.monotonic() < deadline:
+            wait(0.1)
+        os.close(self._channel)  # the recorder reports the rest, and exits
+        while self.is_running and time.monotonic() < deadline:
+            wait(0.5)
         for matcher in self._matchers:
             matcher.kill()
-        self._matchers.clear()
-        self.close_channel()
-        if self._process is not None and self.is_running:
+        if self.is_running:
             self._log("record: the recorder did not end in time: the last values may be missing")
             self._process.kill()
             self._on_end()
