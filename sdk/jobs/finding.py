@@ -45,7 +45,7 @@ class FindingJobs(ExplainingJobs):
         from detslurm.slurm.queue_listing import scheduling_order
 
         where = self.queues.cluster(cluster)
-        rows = where.queue(partition=resource_pool)
+        rows = self.queues.listing(cluster, resource_pool)
         if resource_pool is not None and not rows:  # Slurm takes any name, and has no jobs there
             check_pool(where, resource_pool)
         waits_in = {name for row in rows if row.waiting for name in row.partitions}
@@ -153,4 +153,4 @@ class FindingJobs(ExplainingJobs):
         from detslurm.sdk.jobs.slots import slots_of
 
         nodes = self.agents(resource_pool, cluster=cluster)
-        return slots_of(nodes, self.queues.cluster(cluster).queue())
+        return slots_of(nodes, self.queues.listing(cluster))

@@ -56,7 +56,7 @@ class StoreTail:
             self._finished = {number: read(self._client.directory(number))}
         return self._finished[number]
 
-    def look(self, chosen: int | None) -> bool:
+    def poll(self, chosen: int | None) -> bool:
         """Read new facts; `chosen` is looked at each time.
 
         Returns:
