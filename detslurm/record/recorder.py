@@ -24,7 +24,7 @@ from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import LEAVE, OtherRecords
 from detslurm.errors import MetricError
 from detslurm.record.groups import Groups
-from detslurm.record.steps import Gatherer, Message, Report, message_of
+from detslurm.record.steps import Gatherer, Message, MetricReport, message_of
 
 logger = logging.getLogger("detslurm.record")
 
@@ -79,7 +79,7 @@ class RunReports:
         self._times: dict[str, float] = {}
         self._told: set[str] = set()
 
-    def report(self, report: Report) -> None:
+    def report(self, report: MetricReport) -> None:
         """Report metrics. Raises `OtherRecords` where the code records the run itself."""
         context = self._begun()
         values: dict[str, Any] = dict(report.values)
@@ -149,7 +149,7 @@ def record(channel: Channel, reports: RunReports, gatherer: Gatherer) -> int:
     return dropped + channel.dropped
 
 
-def _report(reports: RunReports, found: Iterator[Report]) -> None:
+def _report(reports: RunReports, found: Iterator[MetricReport]) -> None:
     for report in found:
         reports.report(report)
 

@@ -22,7 +22,7 @@ class Message(NamedTuple):
     dropped: int = 0  # values that the sender could not send before
 
 
-class Report(NamedTuple):
+class MetricReport(NamedTuple):
     """The metrics of a group at a step."""
 
     group: str
@@ -79,9 +79,9 @@ class Gatherer:
         self._group_of = group_of
         self._counts: defaultdict[tuple[str, str], _Count] = defaultdict(_Count)
         self._reported: defaultdict[str, ReportedSteps] = defaultdict(ReportedSteps)
-        self._pending: dict[str, Report] = {}
+        self._pending: dict[str, MetricReport] = {}
 
-    def take(self, message: Message) -> Iterator[Report]:
+    def take(self, message: Message) -> Iterator[MetricReport]:
         """Take a message; yield the reports that it completes."""
         for name, value in message.values.items():
             group = message.group or self._group_of(name)
@@ -91,14 +91,16 @@ class Gatherer:
                 yield from self._complete(group)
             if self._reported[group].repeated(step, {name}):
                 continue
-            self._pending.setdefault(group, Report(group, step, {})).values.setdefault(name, value)
+            self._pending.setdefault(group, MetricReport(group, step, {})).values.setdefault(
+                name, value
+            )
 
-    def flush(self) -> Iterator[Report]:
+    def flush(self) -> Iterator[MetricReport]:
         """Yield what is gathered so far."""
         for group in list(self._pending):
             yield from self._complete(group)
 
-    def _complete(self, group: str) -> Iterator[Report]:
+    def _complete(self, group: str) -> Iterator[MetricReport]:
         report = self._pending.pop(group)
         self._reported[group].add(report.step, report.values.keys())
         yield report

@@ -18,7 +18,7 @@ def _begin() -> None:
         pass  # a script must run without its metrics rather than not at all
 
 
-def _hand_on() -> None:
+def _run_next() -> None:
     """Run the sitecustomize that Python would have found without this directory."""
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
@@ -35,4 +35,4 @@ def _hand_on() -> None:
 
 
 _begin()
-_hand_on()
+_run_next()
