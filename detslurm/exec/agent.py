@@ -115,7 +115,10 @@ class Agent:
             self._log_not_passed_on(environment)
             environment = self._recorded(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)
-            code.start(self._node.argv(workdir), placed, workdir)
+            arguments = self._node.arguments()
+            if arguments is not None and self._node.rank == 0:
+                self._link.log_message(f"arguments: {arguments.shown}")
+            code.start(self._node.argv(workdir, arguments), placed, workdir)
         except (OSError, ValueError) as err:
             self._link.log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE

@@ -34,17 +34,24 @@ exec "$@"
 """
 
 
-def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:
+def entrypoint_argv(
+    entrypoint: str | Sequence[str], arguments: Sequence[str] | None = None
+) -> list[str]:
     """The argv of an entrypoint: a list is executed, a string goes to the shell.
 
-    A string of the form `module:Class` is the legacy form of a Trial class.
+    A string of the form `module:Class` is the legacy form of a Trial class. A list gets `arguments`
+    appended. The shell gets them as positional parameters, and never parses them.
     """
     if not isinstance(entrypoint, str):
-        return list(entrypoint)
+        return [*entrypoint, *(arguments or ())]
     if re.fullmatch(_LEGACY, entrypoint):
         launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
         return [*launcher, "--trial", entrypoint]
-    return ["sh", "-c", _OUTLIVE + entrypoint]
+    if arguments is None:
+        return ["sh", "-c", _OUTLIVE + entrypoint]
+    from detslurm.config.positional import with_place  # only here: others pay nothing
+
+    return ["sh", "-c", _OUTLIVE + with_place(entrypoint), "sh", *arguments]
 
 
 def container_prefix(config: Mapping[str, Any]) -> list[str]:

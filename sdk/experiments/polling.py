@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from detslurm._base.states import FINISHED
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.assessment import attach_job_status
+from detslurm.sdk.experiments.reconcile import attach_job_status
 from detslurm.sdk.jobs.queues import QUEUE_SECONDS, Clock
 from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine
 from detslurm.sdk.trials.logs import before_any_run, follow

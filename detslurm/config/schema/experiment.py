@@ -14,10 +14,12 @@ from detslurm.config.fields import (
     Section,
     Text,
     deprecated,
+    expected,
     must,
     title,
 )
 from detslurm.config.frozen import FrozenDict, freeze
+from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.environment import Environment
 from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.lengths import Length
@@ -35,6 +37,7 @@ from detslurm.config.schema.training import (
     RetentionPolicy,
 )
 
+ARGUMENTS = "flags, hydra, a template with {name}, or a mapping with flags or file"
 FIT = "training code passes it to Trainer.fit()"
 
 
@@ -56,6 +59,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     reproducibility: Reproducibility
     checkpoint_storage: CheckpointStorage
     hyperparameters: Hyperparameters = Hyperparameters()
+    arguments: Annotated[Text | Arguments | None, expected(ARGUMENTS)] = None
     resources: Resources = Resources()
     environment: Environment = Environment()
     slurm: Slurm = Slurm()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detslurm.sdk.client import Client
-from detslurm.sdk.experiments.assessment import attach_job_status
+from detslurm.sdk.experiments.reconcile import attach_job_status
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, StoreError, fs
 from detslurm.store.index import Catalog
