@@ -11,7 +11,7 @@ from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission import startup_hook
+from detslurm.sdk.submission import requeue_owners, startup_hook
 from detslurm.sdk.submission.argument_checks import file_problems
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
@@ -135,6 +135,7 @@ def make_plan(
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
+        *(requeue_owners.notes(config.entrypoint, files) if config.preempt_signal else ()),
         *startup_hook.notes(files, in_container=bool(config.slurm.container_prefix)),
         *staging,
         *_search_notes(plain, submit_from_jobs),

@@ -28,6 +28,7 @@ from detslurm.config.schema.obsolete import PBS, Integrations, Security
 from detslurm.config.schema.recording import AnyRecord, LogMetrics
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
+from detslurm.config.schema.signals import PreemptSignal
 from detslurm.config.schema.slurm import Slurm
 from detslurm.config.schema.storage import CheckpointStorage
 from detslurm.config.schema.training import (
@@ -73,6 +74,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     max_restarts: NonNegative = 5
     restart_repeated_failures: bool = False
     preemption_timeout: NonNegative | None = None
+    preempt_signal: PreemptSignal = None
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     perform_initial_validation: bool = False
     records_per_epoch: Annotated[NonNegative, IGNORED] = 0

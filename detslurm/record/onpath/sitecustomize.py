@@ -24,10 +24,13 @@ def _run_next() -> None:
     from importlib.util import module_from_spec
 
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 (few imports)
+    places = [os.path.abspath(place) for place in sys.path]  # noqa: PTH100
+    # Another start hook may stand before this directory, and has already run.
+    behind = sys.path[places.index(here) + 1 :]
     # Children get the directory by PYTHONPATH. This process has what it needs, and code that
     # imports sitecustomize shall find its own.
-    sys.path[:] = [place for place in sys.path if os.path.abspath(place) != here]  # noqa: PTH100
-    spec = PathFinder.find_spec(__name__, sys.path)
+    del sys.path[places.index(here)]
+    spec = PathFinder.find_spec(__name__, behind)
     if spec is None or spec.loader is None:
         return
     module = sys.modules[__name__] = module_from_spec(spec)
