@@ -22,6 +22,7 @@ from detslurm.sdk.submission.preflight import (
     storage_notes,
     warm_start_problems,
 )
+from detslurm.sdk.submission.recording import recording_problems
 from detslurm.sdk.submission.sources import (
     Sources,
     source_checkpoint,
@@ -126,6 +127,7 @@ def make_plan(
         *file_problems(config, files),
         *_runner_problems(plain["searcher"]["name"], method_runner),
         *startup_hook.problems(files),
+        *recording_problems(plain, files),
         *sampler_problems(plain),
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
