@@ -35,6 +35,7 @@ from detslurm.store.trial_fold import FoldContext
 if TYPE_CHECKING:
     from detslurm.exec.budget import Meter
     from detslurm.exec.failure import Failure
+    from detslurm.exec.outputs_record import OutputsLeft
     from detslurm.slurm import Cluster
     from detslurm.store.history import Continued
 
@@ -84,6 +85,7 @@ class Execution:
         self._trial: TrialDir = intents.experiment.trial(task.trial_id)
         self._run = 0
         self._claim_of_outputs: dict[str, Any] | None = None
+        self._outputs_left: OutputsLeft | None = None
         self._meter: Meter | None = None
         self._ended_by: str | None = None
         self._store_failed = False  # when it was used last, or while a run's end was judged
@@ -119,6 +121,7 @@ class Execution:
             result = self._run_step(number, log)
             result.seconds = time.monotonic() - begun
             result.was_short = result.seconds < _SHORT_RUN
+            self._outputs_left = self._list_outputs()
             decision = with_long_retries(lambda: self._decide(before, result))
             log.add_message(
                 f"run {number} ended: {outcome_words(decision.outcome)}: {decision.reason}"
@@ -127,7 +130,8 @@ class Execution:
             log.close()
         if self._meter is not None:
             with_long_retries(self._meter.end)
-        outputs = self._outputs_left()
+        left, claim = self._outputs_left, self._claim_of_outputs
+        outputs = left.record(claim) if left is not None and claim is not None else {}
         # Only now, with the log closed: a reader that follows it stops when there is an end record.
         with_long_retries(
             lambda: self._trial.write_end(
@@ -135,7 +139,7 @@ class Execution:
                 {
                     **_end_record(number, decision, result),
                     **self._usage.for_end(),
-                    **({} if outputs is None else {"outputs": outputs}),
+                    **outputs,
                 },
             )
         )
@@ -148,8 +152,8 @@ class Execution:
         self.excluded = [node for end in ends for node in end.get("exclude") or ()]
         return decision, result
 
-    def _outputs_left(self) -> dict[str, Any] | None:
-        """List what is in the trial's directory of outputs."""
+    def _list_outputs(self) -> OutputsLeft | None:
+        """List the trial's directory of outputs."""
         if self._claim_of_outputs is None:
             return None
         from detslurm.exec.outputs_record import outputs_left
@@ -439,7 +443,7 @@ class Execution:
             cause=Cause.STOP if stopped else result.cause,
             acknowledged=result.acknowledged,
             invalid_hp=_refusal(after, result),
-            new_checkpoint=len(after.checkpoints) > len(before.checkpoints),
+            new_checkpoint=len(after.checkpoints) > len(before.checkpoints) or self._wrote_outputs,
             stalled=_is_stalled(after),
             cancel_retries=result.cancel_retries,
             non_retryable=after.non_retryable or result.non_retryable,
@@ -459,6 +463,11 @@ class Execution:
             store_failed=self._store_failed,
             ended_by=self._ended_by,
         )
+
+    @property
+    def _wrote_outputs(self) -> bool:
+        left = self._outputs_left
+        return left is not None and left.is_newer(self._trial, self._run)
 
     def _failure(
         self, before: TrialView, after: TrialView, result: AttemptResult
@@ -577,7 +586,7 @@ def _is_stalled(view: TrialView) -> bool:
     trial has no checkpoint. Code that reports nothing may go on from files of its own."""
     *earlier, newest = [run.reported_steps for run in view.runs]
     last = next((steps for steps in reversed(earlier) if steps), 0)
-    return 0 < newest <= last and not view.checkpoints
+    return 0 < newest <= last and all(c.kind is not None for c in view.checkpoints)
 
 
 def _refusal(view: TrialView, result: AttemptResult) -> str | None:

@@ -79,13 +79,10 @@ class NodeOutputs:
 
     def _fence(self) -> None:
         for number in range(1, self._run):
-            self._link_of(number).unlink(missing_ok=True)
-        own = self._link_of(self._run)
+            self._trial.outputs_path(number).unlink(missing_ok=True)
+        own = self._trial.outputs_path(self._run)
         own.unlink(missing_ok=True)
         own.symlink_to(self.path)
-
-    def _link_of(self, run: int) -> Path:
-        return self._trial.path / f"run-{run}.outputs"
 
     def place(self, workdir: Path) -> str | None:
         """Put the links into the working directory; or return why that failed."""
@@ -97,7 +94,7 @@ class NodeOutputs:
         return None
 
     def _place(self, workdir: Path) -> None:
-        self._workdir, root = workdir, self._link_of(self._run)
+        self._workdir, root = workdir, self._trial.outputs_path(self._run)
         for name in self._paths:
             place, target = workdir / name, root / name
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -138,7 +135,7 @@ class NodeOutputs:
 
     def _copy_over(self, source: Path, target: Path) -> None:
         # A zombie has no link any more, and its copies must not reach the next run's files.
-        if not self._link_of(self._run).is_symlink():
+        if not self._trial.outputs_path(self._run).is_symlink():
             raise OSError("another run of the trial uses the directory now")
         if source.is_dir():
             copy_selected(source, target, None)

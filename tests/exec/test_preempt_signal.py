@@ -155,10 +155,10 @@ TRAINS = """\
         asked = True
 
     here, rank = pathlib.Path(os.environ["HERE"]), os.environ.get("RANK", "0")
-    loader = iter(DataLoader(range(10**9), num_workers=int(os.environ["WORKERS"])))
-    signal.signal(signal.SIGUSR1, save)
-    with multiprocessing.Pool(1) as pool:
+    with multiprocessing.Pool(1) as pool:  # which ends its worker by SIGTERM
         pool.map(abs, range(3))
+    signal.signal(signal.SIGUSR1, save)
+    loader = iter(DataLoader(range(10**9), num_workers=int(os.environ["WORKERS"])))
     while not asked:
         next(loader)
         (here / f"trains{rank}").touch()

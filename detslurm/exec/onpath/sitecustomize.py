@@ -16,7 +16,8 @@ def _load_other() -> None:
     here = __file__.rpartition("/")[0]
     spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
     if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(module_from_spec(spec))
+        module = sys.modules[__name__] = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def _unblock() -> None:
