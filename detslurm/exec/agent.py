@@ -127,7 +127,10 @@ class Agent:
         grace = _SEARCH_GRACE_PREEMPTED if self._flag.preempt else _SEARCH_GRACE
         self._link.end_search(self._loop.wait, grace)
         self._why = hook_failure(workdir)
-        return code.exit_status()
+        status = code.exit_status()
+        if status and self._flag.preempt and self._node.has_plain_launcher(workdir):
+            return 128 + signal.SIGTERM  # of ranks that end by the signal it has 1 alone
+        return status
 
     def _log_not_passed_on(self, environment: Mapping[str, str]) -> None:
         """Name what the job's setup or the site has set for ranks that some launcher starts."""

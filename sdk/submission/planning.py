@@ -131,6 +131,7 @@ def make_plan(
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
+        *_accelerate_notes(config, jobs.template),
         *startup_hook.notes(files, in_container=bool(config.slurm.container_prefix)),
         *staging,
         *_search_notes(plain, submit_from_jobs),
@@ -158,6 +159,14 @@ def make_plan(
         deferral=deferral,
         environment=environment,
     )
+
+
+def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:
+    if "accelerate" not in str(config.entrypoint):
+        return []
+    from detslurm.sdk.submission.accelerate_defaults import accelerate_notes
+
+    return accelerate_notes(config.entrypoint, job)
 
 
 def _runner_problems(searcher: str, method_runner: str | None) -> Sequence[str]:
