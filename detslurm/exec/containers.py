@@ -16,14 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._base import contract
-from detslurm.compat import DIRECTORY
-from detslurm.exec.entrypoint import HOOK_DIRECTORY
 from detslurm.exec.environment import user_variables
 from detslurm.slurm.allocation import visible_gpus
 
 _PACKAGES = ("detslurm", "detslurm.launch", "detslurm.sdk", "detslurm.templates")
 _COMPILED = ("msgspec",)
-_OF_OURS = (DIRECTORY, HOOK_DIRECTORY)  # on PYTHONPATH
 # Where an image has its Python, too: such a directory is nothing of the host's own.
 _EVERYWHERE = ("/bin", "/usr/bin", "/usr/local/bin")
 # Variables that the steps of MPI ranks get from the launcher; the rest is that of their own node.
@@ -47,10 +44,12 @@ def _image_first(env: Mapping[str, str]) -> dict[str, str]:
 
 def _with_library(env: Mapping[str, str], library: Path) -> dict[str, str]:
     """The environment in which Python finds our code in the library, after all that it finds."""
-    home = _origin("detslurm").parent
-    ours = {str(folder): library / folder.relative_to(home) for folder in _OF_OURS}
-    found = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
-    path = [str(ours.get(p, p)) for p in found]
+    package = _origin("detslurm")
+    found = [Path(p) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+    path = [
+        str(library / p.relative_to(package.parent) if p.is_relative_to(package) else p)
+        for p in found
+    ]
     return {
         **env,
         "PYTHONPATH": os.pathsep.join([*path, str(library)]),

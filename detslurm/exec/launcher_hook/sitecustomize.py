@@ -172,9 +172,10 @@ def guard_signals(flag: str) -> None:
 def _run_next() -> None:
     """Import the sitecustomize that Python would have found without this one."""
     here = os.path.dirname(os.path.abspath(__file__))
-    # Children find this one by PYTHONPATH; here it has done its part, also for another such hook.
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
-    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    at = [os.path.abspath(folder) for folder in sys.path].index(here)
+    # Hooks that stand before it have run. Children find this one by PYTHONPATH.
+    del sys.path[at]
+    spec = PathFinder.find_spec("sitecustomize", sys.path[at:])
     if spec is not None and spec.loader is not None:
         module = module_from_spec(spec)
         sys.modules["sitecustomize"] = module
