@@ -12,7 +12,8 @@ _LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
 # Where processes are tracked without cgroups, Slurm's SIGTERM at a preemption reaches the shell
 # too, and so do the signals of `scancel --signal`: it has to outlive the command that it waits for.
 # (A trap, unlike ignoring, is not inherited.)
-_OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
+OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
+"""So begins the text of the shell that the agent starts for a text entrypoint."""
 
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
@@ -48,10 +49,10 @@ def entrypoint_argv(
         launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
         return [*launcher, "--trial", entrypoint]
     if arguments is None:
-        return ["sh", "-c", _OUTLIVE + entrypoint]
+        return ["sh", "-c", OUTLIVE + entrypoint]
     from detslurm.config.positional import with_place  # only here: others pay nothing
 
-    return ["sh", "-c", _OUTLIVE + with_place(entrypoint), "sh", *arguments]
+    return ["sh", "-c", OUTLIVE + with_place(entrypoint), "sh", *arguments]
 
 
 def container_prefix(config: Mapping[str, Any]) -> list[str]:
