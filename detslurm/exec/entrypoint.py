@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 _LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
@@ -54,3 +55,11 @@ def container_prefix(config: Mapping[str, Any]) -> list[str]:
 def with_startup_hook(argv: Sequence[str]) -> list[str]:
     """The same command behind `startup-hook.sh` of the working directory."""
     return ["bash", "-c", _WITH_HOOK, "startup-hook.sh", *argv]
+
+
+def hook_failure(workdir: Path) -> str | None:
+    """How `startup-hook.sh` of a working directory failed; None where it did not."""
+    try:
+        return f"{HOOK_EXIT}{int((workdir / HOOK_FAILED).read_text())}"
+    except (OSError, ValueError):
+        return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm._base.child_processes import die_with_parent_alone
-from detslurm.exec.pipe_writer import PipeWriter
+from detslurm.exec.agent_loop import PipeWriter
 
 # Characters of a line that are searched.
 _SEARCHED = 4096

@@ -8,6 +8,7 @@ system all the same: names show their node, and a node removes only its own.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from stat import S_IMODE
@@ -41,6 +42,13 @@ def top_names(workdir: Path) -> set[str]:
         found = [e for e in entries if not e.name.startswith((".", "__pycache__"))]
         return {f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in found}
     return set()
+
+
+def written_names(workdir: Path, copied: Collection[str]) -> str | None:
+    """Names of what the code has written beside itself, ten at most; None if it wrote nothing."""
+    names = sorted(top_names(workdir).difference(copied))
+    more = f" and {len(names) - 10} more" if names[10:] else ""
+    return f"{', '.join(names[:10])}{more}" if names else None
 
 
 def _copy_tree(source: str | Path, target: Path) -> None:

@@ -16,10 +16,12 @@ import pytest
 
 from benchmarks.experiments import Nowhere, agent_command, job_environment, submitted
 from detslurm.exec import agent as module
+from detslurm.exec import code_process
 from detslurm.exec.agent_protocol import PEERS, PREEMPT
+from detslurm.exec.code_process import CodeProcess
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.sdk import Client
-from detslurm.store import ExperimentDir, NotFound
+from detslurm.store import ExperimentDir
 from tests.cluster.processes import started, treats
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports
@@ -150,18 +152,20 @@ def test_signals_are_discarded_before_the_store_is_read(monkeypatch: pytest.Monk
     assert calls == ["discard", "read"]
 
 
-class Remaining(module.Agent):
-    """An agent whose code has left processes behind."""
+class Remaining(CodeProcess):
+    """Code that has left processes behind."""
 
     def __init__(
         self, *, killed: bool = False, killable: bool = True, left_with: int | None = None
     ) -> None:
         flag: Any = SimpleNamespace(preempt=killed or left_with is not None)
+        self.messages: list[str] = []
+        link: Any = SimpleNamespace(log_message=self.messages.append)
+        super().__init__(link, flag, self._count_wait)
         child: Any = SimpleNamespace(returncode=left_with)
-        self._flag, self._output, self._killed, self._child = flag, LineSplitter(), killed, child
+        self._output, self.killed, self._child = LineSplitter(), killed, child
         self.left, self.killable, self.waits = [1], killable, 0
         self.signals: list[signal.Signals] = []
-        self.messages: list[str] = []
 
     def _others(self) -> list[int]:
         return self.left
@@ -171,20 +175,17 @@ class Remaining(module.Agent):
         if self.killable and sig is signal.SIGKILL:
             self.left = []
 
-    def _wait(self, timeout: float) -> None:
+    def _count_wait(self, timeout: float) -> None:
         self.waits += 1
         assert self.waits < 1000, "it waits without end"
-
-    def _log_message(self, text: str) -> None:
-        self.messages.append(text)
 
 
 def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """This node has to report its end all the same, and says what is left."""
-    monkeypatch.setattr(module, "_REMAINING_GRACE", 0.0)
-    monkeypatch.setattr(module, "_KILL_TIMEOUT", 0.0)
+    monkeypatch.setattr(code_process, "_REMAINING_GRACE", 0.0)
+    monkeypatch.setattr(code_process, "_KILL_TIMEOUT", 0.0)
     stuck = Remaining(killable=False)
-    stuck._end_remaining()
+    stuck.end_remaining()
     assert signal.SIGKILL in stuck.signals
     assert "1 process left that did not end when killed" in stuck.messages[0]
 
@@ -192,7 +193,7 @@ def test_what_can_not_be_killed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 def test_after_a_kill_nothing_is_left_to_save() -> None:
     """A process that was forked in the middle of the kill is killed too, at once."""
     remaining = Remaining(killed=True)
-    remaining._end_remaining()
+    remaining.end_remaining()
     assert remaining.signals[-1] is signal.SIGKILL
     assert remaining.waits == 1
 
@@ -200,13 +201,13 @@ def test_after_a_kill_nothing_is_left_to_save() -> None:
 def test_what_an_orderly_end_leaves_behind_holds_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     """A tunnel in the background, say; a launcher that died of the signal may have workers that
     save, and those are waited for."""
-    monkeypatch.setattr(module, "_LEAVING_GRACE", 0.0)
-    monkeypatch.setattr(module, "_REMAINING_GRACE", 0.0)
+    monkeypatch.setattr(code_process, "_LEAVING_GRACE", 0.0)
+    monkeypatch.setattr(code_process, "_REMAINING_GRACE", 0.0)
     done = Remaining(left_with=0)
-    done._end_remaining()
+    done.end_remaining()
     assert done.signals == [signal.SIGTERM, signal.SIGKILL]
     with pytest.raises(AssertionError, match="waits without end"):
-        Remaining(left_with=-signal.SIGTERM)._end_remaining()
+        Remaining(left_with=-signal.SIGTERM).end_remaining()
 
 
 def test_a_node_that_could_not_begin_is_to_blame(tmp_path: Path) -> None:
@@ -255,35 +256,3 @@ def test_a_node_that_can_not_read_the_store_is_to_blame(tmp_path: Path) -> None:
     assert ended["unprepared"] and not ended["preempted"]
     assert f"{os.uname().nodename} can't read the store: there is no experiment" in ended["why"]
     assert ended["exit_code"] == process.returncode == 1
-
-
-class Bereft(module.Agent):
-    """An agent whose store goes away while it waits for the other nodes."""
-
-    def __init__(self) -> None:
-        self._rank, self._start = 0, {}
-
-    def _report(self, report: object) -> None:
-        pass
-
-    def _end_orphans(self) -> None:
-        pass
-
-    def _rendezvous(self) -> None:
-        pass
-
-    def _make_workdir(self) -> Path:
-        raise NotFound("there is no experiment 1")
-
-    def _log_message(self, text: str) -> None:
-        pass
-
-    def _finish(self, status: int) -> int:
-        return status
-
-
-def test_a_store_that_goes_away_meanwhile_is_the_nodes_fault_too() -> None:
-    """It is reported as what goes wrong before the code begins."""
-    bereft = Bereft()
-    assert bereft.run() == 1
-    assert bereft._unprepared and "no experiment 1" in str(bereft._why)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.cgroup_memory import oom_kills
+from detslurm.exec.code_process import oom_kills
 
 TASK = "slurm/uid_7/job_9/step_0/task_0"
 

@@ -1,15 +1,48 @@
-"""Write to a pipe without ever waiting for its reader."""
+"""The agent's one loop, and pipes that are written without ever waiting for their reader."""
 
 from __future__ import annotations
 
 import os
 import select
+import selectors
 from collections import deque
+from collections.abc import Callable, Iterator
 
 # A pipe that poll calls writable has room for this much: a blocking write of it does not block.
 _AT_ONCE = select.PIPE_BUF
 # With more than this waiting, the caller should stop adding to it.
 _ENOUGH = 256 * 1024
+
+FileEvent = tuple[int, int, Callable[[], object]]
+"""A file descriptor, the event to wait for, and the function that handles it."""
+
+
+class AgentLoop:
+    """Waits for files that are of interest always, and for files of the moment."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.PollSelector()  # unlike epoll it takes files, too
+        self.sources: list[Callable[[], Iterator[FileEvent]]] = []
+        """Each is asked before each wait for its files of the moment."""
+
+    def watch(self, fd: int, handle: Callable[[], object]) -> None:
+        """Call `handle` each time the file is readable, until `unwatch`."""
+        self._selector.register(fd, selectors.EVENT_READ, handle)
+
+    def unwatch(self, fd: int) -> None:
+        """Wait for this file no longer."""
+        self._selector.unregister(fd)
+
+    def wait(self, timeout: float) -> None:
+        """Handle the events that are there, or wait for the first event."""
+        extra = [event for source in self.sources for event in source()]
+        for fd, event, handle in extra:
+            self._selector.register(fd, event, handle)
+        ready = self._selector.select(timeout)
+        for fd, _, _ in extra:
+            self._selector.unregister(fd)
+        for key, _ in ready:
+            key.data()
 
 
 class PipeWriter:

@@ -1,0 +1,133 @@
+"""One run as the agent of a node reads it, and the command and environment of its code there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from detslurm._base import contract
+from detslurm.exec.entrypoint import container_prefix, entrypoint_argv, with_startup_hook
+from detslurm.exec.environment import run_environment, with_commands_in
+from detslurm.exec.orphans import RunMark
+from detslurm.exec.text_log import print_message
+from detslurm.slurm import Allocation
+from detslurm.store import ExperimentDir, NotFound
+from detslurm.store.retry import SHORT, with_retries
+
+if TYPE_CHECKING:
+    from detslurm.exec.staging import StagedEnvironment
+
+T = TypeVar("T")
+
+
+class NodeRun(NamedTuple):
+    """The facts of a run that one node needs; they don't change while it lasts."""
+
+    experiment: ExperimentDir
+    start: Mapping[str, Any]  # the claim, and the token of the run
+    config: Mapping[str, Any]
+    allocation: Allocation
+    slot_ids: list[int]
+    prefix: list[str]
+    mark: RunMark
+
+    @property
+    def rank(self) -> int:
+        """The index of this node."""
+        return self.allocation.node_rank
+
+    @classmethod
+    def read(cls, experiment_dir: Path, trial_id: int, number: int) -> NodeRun:
+        """Read it from the store. Raises `StoreError`."""
+        experiment = ExperimentDir.at(experiment_dir)
+        retried(experiment.refuse_others_code)
+        start = retried(lambda: experiment.trial(trial_id).start(number, fresh=True))
+        if start is None:
+            raise NotFound(f"run {number} of trial {trial_id} was never started")
+        token = retried(lambda: experiment.token(trial_id, number))
+        config = retried(experiment.config)
+        allocation = Allocation.from_environment()
+        if allocation is None:
+            raise SystemExit(
+                "detslurm agent: this is not a job; the runner starts agents inside one"
+            )
+        return cls(
+            experiment,
+            {**start, "token": token},
+            config,
+            allocation,
+            _slot_ids(allocation, config),
+            container_prefix(config),
+            RunMark(str(experiment.path), trial_id, number, contract.job_of(os.environ) or ""),
+        )
+
+    def argv(self, workdir: Path) -> list[str]:
+        """The command that starts the entrypoint, behind its hook and in its container."""
+        argv = entrypoint_argv(self.config["entrypoint"])
+        if (workdir / "startup-hook.sh").exists():
+            argv = with_startup_hook(argv)
+        return [*self.prefix, *argv]
+
+    def environment(self, peers: Mapping[str, Any], flag: str) -> dict[str, str]:
+        """The environment of the code. Raises `ValueError` for an unknown `DETSLURM_COMPAT`."""
+        allocation = self.allocation
+        found = run_environment(
+            base=self._base(),
+            config=self.config,
+            start=self.start,
+            experiment_dir=self.experiment.path,
+            node=allocation.nodes[self.rank],
+            slot_ids=self.slot_ids,
+            gpus=allocation.slot_ids,
+            peers=peers,
+            flag=flag,
+        )
+        # Torch's tutorials name a port of their own, which two runs on a node would share.
+        found.setdefault("MASTER_PORT", str(peers["port"]))
+        return found
+
+    def _base(self) -> Mapping[str, str]:
+        """That of the job, in which the code finds its Python."""
+        if "environment" in self.start:
+            folder = f"{self.start['environment']['prefix']}/bin"
+        elif self.prefix:
+            return os.environ
+        else:
+            folder = str(Path(sys.executable).parent)
+        return with_commands_in(folder, os.environ)
+
+    def placed(
+        self, environment: dict[str, str], staged: StagedEnvironment | None, workdir: Path
+    ) -> dict[str, str]:
+        """The environment of the code where it runs in a staged environment or a container."""
+        if staged is not None:
+            from detslurm.exec.staging import relocated
+
+            return relocated(environment, staged)
+        if not self.prefix:
+            return environment
+        from detslurm.exec.containers import inside  # only here: others pay nothing
+
+        return inside(environment, library_of(workdir))
+
+
+def library_of(workdir: Path) -> Path:
+    """The directory for what a container needs of detslurm, beside the working directory."""
+    return workdir.with_name(f"{workdir.name}-lib")
+
+
+def retried(act: Callable[[], T]) -> T:
+    """The result of `act`, retried over a hiccup of the file system."""
+    return with_retries(act, lambda err: print_message(f"{err}: trying again"), SHORT)
+
+
+def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:
+    """Indices of this node's slots: GPUs as Slurm names them, or CPU slots counted from 0."""
+    if allocation.slot_ids:
+        ids = allocation.slot_ids
+        return [int(gpu) if gpu.isdigit() else index for index, gpu in enumerate(ids)]
+    slots = (config.get("resources") or {}).get("slots_per_trial") or 1
+    return list(range(max(slots // allocation.node_count, 1)))
