@@ -46,7 +46,7 @@ class Agent:
         # default action would end the agent.
         discard_signals()
         self._node = NodeRun.read(experiment_dir, trial_id, run)
-        self._link = RunnerLink(self._node.rank, self._node.config.get("log_policies") or [])
+        self._link = RunnerLink(self._node.rank, self._node.config.log_policies)
         self._flag = PreemptFlag.create()
         # In the handler itself: ranks must see the flag even while this process is blocked in a
         # read from a slow file system. The handler only writes one byte to the flag's file.

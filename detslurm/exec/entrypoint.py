@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 _LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
 
@@ -45,11 +44,6 @@ def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:
         launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
         return [*launcher, "--trial", entrypoint]
     return ["sh", "-c", _OUTLIVE + entrypoint]
-
-
-def container_prefix(config: Mapping[str, Any]) -> list[str]:
-    """The words that start the container of an experiment, or none."""
-    return list((config.get("slurm") or {}).get("container_prefix") or [])
 
 
 def with_startup_hook(argv: Sequence[str]) -> list[str]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from detslurm._base import contract
-from detslurm.exec.entrypoint import container_prefix, entrypoint_argv, with_startup_hook
+from detslurm.config.run_config import RunConfig
+from detslurm.exec.entrypoint import entrypoint_argv, with_startup_hook
 from detslurm.exec.environment import run_environment, with_commands_in
 from detslurm.exec.orphans import RunMark
 from detslurm.exec.text_log import print_message
@@ -28,10 +29,9 @@ class NodeRun(NamedTuple):
 
     experiment: ExperimentDir
     start: Mapping[str, Any]  # the claim, and the token of the run
-    config: Mapping[str, Any]
+    config: RunConfig
     allocation: Allocation
     slot_ids: list[int]
-    prefix: list[str]
     mark: RunMark
 
     @property
@@ -48,7 +48,7 @@ class NodeRun(NamedTuple):
         if start is None:
             raise NotFound(f"run {number} of trial {trial_id} was never started")
         token = retried(lambda: experiment.token(trial_id, number))
-        config = retried(experiment.config)
+        config = retried(experiment.run_config)
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit(
@@ -59,14 +59,18 @@ class NodeRun(NamedTuple):
             {**start, "token": token},
             config,
             allocation,
-            _slot_ids(allocation, config),
-            container_prefix(config),
+            _slot_ids(allocation, config.resources.slots_per_trial or 1),
             RunMark(str(experiment.path), trial_id, number, contract.job_of(os.environ) or ""),
         )
 
+    @property
+    def prefix(self) -> Sequence[str]:
+        """The words that start the container of the code, if it has its own."""
+        return self.config.slurm.container_prefix
+
     def argv(self, workdir: Path) -> list[str]:
         """The command that starts the entrypoint, behind its hook and in its container."""
-        argv = entrypoint_argv(self.config["entrypoint"])
+        argv = entrypoint_argv(self.config.entrypoint)
         if (workdir / "startup-hook.sh").exists():
             argv = with_startup_hook(argv)
         return [*self.prefix, *argv]
@@ -124,10 +128,9 @@ def retried(act: Callable[[], T]) -> T:
     return with_retries(act, lambda err: print_message(f"{err}: trying again"), SHORT)
 
 
-def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:
+def _slot_ids(allocation: Allocation, slots: int) -> list[int]:
     """Indices of this node's slots: GPUs as Slurm names them, or CPU slots counted from 0."""
     if allocation.slot_ids:
         ids = allocation.slot_ids
         return [int(gpu) if gpu.isdigit() else index for index, gpu in enumerate(ids)]
-    slots = (config.get("resources") or {}).get("slots_per_trial") or 1
     return list(range(max(slots // allocation.node_count, 1)))
