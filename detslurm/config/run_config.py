@@ -97,6 +97,7 @@ class RunConfig(_Section, frozen=True, kw_only=True):
 
     plain: dict[str, Any] = {}
     entrypoint: str | tuple[str, ...] = ()
+    arguments: str | dict[str, Any] | None = None  # `form_of` gives it its type
     searcher: RunSearcher = RunSearcher()
     reproducibility: RunReproducibility = RunReproducibility()
     checkpoint_storage: dict[str, Any] = {}
@@ -107,6 +108,7 @@ class RunConfig(_Section, frozen=True, kw_only=True):
     max_restarts: int = 5
     restart_repeated_failures: bool = False
     preemption_timeout: float | None = None
+    preempt_signal: str | None = None
     profiling: RunProfiling = RunProfiling()
     log_policies: tuple[RunLogPolicy, ...] = ()
     debug: bool = False

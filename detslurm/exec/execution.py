@@ -295,7 +295,7 @@ class Execution:
         if self._meter is None and self._run:
             self._begin_metering()  # it has got a budget while it runs
         if self._meter is not None:
-            self._meter.look()
+            self._meter.poll()
 
     def _idle_guard(self, number: int) -> IdleGuard:
         return IdleGuard.configured(
