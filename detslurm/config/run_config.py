@@ -25,6 +25,7 @@ class RunSearcher(_Section, frozen=True, kw_only=True):
     max_length: int | dict[str, int] | None = None
     length_per_round: int | dict[str, int] | None = None
     unit: str | None = None
+    time_metric: str | None = None
     max_trials: int = 1
     max_concurrent_trials: int | None = None
 
@@ -92,6 +93,20 @@ class RunLogPolicy(_Section, frozen=True, kw_only=True):
     action: str | None = None
 
 
+class RunRecord(_Section, frozen=True, kw_only=True):
+    """The trackers whose values are recorded, and the names that belong to validation."""
+
+    from_: tuple[str, ...] = msgspec.field(name="from", default=())
+    validation: tuple[str, ...] = ()
+
+
+class RunLogMetrics(_Section, frozen=True, kw_only=True):
+    """A pattern for lines of the log, whose named groups are metrics."""
+
+    pattern: str
+    group: str = "validation"
+
+
 class RunConfig(_Section, frozen=True, kw_only=True):
     """An experiment's configuration as its runs read it; `plain` is the whole of it."""
 
@@ -111,6 +126,8 @@ class RunConfig(_Section, frozen=True, kw_only=True):
     preempt_signal: str | None = None
     profiling: RunProfiling = RunProfiling()
     log_policies: tuple[RunLogPolicy, ...] = ()
+    record: RunRecord | None = None
+    metrics_from_log: tuple[RunLogMetrics, ...] = ()
     debug: bool = False
 
     @classmethod
