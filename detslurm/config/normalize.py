@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from detslurm.config.schema.environment import DEVICES
+from detslurm.config.schema.recording import SOURCES
 from detslurm.config.schema.resources import memory_bytes
+from detslurm.config.schema.signals import canonical_signal
 from detslurm.config.schema.slurm import canonical_limit
 from detslurm.config.yaml_node import YamlNode
 
@@ -119,6 +121,11 @@ def _limit(node: YamlNode) -> YamlNode:
     return node if text is None else node._replace(value=text)
 
 
+def _signal(node: YamlNode) -> YamlNode:
+    name = canonical_signal(node.value) if isinstance(node.value, str) else None
+    return node if name is None else node._replace(value=name)
+
+
 def _storage(node: YamlNode) -> YamlNode:
     old = node.get("checkpoint_path")
     if old is None or node.get("type") is None or node.value["type"].value != "shared_fs":
@@ -141,14 +148,32 @@ def _off(node: YamlNode) -> YamlNode:
     return node._replace(value=None) if node.value is False else node
 
 
+def _record(node: YamlNode) -> YamlNode:
+    if node.is_mapping:
+        given = node.get("from")
+        return node.put("from", _sources(given)) if given is not None else node
+    known = node.is_list and {item.value for item in node.value} <= {*SOURCES}
+    if not known and node.value != "auto":
+        return node
+    return node._replace(value={"from": _sources(node._replace(key_at=None))})
+
+
+def _sources(node: YamlNode) -> YamlNode:
+    if node.value != "auto":
+        return node
+    return node._replace(value=[YamlNode(name, node.at) for name in SOURCES])
+
+
 _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
     ("log_policies",): _each(_action),
+    ("record",): _record,
     ("resources",): _slots,
     ("resources", "devices"): _each(_device),
     ("resources", "shm_size"): _size,
     ("slurm", "time"): _limit,
+    ("preempt_signal",): _signal,
     ("checkpoint_storage",): _storage,
     ("searcher", "stop_once"): _off,
 }

@@ -31,11 +31,16 @@ from detslurm.exec.workdir import top_names, written_names
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
+    from detslurm.exec.preempt_signal import PreemptSignal
     from detslurm.exec.usage_sampler import UsageSampler
 
 # Seconds that log policies may take at the end for what they have not searched yet: in the grace of
 # a preemption the runner needs the time to record the end.
 _SEARCH_GRACE, _SEARCH_GRACE_PREEMPTED = 20.0, 1.0
+# The same for the recorder, whose store may be slow; and where the step may be killed soon.
+_RECORD_GRACE = {False: 120.0, True: 5.0}
+# Seconds from the request to stop to the kill of code that does not watch for one.
+_STOP_GRACE = 30.0
 
 
 class Agent:
@@ -61,11 +66,21 @@ class Agent:
         self._preparation = NodePreparation(self._node, self._link, self._flag, loop.wait)
         self._code = CodeProcess(self._link, self._flag, loop.wait)
         loop.sources += [self._link.events, self._code.events]
+        self._preempt_signal = self._configured_signal()
         self._reported: set[str] = set()  # of the flags that ranks raise
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._deleted: str | None = None  # what the code has written beside itself
         self._unprepared = self._got_sigint = False
         self._oom_kills = oom_kills()
+
+    def _configured_signal(self) -> PreemptSignal | None:
+        if self._node.config.get("preempt_signal") is None:
+            return None
+        from detslurm.exec.preempt_signal import PreemptSignal  # only here: others pay nothing
+
+        found = PreemptSignal.configured(self._node, self._link, self._flag)
+        self._loop.sources.append(found.events)
+        return found
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -109,11 +124,15 @@ class Agent:
         try:
             environment = self._node.environment(self._preparation.peers, self._flag.name)
             self._log_not_passed_on(environment)
+            environment = self._recorded(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)
+            blocked: list[signal.Signals] = []
+            if self._preempt_signal is not None:
+                placed, blocked = self._preempt_signal.begin(placed)
             arguments = self._node.arguments()
             if arguments is not None and self._node.rank == 0:
                 self._link.log_message(f"arguments: {arguments.shown}")
-            code.start(self._node.argv(workdir, arguments), placed, workdir)
+            code.start(self._node.argv(workdir, arguments), placed, workdir, blocked)
         except (OSError, ValueError) as err:
             self._link.log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE
@@ -129,8 +148,29 @@ class Agent:
         code.read_rest()
         grace = _SEARCH_GRACE_PREEMPTED if self._flag.preempt else _SEARCH_GRACE
         self._link.end_search(self._loop.wait, grace)
+        if self._link.recorder is not None:
+            short = self._flag.preempt or code.killed
+            self._link.recorder.end(self._loop.wait, _RECORD_GRACE[short])
         self._why = hook_failure(workdir)
-        return code.exit_status()
+        status = code.exit_status()
+        if status and self._flag.preempt and self._node.has_plain_launcher(workdir):
+            return 128 + signal.SIGTERM  # of ranks that end by the signal it has 1 alone
+        return status
+
+    def _recorded(self, environment: dict[str, str]) -> dict[str, str]:
+        """Start the recorder if there is to be one; the environment in which hooks find it."""
+        config = self._node.config
+        if self._node.rank or not (config.get("record") or config.get("metrics_from_log")):
+            return environment
+        from detslurm.exec.recorder import RunRecorder  # only here: others pay nothing
+
+        try:
+            flag, log = Path(self._flag.name), self._link.log_message
+            self._link.recorder = RunRecorder(config, flag, log, environment)
+        except OSError as err:  # the code runs without its metrics rather than not at all
+            log(f"record: the recorder can't be started: {err}")
+            return environment
+        return self._link.recorder.code_environment(environment)
 
     def _log_not_passed_on(self, environment: Mapping[str, str]) -> None:
         """Name what the job's setup or the site has set for ranks that some launcher starts."""
@@ -147,7 +187,7 @@ class Agent:
         from detslurm.exec.run_processes import RunProcesses
         from detslurm.exec.usage_sampler import UsageSampler
 
-        processes_of_run = RunProcesses(self._node.mark, self._link.matchers)
+        processes_of_run = RunProcesses(self._node.mark, self._link.own_processes)
         return UsageSampler(processes_of_run, self._node.allocation.slot_ids)
 
     def _report_usage(self, sampler: UsageSampler) -> None:
@@ -202,25 +242,36 @@ class Agent:
         """Report what ranks of this node have flagged, so that the runner stops all nodes."""
         if self._flag.stop and "stop" not in self._reported:
             self._flag.request_preemption()  # the search wants no more of this trial
-            self._report_once("stop")
+            self._report_once("stop", **self._stop_unwatched())
         if self._flag.early_exit:
             self._report_once("invalid_hp")
 
-    def _report_once(self, event: str) -> None:
+    def _report_once(self, event: str, **fields: float) -> None:
         if event not in self._reported:
             self._reported.add(event)
-            self._link.report(event)
+            self._link.report(event, **fields)
+
+    def _stop_unwatched(self) -> dict[str, float]:
+        """Signal code that does not watch for the search's decision; how long it may take then."""
+        recorder = self._link.recorder
+        if recorder is None or not recorder.is_running:
+            return {}  # the code itself takes part in the search
+        if not self._node.config.get("preempt_signal"):  # which the request to leave has sent
+            self._code.terminate()
+        return {"grace": self._node.config.get("preemption_timeout") or _STOP_GRACE}
 
     def _on_signals(self) -> None:
         came = self._inbox.take()
-        if signal.SIGTERM in came:
+        own = self._preempt_signal
+        asked = signal.SIGTERM in came or (own is not None and own.came_from_slurm(came))
+        if asked:
             self._flag.request_preemption()
             self._link.report("preempted")
         self._got_sigint |= signal.SIGINT in came
         # With cgroups Slurm's signals reach the step's tasks alone, without them every process. So
         # SIGUSR1 ("dump your stacks") is passed on in the first case only, and only to those that
         # have a handler: it would end the others.
-        if signal.SIGUSR1 in came and processes.in_cgroup_of_step():
+        if signal.SIGUSR1 in came and not asked and processes.in_cgroup_of_step():
             below = processes.descendants(os.getpid())
             processes.signal_each(processes.catching(below, signal.SIGUSR1), signal.SIGUSR1)
 

@@ -208,6 +208,8 @@ class Attempt:
             self._stop(Cause.PREEMPTION)
         elif event == "stop":
             self._stop(Cause.STOP)
+            if "grace" in report:  # of code that does not watch for it
+                self._kill_by(float(report["grace"]))
         elif event == "invalid_hp":
             self._result.invalid_hp = True
             self._kill_by(_INVALID_GRACE)

@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from detslurm._base import child_processes as processes
@@ -38,11 +38,17 @@ class CodeProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._output: LineSplitter | None = None
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> None:
-        """Start the entrypoint. Raises `OSError` or `ValueError` where that fails."""
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        blocked: Collection[signal.Signals] = (),
+    ) -> None:
+        """Start the entrypoint, with signals blocked. Raises `OSError` or `ValueError`."""
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
-        self._child = processes.start([*argv], dict(env), workdir)
+        self._child = processes.start([*argv], dict(env), workdir, blocked)
         assert self._child.stdout is not None
         # The end of the pipe is not the end of the child: a process of the code may keep it open
         # for long, and reading it must not block signals and commands.
@@ -100,6 +106,10 @@ class CodeProcess:
 
     # -- its end ---------------------------------------------------------------------------------
 
+    def terminate(self) -> None:
+        """Send it SIGTERM, as Slurm does at a preemption."""
+        self._signal_all(signal.SIGTERM)
+
     def kill(self) -> None:
         """Kill all of it at once, by the runner's order."""
         self.failure, self.killed = self._flag.failure, True
@@ -147,7 +157,7 @@ class CodeProcess:
 
     def _others(self) -> list[int]:
         """The processes below this one that are the code's."""
-        own = {*self._link.matchers}
+        own = {*self._link.own_processes}
         return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
 
 

@@ -149,6 +149,8 @@ def carry_out(plan: Plan, mine: Client, options: SubmitOptions) -> None:
         return
     note(f"Preparing files: {plan.context.summary}")
     done = _submitted(plan, mine, paused=options.paused)
+    if plan.provenance is not None and (changes := plan.provenance.note):
+        note(changes)
     if not (options.test_mode and options.as_json):
         report(done, f"Created experiment {done.experiment_id}", as_json=options.as_json)
     if options.follow:

@@ -25,8 +25,10 @@ from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.lengths import Length
 from detslurm.config.schema.log_policies import LogPolicy
 from detslurm.config.schema.obsolete import PBS, Integrations, Security
+from detslurm.config.schema.recording import AnyRecord, LogMetrics
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
+from detslurm.config.schema.signals import PreemptSignal
 from detslurm.config.schema.slurm import Slurm
 from detslurm.config.schema.storage import CheckpointStorage
 from detslurm.config.schema.training import (
@@ -72,6 +74,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     max_restarts: NonNegative = 5
     restart_repeated_failures: bool = False
     preemption_timeout: NonNegative | None = None
+    preempt_signal: PreemptSignal = None
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     perform_initial_validation: bool = False
     records_per_epoch: Annotated[NonNegative, IGNORED] = 0
@@ -81,6 +84,8 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     optimizations: Optimizations = Optimizations()
     profiling: Profiling = Profiling()
     log_policies: tuple[LogPolicy, ...] = ()
+    record: AnyRecord = None
+    metrics_from_log: tuple[LogMetrics, ...] = ()
 
     bind_mounts: Annotated[tuple[BindMount, ...], IGNORED] = ()
     retention_policy: Annotated[RetentionPolicy | None, IGNORED] = None
