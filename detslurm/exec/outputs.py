@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from detslurm.config.run_config import RunOutputs
 from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.node_run import NodeRun
 from detslurm.exec.runner_link import RunnerLink
@@ -37,10 +38,10 @@ class NodeOutputs:
         self._link, self._copy = link, claim.get("copy")
         self._trial: TrialDir = node.experiment.trial(node.start["trial"])
         self._run: int = node.start["run"]
-        section = node.config["outputs"]
-        self._paths: list[str] = section["paths"]
+        section = node.config.outputs or RunOutputs()
+        self._paths = section.paths
         self._is_chief = node.rank == 0
-        self.is_used = self._is_chief or bool(section["shared"])
+        self.is_used = self._is_chief or section.shared
         """Whether the code of this node uses the directory."""
         self._workdir: Path | None = None
         self._kept: dict[str, tuple[int, int]] = {}  # the size and time of replaced files
@@ -114,7 +115,7 @@ class NodeOutputs:
         if self._workdir is not None:
             self._keep(self._paths)
 
-    def _keep(self, names: list[str]) -> None:
+    def _keep(self, names: Sequence[str]) -> None:
         assert self._workdir is not None
         for name in names:
             source, target = self._workdir / name, self.path / name

@@ -17,15 +17,13 @@ _MOST_FILES, _SECONDS = 10_000, 5.0
 
 
 def outputs_claim(
-    config: Mapping[str, Any], trial: TrialDir, copy: str | None
-) -> dict[str, Any] | None:
+    checkpoint_storage: Mapping[str, Any], trial: TrialDir, copy: str | None
+) -> dict[str, Any]:
     """The part of a claim that names the directory: that of the trial's first run, or a new one.
 
     It lies below the checkpoint storage; where that is a bucket, in the trial's directory.
     """
-    if config.get("outputs") is None:
-        return None
-    storage = from_config(config["checkpoint_storage"])
+    storage = from_config(checkpoint_storage)
     place: dict[str, Any] = {}
     if not isinstance(storage, SharedFS):
         storage = SharedFS(trial.path / "outputs")

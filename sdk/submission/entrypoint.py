@@ -150,7 +150,9 @@ class _Check:
             return
         if self._prepared or shutil.which(command, path=_path()) is not None:
             return
-        self._report(f"there is no command {command!r} in PATH")
+        runner = "python3 " if command.endswith(".py") else "./"
+        hint = f": write {runner}{command}" if command in self._files else ""
+        self._report(f"there is no command {command!r} in PATH{hint}")
 
     def _file(self, given: str) -> Path | None:
         """A file of the code by its name there."""
@@ -311,12 +313,18 @@ def python_command(
 
 def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
     """The fault of an entrypoint on several nodes, each of which runs it by itself."""
-    if entrypoint is None or posixpath.basename((_words(entrypoint) or [""])[0]) != "horovodrun":
-        return None
-    return (
-        "entrypoint: horovodrun connects the processes of one node here, so that each node would"
-        " train by itself; python3 -m detslurm.launch.horovod connects them all, by MPI"
-    )
+    name, *options = _words(entrypoint or "") or [""]
+    alone = "connects the processes of one node here, so that each node would train by itself"
+    if posixpath.basename(name) == "horovodrun":
+        return (
+            f"entrypoint: horovodrun {alone}; python3 -m detslurm.launch.horovod connects them"
+            " all, by MPI"
+        )
+    if posixpath.basename(name) == "torchrun" and "--standalone" in options:
+        return (
+            f"entrypoint: torchrun --standalone {alone}; without this option it connects them all"
+        )
+    return None
 
 
 def other_python(entrypoint: str | Sequence[str] | None, files: Mapping[str, Path]) -> str | None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from detslurm.config.run_config import RunOutputs
 from detslurm.exec import outputs as module
 from detslurm.exec.outputs import NodeOutputs, is_file_name
 from detslurm.exec.outputs_record import outputs_claim, outputs_left
 from detslurm.store import TrialDir
 
-PATHS = ["checkpoints", "runs/latest.ckpt"]
+PATHS = ("checkpoints", "runs/latest.ckpt")
 
 
 @pytest.fixture
@@ -30,16 +31,14 @@ class Node:
     """One node's part of a run."""
 
     def __init__(self, trial: TrialDir, run: int, *, rank: int = 0, **more: Any) -> None:
-        section = {"paths": PATHS, "shared": False, **more.pop("section", {})}
-        config = {"outputs": section, "checkpoint_storage": more.pop("storage")}
-        claim = outputs_claim(config, trial, more.pop("copy", None))
-        assert claim is not None
+        section = RunOutputs(paths=PATHS, shared=more.pop("shared", False))
+        claim = outputs_claim(more.pop("storage"), trial, more.pop("copy", None))
         self.claim, self.messages = claim, list[str]()
         if not trial.start_path(run).exists():
             trial.open_run({"outputs": claim})
         node = SimpleNamespace(
             start={"outputs": claim, "trial": trial.id, "run": run},
-            config=config,
+            config=SimpleNamespace(outputs=section),
             rank=rank,
             experiment=SimpleNamespace(trial=lambda number: trial),
         )
@@ -113,7 +112,7 @@ def test_other_nodes_use_it_where_it_is_shared(trial: TrialDir, storage: dict[st
     other = Node(trial, 1, rank=1, storage=storage)
     assert not other.outputs.is_used and list(other.workdir.iterdir()) == []
     shutil.rmtree(chief.workdir)
-    third = Node(trial, 1, rank=2, storage=storage, section={"shared": True})
+    third = Node(trial, 1, rank=2, storage=storage, shared=True)
     assert third.outputs.is_used and (third.workdir / "checkpoints").is_symlink()
 
 
@@ -141,9 +140,8 @@ def test_a_storage_that_is_not_mounted_is_no_fresh_start(
 
 def test_a_bucket_leaves_them_in_the_store(trial: TrialDir) -> None:
     """The record has the place."""
-    config = {"outputs": {}, "checkpoint_storage": {"type": "s3", "bucket": "b"}}
-    claim = outputs_claim(config, trial, None)
-    assert claim is not None and Path(claim["path"]).parent == trial.path / "outputs"
+    claim = outputs_claim({"type": "s3", "bucket": "b"}, trial, None)
+    assert Path(claim["path"]).parent == trial.path / "outputs"
     assert claim["storage"]["container_path"] == str(trial.path / "outputs")
 
 
