@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base import contract, pythonpath
-from detslurm.exec.attempt import AttemptResult
-from detslurm.exec.execution import Execution, is_limit_near
+from detslurm.exec.execution import Execution
 from detslurm.exec.gc import CheckpointCollection
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, Cause, Decision
+from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision
+from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.text_log import log_store_error, print_message, with_long_retries
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
@@ -57,9 +57,15 @@ class Runner:
                 "detslurm runner: this is not a job; `detslurm submit` starts runners in jobs"
             )
         self._allocation = allocation
-        output, since = _slurm_output()
-        self._end_reason = partial(allocation.end_reason, output, since)
         self._intents = Intents(self._experiment)
+        self._job = JobContext(
+            self._intents,
+            self._config,
+            allocation,
+            self._cluster,
+            self._inbox,
+            end_reason=partial(allocation.end_reason, *_slurm_output()),
+        )
         with_long_retries(self._intents.refresh)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._collection = CheckpointCollection(self._experiment, self._config)
@@ -101,16 +107,7 @@ class Runner:
             task = with_long_retries(self._trial_queue.take)
             if task is None:  # another worker has been faster, or the user has killed the trial
                 continue
-            execution = Execution(
-                task,
-                trial_queue=self._trial_queue,
-                intents=self._intents,
-                config=self._config,
-                allocation=self._allocation,
-                cluster=self._cluster,
-                inbox=self._inbox,
-                end_reason=self._end_reason,
-            )
+            execution = Execution(task, self._trial_queue, self._job)
             with self._collection.watching(task.trial_id, len(self._intents.facts.trial_ids)):
                 going_on = self._work_on(execution)
             if not going_on:
@@ -239,7 +236,7 @@ class Runner:
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to stop almost at once."""
-        return is_limit_near(self._allocation.seconds_left(), self._intents)
+        return self._job.is_limit_near(self._allocation.seconds_left())
 
     def _may_not_suffice(self) -> bool:
         """Whether a trial that was to have a job of its own should begin with all of the time."""

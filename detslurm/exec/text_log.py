@@ -7,14 +7,16 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from detslurm._base.quantities import counted
 from detslurm.store import fs
 from detslurm.store.errors import explained
 from detslurm.store.retry import LONG, with_retries
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -32,6 +34,16 @@ def log_store_error(error: Exception) -> None:
 def with_long_retries(act: Callable[[], T]) -> T:
     """Do what can be done twice, over minutes in which the store can't be used."""
     return with_retries(act, log_store_error, LONG)
+
+
+def retried(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method, which may run twice, go on over minutes in which the store can't be used."""
+
+    @wraps(method)
+    def over_outages(*args: P.args, **kwargs: P.kwargs) -> T:
+        return with_long_retries(lambda: method(*args, **kwargs))
+
+    return over_outages
 
 
 class TextLog:
