@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test test-fast test-gpu test-versions lint docs man bench cluster clean
+.PHONY: help demo test test-fast test-gpu test-nightly test-versions lint docs man bench cluster clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
@@ -23,6 +23,9 @@ test-fast:  ## run what needs no cluster, mount or fresh clone, for the inner lo
 
 test-gpu:  ## run what needs a GPU, and print a table; fails where there is none. PYTHON chooses a Python
 	@scripts/gpu.sh $(ARGS)
+
+test-nightly:  ## run what `make test` leaves out: the same stories with other frameworks, and at larger sizes
+	@scripts/test.sh -m nightly $(ARGS)
 
 test-versions:  ## run the tests of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
 	@scripts/versions.sh $(ARGS)

@@ -53,7 +53,9 @@ def parse(argv: Sequence[str]) -> LauncherArgs:
 
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    # A `--` behind the script is the script's own.
+    # A `--` behind the script is the script's own, and so is what follows `-m module`.
+    if argv[:1] == ["-m"] and not "".join(argv[1:2]).startswith("-"):
+        return [], argv
     if argv and argv[0].startswith("-") and not _is_trial(argv[0]) and "--" in argv:
         border = argv.index("--")
         return argv[:border], argv[border + 1 :]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from detslurm.sdk.checkpoints.finding import FindingCheckpoints
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
 from detslurm.sdk.experiments.progress import Progress, silent
+from detslurm.sdk.jobs.finding import UpdatingJobs
 from detslurm.sdk.jobs.queues import Connect, Queues, connector
-from detslurm.sdk.jobs.updating import UpdatingJobs
 from detslurm.sdk.models.registry import Registry
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
 from detslurm.sdk.submitting import Submitting
@@ -122,8 +122,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             skip: Gets the error for each experiment that does not exist or can't be read, which is
                 then left out. By default such an error is raised.
         """
-        from detslurm.sdk.experiments.assessment import attach_job_status, snapshot_warnings
         from detslurm.sdk.experiments.experiment import Experiment
+        from detslurm.sdk.experiments.reconcile import attach_job_status, snapshot_warnings
 
         found = []
         for number in ids:

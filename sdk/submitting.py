@@ -102,6 +102,10 @@ class Submitting:
                 self.warn(warning)
             for warning in check(made, store):
                 self.warn(warning)
+            if test_mode:
+                from detslurm.sdk.submission.argument_checks import refuse_flags
+
+                refuse_flags(made.config, made.context, Path(context_dir))
         return made
 
     def submit(

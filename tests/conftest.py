@@ -168,10 +168,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("client", [named] if named else every)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-m "not cluster"` leaves out what needs Slurm; slow tests come first, Horovod's last."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`-m "not cluster"` leaves out what needs Slurm; slow tests come first, Horovod's last.
+
+    Nightly tests run where `-m` asks for them, or where the command names files.
+    """
     slow_first(items)
     put_last(items)
+    if "nightly" not in config.option.markexpr and not any(".py" in arg for arg in config.args):
+        nightly = [item for item in items if item.get_closest_marker("nightly")]
+        items[:] = [item for item in items if item not in nightly]
+        config.hook.pytest_deselected(items=nightly)
     for item in items:
         if ON_A_CLUSTER & set(getattr(item, "fixturenames", ())):
             item.add_marker("cluster")

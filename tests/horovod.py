@@ -63,6 +63,7 @@ def put_last(items: list[pytest.Item]) -> None:
     for item in needing:
         item.add_marker(pytest.mark.timeout(PATIENCE + 300))
         item.add_marker("slow")
+        item.add_marker("nightly")
     items[:] = [item for item in items if item not in needing] + needing
 
 

@@ -89,7 +89,7 @@ NAMES = (
     Rule("look_at", "attach_job_status"),
     Rule("look_again", "clear_cache"),
     Rule("heir", "inherited_owner"),
-    Rule("weigh_search", "assess_search"),
+    Rule("weigh_search", "reconcile_search"),
     Rule("why_ending", "end_reason"),
     Rule("in_step", "run_collectively"),
 )

@@ -11,7 +11,7 @@ from typing import Literal
 from benchmarks.site.costs import Costs, kept
 from benchmarks.site.engine import Places, Process, Server, Simulation, Wait
 from detslurm.look.top.poll_interval import SHARE, SOONEST
-from detslurm.sdk.experiments.polling import QUEUE_SECONDS
+from detslurm.sdk.jobs.queues import QUEUE_SECONDS
 
 MINUTE = 60.0
 ARRAY = 1000

@@ -6,7 +6,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -34,11 +34,23 @@ def die_with_parent_alone() -> None:
     die_with_parent()
 
 
-def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+def start(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    blocked: Collection[signal.Signals] = (),
+) -> subprocess.Popen[bytes]:
     """Run a command in a session of its own, both outputs in one pipe, in their true order.
 
+    The command begins with the signals `blocked`, and all that it starts inherits that.
     Raises `OSError` when the command can't be executed.
     """
+
+    def in_child() -> None:
+        die_with_parent()
+        if blocked:
+            signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+
     return subprocess.Popen(
         argv,
         env=env,
@@ -49,7 +61,7 @@ def start(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.
         # No terminal and no process group in common: what the code does to its group or session
         # does not reach the agent.
         start_new_session=True,
-        preexec_fn=die_with_parent,
+        preexec_fn=in_child,
     )
 
 

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from detslurm._base import contract
 from detslurm._base.quantities import human_size
+from detslurm.config.argument_rules import argument_problems
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.foreign_ranges import foreign_ranges
 from detslurm.config.schema.slurm import Slurm, limit_seconds
+from detslurm.config.trial_class import names_trial_class
 from detslurm.config.yaml_node import YamlNode, key_path
 
 MAX_TRIALS = 1_000_000
 _COUNTED = ("int", "double", "log")
-_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+")
-_TRIAL_OPTION = re.compile(rf"(?<!\S)--trial[ =]{_TRIAL_CLASS.pattern}(?!\S)")
 
 
 def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
@@ -35,6 +34,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _length,
         _environment,
         _log_policies,
+        argument_problems,
     )
     for rule in rules:
         yield from rule(root)
@@ -187,17 +187,6 @@ def _log_policies(root: YamlNode) -> Iterator[ConfigProblem]:
             message = f"another log policy is called {name.value!r}"
             path = key_path(key_path("log_policies", index), "name")
             yield ConfigProblem.at(name.at, path, message, "give each a name of its own")
-
-
-def names_trial_class(root: YamlNode) -> bool:
-    """Whether the entrypoint is a Trial class: then the configuration defines how to train it."""
-    given = root.get("entrypoint")
-    text = given.plain() if given else None
-    words = text.split() if isinstance(text, str) else text
-    if not isinstance(words, list):
-        return False
-    text = " ".join(map(str, words))
-    return bool(_TRIAL_CLASS.fullmatch(text) or _TRIAL_OPTION.search(text))
 
 
 def _length(root: YamlNode) -> Iterator[ConfigProblem]:

@@ -13,7 +13,7 @@ import msgspec
 from detslurm.config.checking import Checker, Noted
 from detslurm.config.defaults import default_layer, derive, without_derived
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
-from detslurm.config.experiment_rules import experiment_problems, names_trial_class
+from detslurm.config.experiment_rules import experiment_problems
 from detslurm.config.foreign_ranges import alike_trials
 from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
@@ -21,6 +21,7 @@ from detslurm.config.misreadings import (
     boolean_words,
     leftover_lengths,
     unexpanded_variables,
+    uninserted_values,
     values_as_exponents,
 )
 from detslurm.config.normalize import canonical, normalize
@@ -30,6 +31,7 @@ from detslurm.config.schema.experiment import FIT, ExperimentConfig
 from detslurm.config.schema.site import SiteProfile
 from detslurm.config.site import store_root
 from detslurm.config.templates import find_template
+from detslurm.config.trial_class import names_trial_class
 from detslurm.config.yaml_node import YamlNode, locate
 
 T = TypeVar("T")
@@ -97,6 +99,7 @@ class _Load:
         self._exponents: list[Noted] = []
         self._leftovers: list[Noted] = []
         self._alike: list[Noted] = []
+        self._uninserted: list[Noted] = []
 
     def keep(self, step: Callable[[], T], otherwise: T) -> T:
         """The step's result; its problems are kept for the end."""
@@ -133,6 +136,7 @@ class _Load:
         self._unexpanded = list(unexpanded_variables(merged))
         self._exponents = list(values_as_exponents(merged))
         self._alike = list(alike_trials(merged))
+        self._uninserted = list(uninserted_values(merged))
         if names_trial_class(merged):  # there is no code that could call fit()
             self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
         self._leftovers = list(leftover_lengths(merged, layers))
@@ -169,6 +173,7 @@ class _Load:
             ),
             _named("minval and maxval of type log are exponents of base", self._exponents),
             _named("max_time with this counts, not the deprecated max_length", self._leftovers),
+            _named("nothing inserts hyperparameters here (`arguments` does)", self._uninserted),
             _named("all trials of the search have the same hyperparameters", self._alike),
         )
         return tuple(filter(None, texts))

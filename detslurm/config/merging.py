@@ -38,8 +38,8 @@ def _by_key(high: YamlNode, low: YamlNode, path: Path, rule: Rule) -> YamlNode:
     return high._replace(value=merged)
 
 
-def _length(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
-    return high  # with the lower one's unit it would be two lengths
+def _whole(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
+    return high  # with the lower one's unit it would be two lengths, or two forms of arguments
 
 
 def _anywhere(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
@@ -133,7 +133,8 @@ LENGTHS: frozenset[Path] = frozenset(
 """A count in one unit, the key below."""
 
 _RULES: dict[Path, Rule] = {
-    **dict.fromkeys(LENGTHS, _length),
+    **dict.fromkeys(LENGTHS, _whole),
+    ("arguments",): _whole,
     ("data",): _anywhere,
     ("hyperparameters",): _hyperparameters,
     ("searcher",): _union("name", Searcher),

@@ -6,12 +6,16 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
+from detslurm.config.argument_rules import possible_values
 from detslurm.config.checking import Noted
 from detslurm.config.yaml_node import YamlNode, key_path
 
 _OWN_DATA = ("hyperparameters", "data")  # elsewhere the schema refuses text for a boolean
 _VARIABLES = ("environment", "environment_variables")
 _REFERENCE = re.compile(r"\$\{?[A-Z_]")
+# $lr, ${lr}, {lr} and {{ lr }}; a name that the text itself sets is the shell's.
+_PLACE = re.compile(r"\$\{?([A-Za-z_]\w*)\}?|\{{1,2} ?([A-Za-z_][\w.]*) ?\}{1,2}")
+_SET_IN_SHELL = re.compile(r"(?:^|[;&|(\n]|\bexport )\s*(\w+)=|\bfor (\w+) in\b|\bread (\w+)")
 _HALVING = ("async_halving", "adaptive_asha")
 
 
@@ -59,6 +63,27 @@ def unexpanded_variables(root: YamlNode) -> Iterator[Noted]:
             name, _, value = entry.value.partition("=")
             if _REFERENCE.search(value):
                 yield Noted(".".join((*_VARIABLES, name)), entry.at)
+
+
+def uninserted_values(root: YamlNode) -> Iterator[Noted]:
+    """Texts in the entrypoint that look like places for hyperparameters, such as `$lr`."""
+    space, node = root.get("hyperparameters"), root.get("entrypoint")
+    if space is None or node is None or not space.is_mapping:
+        return
+    words = node.plain()
+    text = words if isinstance(words, str) else " ".join(map(str, words))
+    names = {".".join(path) for path, _ in possible_values(space.plain())}
+    names -= {found[found.lastindex or 0] for found in _SET_IN_SHELL.finditer(text)}
+    names -= set(_variable_names(root))
+    places = [found[0] for found in _PLACE.finditer(text) if (found[1] or found[2]) in names]
+    if places:
+        yield Noted("entrypoint", node.at, ", ".join(dict.fromkeys(places)))
+
+
+def _variable_names(root: YamlNode) -> Iterator[str]:
+    devices = root.get(*_VARIABLES)
+    for entries in devices.value.values() if devices is not None else ():
+        yield from (str(entry.value).partition("=")[0] for entry in entries.value or ())
 
 
 def leftover_lengths(root: YamlNode, layers: Iterable[YamlNode]) -> Iterator[Noted]:

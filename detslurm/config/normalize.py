@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.resources import memory_bytes
+from detslurm.config.schema.signals import canonical_signal
 from detslurm.config.schema.slurm import canonical_limit
 from detslurm.config.yaml_node import YamlNode
 
@@ -119,6 +120,11 @@ def _limit(node: YamlNode) -> YamlNode:
     return node if text is None else node._replace(value=text)
 
 
+def _signal(node: YamlNode) -> YamlNode:
+    name = canonical_signal(node.value) if isinstance(node.value, str) else None
+    return node if name is None else node._replace(value=name)
+
+
 def _storage(node: YamlNode) -> YamlNode:
     old = node.get("checkpoint_path")
     if old is None or node.get("type") is None or node.value["type"].value != "shared_fs":
@@ -149,6 +155,7 @@ _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("resources", "devices"): _each(_device),
     ("resources", "shm_size"): _size,
     ("slurm", "time"): _limit,
+    ("preempt_signal",): _signal,
     ("checkpoint_storage",): _storage,
     ("searcher", "stop_once"): _off,
 }

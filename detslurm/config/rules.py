@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from detslurm.config.schema import hyperparameters as hp
+from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.lengths import UNITS, Length
 from detslurm.config.schema.log_policies import LogPolicy
 from detslurm.config.schema.searcher import Halving, Obsolete, Searcher
@@ -145,7 +146,15 @@ def _log_policy(given: Given) -> Iterator[Broken]:
         )
 
 
+def _arguments(given: Given) -> Iterator[Broken]:
+    if ("flags" in given) == ("file" in given):
+        yield Broken(None, "either flags or file is expected")
+    elif "option" in given and "file" not in given:
+        yield Broken("option", "option names the file, and there is no file")
+
+
 _RULES: dict[type, Rule] = {
+    Arguments: _arguments,
     Length: _length,
     hp.Int: _ordered,
     hp.Double: _ordered,

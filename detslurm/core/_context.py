@@ -24,6 +24,7 @@ from detslurm._base.display import Displayed
 from detslurm._base.flag import PreemptFlag
 from detslurm._base.info import ClusterInfo
 from detslurm._base.process import fatal_error
+from detslurm._base.surviving_signal import survive_preemption_signal
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._console_log import IN_JOB, MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
@@ -33,7 +34,6 @@ from detslurm.core._preempt import (
     PreemptMode,
     attach_flag,
     end_with_agent,
-    survive_preemption_signal,
 )
 from detslurm.core._profiler import ProfilerContext
 from detslurm.core._rated_steps import RatedSteps

@@ -31,6 +31,7 @@ from detslurm.exec.workdir import top_names, written_names
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
+    from detslurm.exec.preempt_signal import PreemptSignal
     from detslurm.exec.usage_sampler import UsageSampler
 
 # Seconds that log policies may take at the end for what they have not searched yet: in the grace of
@@ -61,11 +62,21 @@ class Agent:
         self._preparation = NodePreparation(self._node, self._link, self._flag, loop.wait)
         self._code = CodeProcess(self._link, self._flag, loop.wait)
         loop.sources += [self._link.events, self._code.events]
+        self._preempt_signal = self._configured_signal()
         self._reported: set[str] = set()  # of the flags that ranks raise
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._deleted: str | None = None  # what the code has written beside itself
         self._unprepared = self._got_sigint = False
         self._oom_kills = oom_kills()
+
+    def _configured_signal(self) -> PreemptSignal | None:
+        if self._node.config.get("preempt_signal") is None:
+            return None
+        from detslurm.exec.preempt_signal import PreemptSignal  # only here: others pay nothing
+
+        found = PreemptSignal.configured(self._node, self._link, self._flag)
+        self._loop.sources.append(found.events)
+        return found
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -110,7 +121,13 @@ class Agent:
             environment = self._node.environment(self._preparation.peers, self._flag.name)
             self._log_not_passed_on(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)
-            code.start(self._node.argv(workdir), placed, workdir)
+            blocked: list[signal.Signals] = []
+            if self._preempt_signal is not None:
+                placed, blocked = self._preempt_signal.begin(placed)
+            arguments = self._node.arguments()
+            if arguments is not None and self._node.rank == 0:
+                self._link.log_message(f"arguments: {arguments.shown}")
+            code.start(self._node.argv(workdir, arguments), placed, workdir, blocked)
         except (OSError, ValueError) as err:
             self._link.log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE
@@ -210,14 +227,16 @@ class Agent:
 
     def _on_signals(self) -> None:
         came = self._inbox.take()
-        if signal.SIGTERM in came:
+        own = self._preempt_signal
+        asked = signal.SIGTERM in came or (own is not None and own.came_from_slurm(came))
+        if asked:
             self._flag.request_preemption()
             self._link.report("preempted")
         self._got_sigint |= signal.SIGINT in came
         # With cgroups Slurm's signals reach the step's tasks alone, without them every process. So
         # SIGUSR1 ("dump your stacks") is passed on in the first case only, and only to those that
         # have a handler: it would end the others.
-        if signal.SIGUSR1 in came and processes.in_cgroup_of_step():
+        if signal.SIGUSR1 in came and not asked and processes.in_cgroup_of_step():
             below = processes.descendants(os.getpid())
             processes.signal_each(processes.catching(below, signal.SIGUSR1), signal.SIGUSR1)
 

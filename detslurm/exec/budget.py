@@ -59,7 +59,7 @@ class Meter:
         """Count from now on: a run begins, or a budget is set while it goes on."""
         self._run, self._since = run, self._clock()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Record the share if it is due, and pause the experiment if its budget is used."""
         budget = self._slot_seconds
         if budget is None:

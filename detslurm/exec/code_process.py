@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from detslurm._base import child_processes as processes
@@ -38,11 +38,17 @@ class CodeProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._output: LineSplitter | None = None
 
-    def start(self, argv: Sequence[str], env: Mapping[str, str], workdir: Path) -> None:
-        """Start the entrypoint. Raises `OSError` or `ValueError` where that fails."""
+    def start(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        workdir: Path,
+        blocked: Collection[signal.Signals] = (),
+    ) -> None:
+        """Start the entrypoint, with signals blocked. Raises `OSError` or `ValueError`."""
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
-        self._child = processes.start([*argv], dict(env), workdir)
+        self._child = processes.start([*argv], dict(env), workdir, blocked)
         assert self._child.stdout is not None
         # The end of the pipe is not the end of the child: a process of the code may keep it open
         # for long, and reading it must not block signals and commands.

@@ -61,7 +61,7 @@ class EndReasons:
         if self._meter is None and self._run:
             self.begin(self._run)  # it has got a budget while it runs
         if self._meter is not None:
-            self._meter.look()
+            self._meter.poll()
 
     def seconds_to_look(self) -> float:
         """After how many seconds to ask for `stop_cause` again."""

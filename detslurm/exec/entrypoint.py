@@ -12,7 +12,8 @@ _LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
 # Where processes are tracked without cgroups, Slurm's SIGTERM at a preemption reaches the shell
 # too, and so do the signals of `scancel --signal`: it has to outlive the command that it waits for.
 # (A trap, unlike ignoring, is not inherited.)
-_OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
+OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
+"""So begins the text of the shell that the agent starts for a text entrypoint."""
 
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
@@ -34,17 +35,24 @@ exec "$@"
 """
 
 
-def entrypoint_argv(entrypoint: str | Sequence[str]) -> list[str]:
+def entrypoint_argv(
+    entrypoint: str | Sequence[str], arguments: Sequence[str] | None = None
+) -> list[str]:
     """The argv of an entrypoint: a list is executed, a string goes to the shell.
 
-    A string of the form `module:Class` is the legacy form of a Trial class.
+    A string of the form `module:Class` is the legacy form of a Trial class. A list gets `arguments`
+    appended. The shell gets them as positional parameters, and never parses them.
     """
     if not isinstance(entrypoint, str):
-        return list(entrypoint)
+        return [*entrypoint, *(arguments or ())]
     if re.fullmatch(_LEGACY, entrypoint):
         launcher = ["python3", "-m", "detslurm.launch.torch_distributed"]
         return [*launcher, "--trial", entrypoint]
-    return ["sh", "-c", _OUTLIVE + entrypoint]
+    if arguments is None:
+        return ["sh", "-c", OUTLIVE + entrypoint]
+    from detslurm.config.positional import with_place  # only here: others pay nothing
+
+    return ["sh", "-c", OUTLIVE + with_place(entrypoint), "sh", *arguments]
 
 
 def container_prefix(config: Mapping[str, Any]) -> list[str]:

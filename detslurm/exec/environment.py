@@ -80,12 +80,14 @@ def _of_trial(
 def _hparams(recorded: Mapping[str, Any], space: Mapping[str, Any]) -> str:
     """The hyperparameters, whose length was checked at the submission, with their secrets."""
     text = json.dumps(recorded)
-    if "****" in text:
-        # Only here: other agents start without it.
-        from detslurm.config.secret_values import restored_sample
+    return json.dumps(with_secrets(recorded, space)) if "****" in text else text
 
-        text = json.dumps(restored_sample(recorded, space))
-    return text
+
+def with_secrets(recorded: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyperparameters with the secrets that the run's record has not."""
+    from detslurm.config.secret_values import restored_sample  # only here: others pay nothing
+
+    return restored_sample(recorded, space)
 
 
 def _of_node(

@@ -129,7 +129,12 @@ class NodePreparation:
 
     def make_workdir(self) -> Path:
         """Copy the code to this node. Raises `StoreError` or `OSError`."""
-        return retried(self._copy_code)
+        workdir = retried(self._copy_code)
+        if self._node.config.get("arguments") is not None:
+            from detslurm.exec.trial_arguments import write_file  # only here: others pay nothing
+
+            write_file(self._node.config, self._node.start["hparams"], workdir)
+        return workdir
 
     def _copy_code(self) -> Path:
         start, experiment = self._node.start, self._node.experiment

@@ -19,6 +19,7 @@ from detslurm.store.retry import SHORT, with_retries
 
 if TYPE_CHECKING:
     from detslurm.exec.staging import StagedEnvironment
+    from detslurm.exec.trial_arguments import TrialArguments
 
 T = TypeVar("T")
 
@@ -64,9 +65,23 @@ class NodeRun(NamedTuple):
             RunMark(str(experiment.path), trial_id, number, contract.job_of(os.environ) or ""),
         )
 
-    def argv(self, workdir: Path) -> list[str]:
+    def arguments(self) -> TrialArguments | None:
+        """The hyperparameters as arguments of the entrypoint, where the configuration wants them.
+
+        Raises `ValueError` for a missing hyperparameter.
+        """
+        if self.config.get("arguments") is None:
+            return None
+        from detslurm.exec.trial_arguments import (
+            arguments_of_trial,
+        )  # only here: others pay nothing
+
+        return arguments_of_trial(self.config, self.start["hparams"])
+
+    def argv(self, workdir: Path, arguments: TrialArguments | None) -> list[str]:
         """The command that starts the entrypoint, behind its hook and in its container."""
-        argv = entrypoint_argv(self.config["entrypoint"])
+        words = None if arguments is None else arguments.words
+        argv = entrypoint_argv(self.config["entrypoint"], words)
         if (workdir / "startup-hook.sh").exists():
             argv = with_startup_hook(argv)
         return [*self.prefix, *argv]

@@ -201,7 +201,7 @@ def _cut_short(result: AttemptResult, facts: RunFacts) -> bool:
 
 
 _RESTARTED = {
-    "requeued": "requeued by its user or an administrator",
+    "requeued": "requeued by its user, an administrator or its own code",
     "node_failed": "a node of its job failed",
     "cancelled": "asked to stop by scancel --signal=TERM",
 }

@@ -55,6 +55,10 @@ class RunProcesses:
         self._looked = time.monotonic()
         self._delays: dict[int, float] = {}
 
+    def parents(self) -> dict[int, int]:
+        """The parent of each of them; raises `OSError` where /proc is not readable."""
+        return {pid: one.parent for pid, one in self._own(self._candidates()).items()}
+
     def used(self) -> Used:
         """Their usage up to now; raises `OSError` where /proc is not readable."""
         own = self._own(self._candidates())

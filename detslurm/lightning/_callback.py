@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base import contract
+from detslurm._base.surviving_signal import SurvivingSignal
 from detslurm._base.trust import others_can_change_below
 from detslurm.core import Unit
-from detslurm.core._preempt import SurvivingSignal
 from detslurm.frameworks.checkpoints import FrameworkCheckpoints
 from detslurm.frameworks.goal import Goal
 from detslurm.frameworks.optimizer_options import Options

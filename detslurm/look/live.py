@@ -11,11 +11,11 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from detslurm._base.states import UNKNOWN
-from detslurm.look.cached_queues import CachedQueues
 from detslurm.look.document import LIVE, ExperimentPart, Snapshot
 from detslurm.look.plain import plain
 from detslurm.look.snapshot import ReadSoFar, snapshot
 from detslurm.sdk import Client, Experiment
+from detslurm.sdk.jobs.paced_queues import PacedQueues
 from detslurm.store import ExperimentRow, NotFound, StoreError
 
 FRESH_SECONDS: Final = 2.0
@@ -57,7 +57,7 @@ class LiveStore:
 
     def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
         self._connect = connect
-        self._queues = CachedQueues(connect().queues, clock=clock)
+        self._queues = PacedQueues(connect().queues.cluster, lambda text: None, clock)
         self._lock = threading.Lock()
         self._read = ReadSoFar()
         # Of others' experiments, too: as many as they are, they push out nothing that is looked at.
@@ -82,7 +82,7 @@ class LiveStore:
             found = self._rows(client := self._client(warnings), archived=archived)
             rows = [*islice(filter(wanted, found), most)]
             self._listed.trim(())
-            return Overview(str(client.store.path), rows, [*warnings, *self._queues.warnings])
+            return Overview(str(client.store.path), rows, list(dict.fromkeys(warnings)))
 
     def snapshot(self, ids: Sequence[int]) -> Snapshot:
         """These experiments with all that a page shows.
@@ -95,9 +95,6 @@ class LiveStore:
         """
         with self._lock:
             client = self._client([])
-            if self._queues.due:
-                # One question about all jobs, whichever experiment is next.
-                next(self._rows(client), None)
             self._read.client(client)
             unread: list[StoreError] = []
             found = client.experiments(ids, skip=unread.append)
@@ -124,7 +121,7 @@ class LiveStore:
 
     def _client(self, warnings: list[str]) -> Client:
         client = self._connect()
-        client.warn = warnings.append
+        client.warn = self._queues.warn = warnings.append
         client.queues = self._queues
         if text := client.missing():
             raise StoreMissing(text)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.enums import ExperimentState
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.assessment import attach_job_status
+from detslurm.sdk.experiments.reconcile import attach_job_status
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
 from detslurm.store import (

@@ -14,7 +14,7 @@ from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import ExperimentState, OrderBy, TrialSortBy
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.checkpoints import ExperimentCheckpoints
-from detslurm.sdk.experiments.descent import Descendants
+from detslurm.sdk.experiments.derivation import DerivedExperiments
 from detslurm.sdk.experiments.disk import DiskUse
 from detslurm.sdk.experiments.lifecycle import Lifecycle
 from detslurm.sdk.experiments.settings import Settings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.trials.trial import Trial
 
 
-class Experiment(Lifecycle, Settings, Descendants, DiskUse, ExperimentCheckpoints):
+class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentCheckpoints):
     """One experiment, as it was when it was read last: `Client().experiment(ID)` returns it.
 
     Methods that change it write to the store first and then act on the queue. A queue that does not

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
-from detslurm.sdk.experiments.assessment import attach_job_status, snapshot_warnings
 from detslurm.sdk.experiments.progress import Progress, silent
+from detslurm.sdk.experiments.reconcile import attach_job_status, snapshot_warnings
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError

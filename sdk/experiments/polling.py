@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from detslurm._base.states import FINISHED
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.assessment import attach_job_status
+from detslurm.sdk.experiments.reconcile import attach_job_status
+from detslurm.sdk.jobs.queues import QUEUE_SECONDS, Clock
 from detslurm.sdk.trials.log_lines import EVERYTHING, Filter, LogLine
 from detslurm.sdk.trials.logs import before_any_run, follow
 
@@ -16,13 +17,9 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.trials.trial import Trial
 
-# Centres forbid polling the controller: the loops of all users together would overload it.
-QUEUE_SECONDS = 30.0
-
 # Seconds before the second reading; the pauses grow from there.
 _FIRST_PAUSE = 0.25
 
-Clock = Callable[[], float]
 Sleep = Callable[[float], None]
 
 

@@ -36,7 +36,7 @@ class SharedPoller:
         self._poller = ExperimentPoller(experiment)
         self._next = 0.0
 
-    def look(self, *, force: bool = False) -> None:
+    def poll(self, *, force: bool = False) -> None:
         """Read the news, unless that was done a moment ago."""
         began = time.monotonic()
         if force:
@@ -107,7 +107,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
     @property
     def state(self) -> str:
         """The state in Slurm's words, such as "PENDING", "RUNNING" or "COMPLETED"."""
-        self._poller.look()
+        self._poller.poll()
         return _STATES.get(self.trial.state, "UNKNOWN")
 
     def done(self, force_check: bool = False) -> bool:
@@ -117,7 +117,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
         a second at most, and the queue queried every 30 seconds.
         """
         if self.trial.state not in FINISHED:
-            self._poller.look(force=force_check)
+            self._poller.poll(force=force_check)
         return self.trial.state in FINISHED
 
     def cancel(self, check: bool = True) -> None:
@@ -126,7 +126,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
 
     def get_info(self, mode: str = "force") -> dict[str, str]:
         """Return the known facts about the job, queried now if `mode` is "force" (the default)."""
-        self._poller.look(force=mode == "force")
+        self._poller.poll(force=mode == "force")
         status = self.trial.job_status
         return {
             "JobID": self.job_id,
@@ -136,7 +136,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
 
     def stdout(self) -> str | None:
         """Return its log, with both outputs of all its runs, as text; None before its first run."""
-        self._poller.look()
+        self._poller.poll()
         if not self.trial.row.run_count:
             return None
         return "\n".join(line.text for line in lines(self.trial.directory)) + "\n"

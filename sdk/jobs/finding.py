@@ -1,17 +1,21 @@
-"""The part of `Client` that looks at the queue."""
+"""The parts of `Client` that list and change the jobs of a queue."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.jobs.explaining import ExplainingJobs
 
 if TYPE_CHECKING:
+    from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.jobs.job import Job, JobKind
+    from detslurm.sdk.jobs.order import JobPlace
     from detslurm.sdk.jobs.queues import Queues
     from detslurm.sdk.jobs.resource_pool import ResourcePool
     from detslurm.sdk.jobs.slots import NodeSlots
+    from detslurm.sdk.jobs.update import QueueUpdate
     from detslurm.slurm import NodeInfo
     from detslurm.store import Store
 
@@ -45,7 +49,7 @@ class FindingJobs(ExplainingJobs):
         from detslurm.slurm.queue_listing import scheduling_order
 
         where = self.queues.cluster(cluster)
-        rows = where.queue(partition=resource_pool)
+        rows = self.queues.listing(cluster, resource_pool)
         if resource_pool is not None and not rows:  # Slurm takes any name, and has no jobs there
             check_pool(where, resource_pool)
         waits_in = {name for row in rows if row.waiting for name in row.partitions}
@@ -153,4 +157,82 @@ class FindingJobs(ExplainingJobs):
         from detslurm.sdk.jobs.slots import slots_of
 
         nodes = self.agents(resource_pool, cluster=cluster)
-        return slots_of(nodes, self.queues.cluster(cluster).queue())
+        return slots_of(nodes, self.queues.listing(cluster))
+
+
+class UpdatingJobs(FindingJobs):
+    """Changes jobs that wait in the queue."""
+
+    @abstractmethod
+    def experiment(self, experiment_id: int) -> Experiment: ...
+
+    def update_job(
+        self,
+        job_id: str | int,
+        *,
+        priority: int | None = None,
+        weight: float | None = None,
+        resource_pool: str | None = None,
+        qos: str | None = None,
+        max_slots: int | None = None,
+        ahead_of: str | int | None = None,
+        behind_of: str | int | None = None,
+        cluster: str = "auto",
+    ) -> JobPlace | None:
+        """Change a job that waits: its priority, its partition, its place among one's own jobs.
+
+        Of a job of an experiment, priority, weight, partition, QOS and slots are those of the
+        experiment: all its jobs have them, and those that it submits later. An order holds for the
+        jobs that are in the queue now.
+
+        Args:
+            job_id: The job, or an array, whose waiting elements are meant.
+            priority: From 1 (first) to 99 (last) among the user's own jobs; unchanged by default.
+            weight: The same as a fair share's weight; unchanged by default.
+            resource_pool: The partition to wait in; unchanged by default.
+            qos: The quality of service; unchanged by default.
+            max_slots: How many slots the experiment may hold at once; unchanged by default.
+            ahead_of: Another of the user's jobs, before which it is to start; none by default.
+            behind_of: Another of the user's jobs, after which it is to start; none by default.
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
+
+        Returns:
+            Where the job stands now; None if it has started meanwhile.
+
+        Raises:
+            LifecycleError: If nothing is to be changed, or the job can't be changed so: it does not
+                wait, belongs to another user, or the site refuses.
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.sdk.jobs.update import changes_of
+
+        given = {
+            "priority": priority, "weight": weight, "resource-pool": resource_pool, "qos": qos,
+            "max-slots": max_slots, "ahead-of": ahead_of, "behind-of": behind_of,
+        }  # fmt: skip
+        changes = changes_of(str(job_id), {n: str(v) for n, v in given.items() if v is not None})
+        queue = self.queue_update(cluster)
+        queue.check(changes)
+        for change in changes:
+            queue.make(change)
+        return queue.place(changes[0].job_id)
+
+    def queue_update(self, cluster: str = "auto") -> QueueUpdate:
+        """Several changes of one queue, which is asked once after each.
+
+        Args:
+            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
+
+        Returns:
+            The changes.
+
+        Raises:
+            SlurmError: If the cluster does not answer.
+        """
+        from detslurm.sdk.jobs.update import QueueUpdate
+
+        return QueueUpdate(
+            self.queues.cluster(cluster),
+            lambda: self.list_jobs(cluster=cluster),
+            self.experiment,
+        )

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 from detslurm.sdk.jobs.status import JobRef, QueueSnapshot
 from detslurm.slurm import Cluster, JobInfo, SlurmError
 
 Connect = Callable[[str], Cluster]
+Clock = Callable[[], float]
+
+# Centres forbid polling the controller: the loops of all users together would overload it.
+QUEUE_SECONDS: Final = 30.0
 
 
 def connector(root: Path) -> Connect:
@@ -35,6 +40,10 @@ class Queues:
         if name not in self._clusters:
             self._clusters[name] = self._connect(name)
         return self._clusters[name]
+
+    def listing(self, name: str, partition: str | None = None) -> list[JobInfo]:
+        """All jobs of a cluster, or of a partition, that wait or run. Raises SlurmError."""
+        return self.cluster(name).queue(partition=partition)
 
     def query(
         self,
@@ -71,17 +80,22 @@ class Queues:
         queue_only: Collection[JobRef],
         since: float | None,
     ) -> dict[JobRef, JobInfo]:
-        cluster = self.cluster(name)
         refs = {job_ref.ref for job_ref in job_refs}
-        found = cluster.query(sorted({job_ref.job_id for job_ref in (*job_refs, *queue_only)}))
+        found = self._jobs(name, sorted({job.job_id for job in (*job_refs, *queue_only)}))
         missing = sorted(refs - found.keys())
         if missing:
             try:
-                found = {**cluster.evidence(missing, since=since), **found}
+                found = {**self._ends(name, missing, since), **found}
             except SlurmError as error:
                 self.warn(f"{name} can't report how jobs ended: {error.message}")
         refs |= {job_ref.ref for job_ref in queue_only}
         return {JobRef(name, ref): found[ref] for ref in refs & found.keys()}
+
+    def _jobs(self, name: str, job_ids: Collection[str]) -> dict[str, JobInfo]:
+        return self.cluster(name).query(job_ids)
+
+    def _ends(self, name: str, refs: Collection[str], since: float | None) -> Mapping[str, JobInfo]:
+        return self.cluster(name).evidence(refs, since=since)
 
     def act(self, name: str, what: str, action: Callable[..., object], *args: object) -> bool:
         """Do something in a queue: `action` gets the cluster and `args`. A refusal becomes a

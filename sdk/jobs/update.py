@@ -1,32 +1,221 @@
-"""Changes of queued jobs, made and then read back."""
+"""Changes of queued jobs: as they are written (`4711.priority=10`), refused, made, read back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from detslurm._base.access import user_name
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs import order
-from detslurm.sdk.jobs.order import OrderError, Rank
-from detslurm.sdk.jobs.place import competing, place_of, refusal, waiting
+from detslurm.sdk.jobs.order import OrderError, Rank, competing, place_of, waiting
 from detslurm.sdk.jobs.queues import compressed
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.priority import DEFAULT, nice_of, priority_of_weight
+from detslurm.slurm.priority import DEFAULT, FIRST, LAST, nice_of, priority_of_weight
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from detslurm.sdk.experiments.experiment import Experiment
-    from detslurm.sdk.jobs.changes import JobChange
     from detslurm.sdk.jobs.job import Job
-    from detslurm.sdk.jobs.place import JobPlace
+    from detslurm.sdk.jobs.order import JobPlace
     from detslurm.slurm.interface import Cluster
 
 # Ages grow and other commands act meanwhile: an order that was missed is computed again.
 _ATTEMPTS = 3
 _DENIED = ("invalid user id", "access/permission denied")
+Value = int | float | str | None
+_ARRAY = re.compile(r"(\d{1,15})(?:_\[[\d,%-]+\])?")
+_ELEMENT = re.compile(r"(\d{1,15})_\d+")
+_WRITTEN = re.compile(r"([^.=]+)\.([\w-]+)=(.*)", re.DOTALL)
+_WORD = re.compile(r"[\w.,:@+-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """One change of one job.
+
+    Attributes:
+        job_id: The id of the job, or of the array whose waiting elements are meant.
+        name: The setting to change, such as "priority" or "ahead-of".
+        value: Its new value; for "max-slots" None is no limit.
+    """
+
+    job_id: str
+    name: str
+    value: Value
+
+    @property
+    def anchor(self) -> str | None:
+        """The job that this job is to be put ahead of or behind; None for other changes."""
+        return str(self.value) if self.name in ("ahead-of", "behind-of") else None
+
+
+def job_number(text: str) -> str:
+    """The id of a job or an array, also as a list shows it: `4711_[3-9]`. Raises ValueError."""
+    if match := _ARRAY.fullmatch(text.strip()):
+        return str(int(match[1]))
+    if match := _ELEMENT.fullmatch(text.strip()):
+        raise ValueError(
+            f"{text} is one element of an array, whose elements wait as one job: change {match[1]}"
+        )
+    raise ValueError(f"{text!r} is not the id of a job, such as 4711")
+
+
+def job_change(job_id: str, name: str, value: str) -> JobChange:
+    """The change of one job. Raises ValueError with the fault."""
+    name = name.lower().replace("_", "-")
+    if name not in _VALUES:
+        raise ValueError(f"{name!r} can't be changed of a job; there are {', '.join(_VALUES)}")
+    return JobChange(job_number(job_id), name, _VALUES[name](value.strip()))
+
+
+def parse(texts: Iterable[str]) -> list[JobChange]:
+    """The changes written as `ID.NAME=VALUE`. Raises ValueError with all that is wrong in them."""
+    found: list[JobChange] = []
+    wrong: list[str] = []
+    for text in texts:
+        try:
+            found.append(_parsed(text))
+        except ValueError as error:
+            wrong.append(f"{text}: {error}")
+    wrong += conflicts(found)
+    if wrong:
+        raise ValueError("\n".join(wrong))
+    return found
+
+
+def _parsed(text: str) -> JobChange:
+    match = _WRITTEN.fullmatch(text.strip())
+    if not match:
+        raise ValueError("a change is written ID.NAME=VALUE, such as 4711.priority=10")
+    return job_change(*match.groups())
+
+
+def conflicts(changes: Iterable[JobChange]) -> list[str]:
+    """The conflicts of some changes."""
+    seen: dict[tuple[str, str], JobChange] = {}
+    wrong = []
+    for one in changes:
+        other = seen.setdefault((one.job_id, _KINDS.get(one.name, one.name)), one)
+        if other is not one:
+            both = f"{other.name} and {one.name} are mutually exclusive"
+            same = f"{one.name} is given twice"
+            wrong.append(f"job {one.job_id}: {same if other.name == one.name else both}")
+    return wrong
+
+
+_KINDS = {"priority": "rank", "weight": "rank", "ahead-of": "order", "behind-of": "order"}
+
+
+def _priority(text: str) -> int:
+    if not text.isdecimal() or not FIRST <= int(text) <= LAST:
+        raise ValueError(f"priority is {FIRST} (first) to {LAST} (last), not {text!r}")
+    return int(text)
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise ValueError(f"weight is a positive number, not {text!r}")
+    return weight
+
+
+def _slots(text: str) -> int | None:
+    if text.lower() in ("none", "null"):
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"max-slots is a whole number from 1, or none, not {text!r}")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise ValueError(f"{text!r} is not a name")
+    return text
+
+
+_VALUES: dict[str, Callable[[str], Value]] = {
+    "priority": _priority,
+    "weight": _weight,
+    "resource-pool": _name,
+    "qos": _name,
+    "max-slots": _slots,
+    "ahead-of": job_number,
+    "behind-of": job_number,
+}
+
+
+def changes_of(job_id: str, given: dict[str, str]) -> list[JobChange]:
+    """Changes of one job by name. Raises LifecycleError for a faulty change."""
+    try:
+        found = [job_change(job_id, name, value) for name, value in given.items()]
+    except ValueError as error:
+        raise LifecycleError(str(error)) from None
+    if not found:
+        raise LifecycleError(f"nothing is to be changed of job {job_id}")
+    if wrong := conflicts(found):
+        raise LifecycleError("\n".join(wrong))
+    return found
+
+
+def refusal(jobs: Sequence[Job], change: JobChange) -> str | None:
+    """Why a change makes no sense as the queue is now, and what would work; None if it does."""
+    job = waiting(jobs, change.job_id)
+    if job is None:
+        return _not_waiting(jobs, change.job_id)
+    if change.anchor is None:
+        return None
+    return _held(job) or _order_refusal(jobs, job, change)
+
+
+def _not_waiting(jobs: Iterable[Job], job_id: str) -> str:
+    job = next((job for job in jobs if job.job_id == job_id), None)
+    if job is None:
+        return (
+            f"there is no job {job_id} in this queue: it has ended, or it is in that of another"
+            " cluster; `detslurm job list` shows the jobs"
+        )
+    if job.experiment_id is None:
+        return f"job {job_id} runs already: its place in the queue can't be changed"
+    return (
+        f"job {job_id} runs already: its place in the queue can't be changed; `detslurm experiment"
+        f" pause {job.experiment_id}` would return its slots"
+    )
+
+
+def _held(job: Job) -> str | None:
+    if not job.held:
+        return None
+    how = f"scontrol release {job.job_id}"
+    if job.experiment_id is not None:
+        how = f"detslurm experiment activate {job.experiment_id}"
+    return f"job {job.job_id} is held, and has no place until it is released: `{how}`"
+
+
+def _order_refusal(jobs: Sequence[Job], job: Job, change: JobChange) -> str | None:
+    if change.anchor == job.job_id:
+        return f"job {job.job_id} has no place ahead of itself, nor behind"
+    anchor = waiting(jobs, str(change.anchor))
+    if anchor is None:
+        return _not_waiting(jobs, str(change.anchor))
+    if anchor.user != job.user:
+        return (
+            f"job {anchor.job_id} belongs to {anchor.user}: only the site orders the jobs of"
+            " different users; `detslurm job update"
+            f" {job.job_id} --priority 1` gives yours all that you may"
+        )
+    if anchor.resource_pool != job.resource_pool:
+        return (
+            f"job {job.job_id} waits in {job.resource_pool}, job {anchor.job_id} in"
+            f" {anchor.resource_pool}, and each partition has an order of its own; `detslurm job"
+            f" update {job.job_id} --resource-pool {anchor.resource_pool}` brings them together"
+        )
+    return _held(anchor)
 
 
 @dataclass(frozen=True, slots=True)

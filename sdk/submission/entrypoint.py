@@ -16,8 +16,9 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from detslurm.config.positional import PLACE
 from detslurm.sdk.submission import modules
 
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
@@ -280,6 +281,34 @@ class _Check:
                 self._report(f"there is no class {kind!r} in {name}{_hint(kind, there)}")
 
 
+class PythonCommand(NamedTuple):
+    """A script or module of the code that this Python runs, with its arguments."""
+
+    argv: list[str]
+    name: str
+    source: Path
+
+
+def python_command(
+    entrypoint: str | Sequence[str] | None, files: Mapping[str, Path]
+) -> PythonCommand | None:
+    """The Python command of an entrypoint, below our launchers; None of any other command."""
+    python, *words = _words(entrypoint or ()) or [""]
+    if not _PYTHON.fullmatch(python) or not _is_this_python(python):
+        return None
+    if words[:1] == ["-m"] and words[1:] and words[1].startswith(_LAUNCH):
+        words = words[2:]
+        if words and words[0].startswith("-") and words[0] != "-m" and "--" in words:
+            words = words[words.index("--") + 1 :]
+    kind, target, _ = _target(words)
+    name = posixpath.normpath(target)
+    if kind == "module":
+        name = modules.module_file(target, files, run=True) or ""
+    if name not in files:
+        return None
+    return PythonCommand([sys.executable, *words], name, files[name])
+
+
 def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
     """The fault of an entrypoint on several nodes, each of which runs it by itself."""
     if entrypoint is None or posixpath.basename((_words(entrypoint) or [""])[0]) != "horovodrun":
@@ -299,7 +328,7 @@ def _words(entrypoint: str | Sequence[str]) -> list[str]:
     """The words of an entrypoint; none if only a shell can parse it."""
     if not isinstance(entrypoint, str):
         return list(entrypoint)
-    text = entrypoint.strip()
+    text = entrypoint.replace(PLACE, "").strip()
     if _SHELL_SYNTAX & set(text):
         return []
     try:

@@ -11,7 +11,8 @@ from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission import startup_hook
+from detslurm.sdk.submission import requeue_owners, startup_hook
+from detslurm.sdk.submission.argument_checks import file_problems
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
@@ -35,7 +36,7 @@ from detslurm.store import Store, probe
 from detslurm.store.used_resources import recall_used
 
 if TYPE_CHECKING:
-    from detslurm.sdk.submission.beginning import Descent
+    from detslurm.sdk.submission.derivation import Derivation
     from detslurm.sdk.submission.environment import EnvironmentFiles
 
 _CUSTOM = """\
@@ -67,7 +68,7 @@ class Plan:
     method_runner: str | None = None  # what runs the method of a custom search
     sources: Sources = field(default_factory=dict)  # the checkpoints that it begins with
     source_checkpoint: str | None = None  # the latest of the trial that a warm start names
-    descent: Descent | None = None  # the experiment that it comes from
+    derivation: Derivation | None = None  # the experiment that it comes from
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
 
@@ -109,6 +110,7 @@ def make_plan(
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
         *problems,
+        *file_problems(config, files),
         *_runner_problems(plain["searcher"]["name"], method_runner),
         *startup_hook.problems(files),
         *sampler_problems(plain),
@@ -131,6 +133,7 @@ def make_plan(
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
+        *(requeue_owners.notes(config.entrypoint, files) if config.preempt_signal else ()),
         *startup_hook.notes(files, in_container=bool(config.slurm.container_prefix)),
         *staging,
         *_search_notes(plain, submit_from_jobs),

@@ -199,8 +199,8 @@ def _prepare(
 ) -> None:
     """Add files that must exist once the experiment is visible."""
     keep_sources(experiment)
-    if plan.descent is not None:
-        plan.descent.prepare(experiment, first_trial)
+    if plan.derivation is not None:
+        plan.derivation.prepare(experiment, first_trial)
     if not plan.jobs.arrays:
         # The first jobs to come are like it. It comes before the experiment can be seen, for
         # who runs the method of a search, killed and started again, only looks for its experiment.
@@ -256,8 +256,8 @@ def _created(plan: Plan, environment: records.Environment | None) -> records.Cre
         budget=plan.config.slurm.budget.slot_hours if plan.config.slurm.budget else None,
         length=length_of(searcher)[0],
         runner=plan.method_runner,
-        parent=plan.descent.parent if plan.descent is not None else None,
-        origin=plan.descent.origin if plan.descent is not None else None,
+        parent=plan.derivation.parent if plan.derivation is not None else None,
+        origin=plan.derivation.origin if plan.derivation is not None else None,
         sources=tuple(plan.sources),
         source_checkpoint=plan.source_checkpoint,
         code_bytes=plan.context.size,

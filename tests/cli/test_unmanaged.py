@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from detslurm._base import process as processes
-from detslurm.sdk.experiments import assessment, unmanaged
+from detslurm.sdk.experiments import reconcile, unmanaged
 from detslurm.store import fs, trial_metrics
 from tests.cli.conftest import Detslurm
 from tests.cluster.processes import started
@@ -180,7 +180,7 @@ def test_killed_where_nobody_remembers_the_job(
     assert detslurm("t", "describe", 1, "--json").data["state"] != "CANCELED"
     scene.queue.down = False
     assert detslurm("t", "describe", 1, "--json").data["state"] != "CANCELED"
-    monkeypatch.setattr(assessment, "KILL_UNCONFIRMED_SECONDS", -1.0)
+    monkeypatch.setattr(reconcile, "KILL_UNCONFIRMED_SECONDS", -1.0)
     assert detslurm("t", "describe", 1, "--json").data["state"] == "CANCELED"
     assert detslurm("e", "kill", 1).status == 0
     assert detslurm("e", "wait", 1).out == "Experiment 1 is CANCELED\n"

@@ -90,6 +90,7 @@ integrations: {webhooks: {webhook_id: [1]}}
 security: {kerberos: {config_file: f}}
 tensorboard_storage: {type: shared_fs}
 data_layer: {a: b}
+arguments: {flags: {separator: _, booleans: --flag=true}}
 debug: true
 slurm:
   slots_per_node: 4

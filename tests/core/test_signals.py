@@ -61,7 +61,7 @@ LEAVES = """\
 import ctypes, sys
 from detslurm._base.flag import PreemptFlag
 from detslurm.core._context import _mind_signals
-from detslurm.core._preempt import survive_preemption_signal
+from detslurm._base.surviving_signal import survive_preemption_signal
 
 flag = PreemptFlag.create()
 survive_preemption_signal(flag)

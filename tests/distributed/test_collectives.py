@@ -106,7 +106,7 @@ def test_100_megabytes(group: str, wrong: dict[str, str]) -> None:
     assert not wrong[group], wrong[group]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gigabyte() -> None:
     """The largest object that is promised, both ways; inside a node it takes the same code."""
     assert run("huge/tcp/1,1") == {"huge/tcp/1,1": ""}

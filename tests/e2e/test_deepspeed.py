@@ -61,6 +61,7 @@ def weights(desk: Desk, number: int) -> dict[str, bytes]:
     return {name: tensor.numpy().tobytes() for name, tensor in state["module"].items()}
 
 
+@pytest.mark.nightly
 def test_a_deepspeed_script_of_ones_own(desk: Desk, site: Cluster) -> None:
     """ZeRO-1 on two ranks of two nodes, preempted: the next run goes on from its checkpoint, and
     the last weights are those of an undisturbed training, to the bit. test_deepspeed_trial.py has

@@ -39,6 +39,7 @@ RUNS = (
 )
 
 
+@pytest.mark.nightly
 def test_examples_learn(desk: Desk) -> None:
     """ZeRO-1 on two slots, two stages on two nodes, two engines, and a search over ZeRO's
     stage and the learning rate. The others' jobs of several nodes are only shown."""

@@ -78,6 +78,7 @@ def completed(desk: Desk, number: int) -> None:
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
 
 
+@pytest.mark.nightly
 def test_it_goes_on_after_a_preemption(desk: Desk, keras: Path) -> None:
     """After an epoch with the numbers of an undisturbed training; an epoch that was left begins
     anew with what was trained."""

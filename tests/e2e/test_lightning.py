@@ -144,6 +144,7 @@ def validations(desk: Desk, number: int) -> list[tuple[int, dict[str, object]]]:
     return [(row.steps, row.metrics) for row in desk.metrics(number, "validation")]
 
 
+@pytest.mark.nightly
 def test_it_goes_on_after_a_preemption(desk: Desk, lightning: Path) -> None:
     """Metrics, checkpoints and progress are the trial's; two ranks preempted in the middle of a
     validation end with the numbers of an undisturbed training, with a callback that averages the

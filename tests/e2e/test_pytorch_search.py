@@ -141,6 +141,7 @@ def assert_warm(desk: Desk, number: int, uuid: str, metric: float | None) -> Non
     assert desk.trial(number).steps == 2
 
 
+@pytest.mark.nightly
 def test_population_based_training_of_a_trial_class(desk: Desk) -> None:
     """A copy goes on from the best's checkpoint, where that one was, with a rate of its own."""
     model = copy_example(desk, "pytorch_digits") / "model_def.py"

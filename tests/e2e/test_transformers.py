@@ -157,6 +157,7 @@ def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
     assert [row.steps for row in desk.metrics(whole, "test")] == [16]
 
 
+@pytest.mark.nightly
 def test_a_search_sets_its_lengths(desk: Desk, hugging_face: Path) -> None:
     """At each operation's end it evaluates, saves and reports; the better trial goes on. This holds
     where only the best would be saved, too."""
@@ -175,6 +176,7 @@ def test_a_search_sets_its_lengths(desk: Desk, hugging_face: Path) -> None:
         assert {8, trial.steps} <= {c.steps for c in trial.checkpoints}
 
 
+@pytest.mark.nightly
 def test_other_checkpoints_than_its_own(desk: Desk, hugging_face: Path) -> None:
     """A warm start counts from 0, and its weights are the script's to load; a continuation with
     another learning rate has it, with what the optimizer has learnt."""

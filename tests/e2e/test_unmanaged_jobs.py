@@ -64,7 +64,8 @@ WORKER = """\
         if step == 40:
             pathlib.Path("done").touch()
     else:
-        from detslurm.core._preempt import attach_flag, survive_preemption_signal
+        from detslurm._base.surviving_signal import survive_preemption_signal
+        from detslurm.core._preempt import attach_flag
 
         survive_preemption_signal(flag := attach_flag())
         print("rank", rank, "of", os.environ["WORLD_SIZE"], os.environ["DET_CHIEF_IP"], flush=True)

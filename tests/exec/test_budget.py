@@ -70,10 +70,10 @@ def test_a_run_records_its_shares_and_its_rest(scene: Scene) -> None:
     clock = Clock()
     [meter] = meters(scene, 1, clock)
     spending = Spending(scene.store.experiment(1))
-    meter.look()
+    meter.poll()
     assert spending.total() == 0
     clock.now += meter.seconds_to_look()
-    meter.look()
+    meter.poll()
     assert spending.total() == 2 * 60
     clock.now += 7
     meter.end()
@@ -87,9 +87,9 @@ def test_the_experiment_is_paused_once(scene: Scene) -> None:
     four = meters(scene, 4, clock)
     clock.now += 451  # 4 x 2 x 451 s > 1 h
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(Meter.look, four))
+        list(pool.map(Meter.poll, four))
     for meter in four:
-        meter.look()
+        meter.poll()
     experiment = scene.store.experiment(1)
     [reason] = pauses(experiment)
     assert reason.startswith("its budget is used (") and "of 1 slot-hours)" in reason
@@ -104,14 +104,14 @@ def test_a_run_alone_stops_at_its_budget(scene: Scene) -> None:
     experiment, looks = scene.store.experiment(1), 0
     while not pauses(experiment):
         clock.now += meter.seconds_to_look()
-        meter.look()
+        meter.poll()
         looks += 1
     assert looks < 60
     assert 1800 <= clock.now - 100 <= 1801
     facts = len(list((experiment.path / "spending").iterdir()))
     for _ in range(4):
         clock.now += meter.seconds_to_look()
-        meter.look()
+        meter.poll()
     assert meter.seconds_to_look() == 5
     assert len(list((experiment.path / "spending").iterdir())) == facts + 4
 
@@ -124,17 +124,17 @@ def test_a_raised_budget_goes_on_and_none_counts_nothing(scene: Scene) -> None:
     experiment.append(Set(field="budget", value=2.0))
     clock.now += HOUR / 2 + 1
     meter._intents.refresh()
-    meter.look()
+    meter.poll()
     assert not pauses(experiment)
     experiment.append(Set(field="budget", value=None))
     meter._intents.refresh()
     clock.now += 10 * HOUR
-    meter.look()
+    meter.poll()
     meter.end()
     assert Spending(experiment).total() == HOUR + 2
     experiment.append(Set(field="budget", value=1.0))
     meter._intents.refresh()
-    meter.look()
+    meter.poll()
     assert len(pauses(experiment)) == 1
     experiment.append(Intent(intent="activate"))
     meter._intents.refresh()
@@ -158,7 +158,7 @@ def test_what_a_job_does_while_it_is_suspended_is_nothing(
     for seconds in (5.0, 60.0, 60.0, 60.0):
         assert awake_clock.wait(select, seconds) == "ready"
     clock.now += HOUR
-    meter.look()
+    meter.poll()
     assert Meter(meter._intents, 1, scene.queue)._clock is awake_clock
     used = 5 + 15 + 15 + 15 + 14 + HOUR
     assert Spending(scene.store.experiment(1)).total() == 2 * used
@@ -180,7 +180,7 @@ def test_a_pause_that_is_taken_back_at_once_holds_nothing(
 
     monkeypatch.setattr(scene.queue, "hold", late)
     clock.now += HOUR
-    meter.look()
+    meter.poll()
     assert len(pauses(experiment)) == 1 and not scene.queue.jobs["7"].held
 
 
@@ -195,7 +195,7 @@ def test_other_jobs_under_ids_of_its_own_are_left_alone(scene: Scene) -> None:
     queue.put("8", "RUNNING", folder="/home/ada/elsewhere")
     del queue.jobs["9"]  # an element of another's array may have it: the queue shows those by array
     clock.now += HOUR
-    meter.look()
+    meter.poll()
     assert queue.calls == [("hold", "7"), ("notify", "7")]
 
 
@@ -211,7 +211,7 @@ def test_without_the_queues_word_no_job_is_held(
 
     monkeypatch.setattr(scene.queue, "query", silent)
     clock.now += HOUR
-    meter.look()
+    meter.poll()
     assert len(pauses(scene.store.experiment(1))) == 1 and scene.queue.calls == []
 
 

@@ -52,3 +52,12 @@ def test_the_hook_is_sourced_before(tmp_path: Path) -> None:
     hook.write_text("")
     assert subprocess.run([*argv[:4], "false"], cwd=tmp_path).returncode == 1
     assert not (tmp_path / HOOK_FAILED).exists()  # the code failed, not the hook
+
+
+@pytest.mark.parametrize("text", ["echo x", 'echo x "$@"', 'true && echo x "${@}" 2>&1 | cat'])
+def test_arguments_are_never_parsed_by_the_shell(text: str) -> None:
+    """They stand where the text has their place, else at its end."""
+    argv = entrypoint_argv(text, ["$(id)", "a b", "'\"", "\n;"])
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.stdout == "x $(id) a b '\" \n;\n"
+    assert entrypoint_argv(["a b"], ["$(id)"]) == ["a b", "$(id)"]

@@ -128,7 +128,7 @@ def test_a_run_whose_node_is_to_blame_goes_elsewhere() -> None:
     ("ended_by", "reason"),
     [
         ("preempted", "preempted by Slurm"),
-        ("requeued", "requeued by its user or an administrator"),
+        ("requeued", "requeued by its user, an administrator or its own code"),
         ("node_failed", "a node of its job failed"),
         (None, "preempted by Slurm"),
     ],

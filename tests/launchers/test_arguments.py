@@ -31,6 +31,8 @@ def test_overrides_end_with_two_dashes() -> None:
     assert parse(["--a", "1", "--", "run", "x"]) == (["--a", "1"], ["run", "x"])
     assert parse(["--", "run"]) == ([], ["run"])
     assert parse(["run", "--", "x"]) == ([], ["run", "--", "x"])
+    module = [sys.executable, "-m", "pkg", "--nnodes=2", "--", "--trial"]
+    assert parse(module[1:]) == ([], module)
 
 
 def test_a_trial_class_is_trained_by_the_harness() -> None:

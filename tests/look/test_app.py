@@ -8,11 +8,10 @@ import re
 import shutil
 import time
 from base64 import b64encode
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from threading import Event
 from typing import Any
 from urllib.parse import quote, urlencode, urljoin
 from wsgiref.types import WSGIApplication
@@ -21,13 +20,9 @@ import pytest
 
 from detslurm.look.access import for_own_host, for_token
 from detslurm.look.app import application
-from detslurm.look.cached_queues import CachedQueues
 from detslurm.look.live import AnswerMemory
 from detslurm.sdk import Client
-from detslurm.sdk.jobs.status import JobRef
-from detslurm.slurm import JobInfo
 from detslurm.store import RunLog, fs
-from tests.cluster.waiting import wait_for
 from tests.look.http_requests import Answer, ask
 from tests.sdk.scenes import Scene
 from tests.store.faults import refusing
@@ -320,14 +315,14 @@ def test_the_queue_is_asked_every_half_minute_whoever_looks(
     with ThreadPoolExecutor(50) as readers:
         found = list(readers.map(lambda i: ask(pages, paths[i % 4]).status, range(50)))
     assert found == [200] * 50
-    assert scene.queue.queries == [["8", "9"]]
+    assert scene.queue.listings == 1
     for _ in range(9):
         clock.now += 3
         assert [ask(pages, path).status for path in paths] == [200] * 4
-    assert len(scene.queue.queries) == 1
+    assert scene.queue.listings == 1
     clock.now += 3
     assert [ask(pages, path).status for path in paths] == [200] * 4
-    assert scene.queue.queries == [["8", "9"]] * 2
+    assert (scene.queue.listings, scene.queue.queries) == (2, [])
 
 
 def test_a_job_that_begins_runs_though_the_queue_was_asked_before(
@@ -346,7 +341,7 @@ def test_a_job_that_begins_runs_though_the_queue_was_asked_before(
     trial.open_run({"time": time.time(), "job": {"cluster": scene.queue.name, "ref": "8"}})
     clock.now += 5
     assert state() == "RUNNING"
-    assert len(scene.queue.queries) == 1
+    assert scene.queue.listings == 1
     clock.now += 30
     assert state() == "QUEUED"
 
@@ -362,49 +357,6 @@ def test_a_queue_that_does_not_answer_is_named_and_left_alone(
     assert "slurm does not answer" in ask(pages).text
     clock.now += 30
     assert "slurm does not answer" not in ask(pages).text
-
-
-def test_nobody_waits_for_a_busy_scheduler(
-    scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until it has answered, what it said before counts; meanwhile it is not asked again."""
-    ready, answer = Event(), scene.queue.query
-    calls = []
-
-    def slow(job_ids: Collection[str]) -> dict[str, JobInfo]:
-        calls.append(job_ids)
-        assert ready.wait(60)
-        return answer(job_ids)
-
-    job = JobRef("slurm", "8")
-    queues = CachedQueues(scene.client.queues, clock=clock, patience=0.05)
-    wait_for(lambda: queues.query([job]).jobs.keys() == {job}, what="the first answer")
-    wait_for(lambda: not queues.warnings, what="the end of the first question")
-    monkeypatch.setattr(scene.queue, "query", slow)
-    clock.now += 30
-    assert queues.query([job]).jobs.keys() == {job}
-    clock.now += 60
-    assert queues.query([job]).jobs[job].state == "RUNNING"
-    assert queues.warnings == ["the queue has not answered yet; states may be old"]
-    scene.queue.put("8", "PENDING")
-    ready.set()
-    wait_for(lambda: queues.query([job]).jobs[job].state == "PENDING", what="the answer")
-    wait_for(lambda: not queues.warnings, what="the end of the question")
-    assert len(calls) == 1
-
-
-def test_jobs_that_the_last_question_was_not_about_are_unknown(scene: Scene, clock: Clock) -> None:
-    """An experiment of the last seconds is not taken for lost; what was asked about is known."""
-    old, new = JobRef("slurm", "8"), JobRef("slurm", "9")
-    scene.queue.put("9", "PENDING")
-    queues = CachedQueues(scene.client.queues, clock=clock)
-    assert queues.query([old]).jobs.keys() == {old}
-    clock.now += 10
-    assert queues.query([old]).unreachable == frozenset()
-    found = queues.query([old], queue_only=[new])
-    assert (set(found.jobs), set(found.unreachable)) == ({old}, {"slurm"})
-    clock.now += 20
-    assert queues.query([old], queue_only=[new]).jobs.keys() == {old, new}
 
 
 def test_a_store_that_is_deleted_is_missed_and_found_again(

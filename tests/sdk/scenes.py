@@ -99,7 +99,8 @@ class Queue:
     def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         self._answer()
         self.listings += 1
-        return [row for row in self.rows if partition is None or partition in row.partitions]
+        rows = self.rows or [job for job in self.jobs.values() if not job.final]
+        return [row for row in rows if partition is None or partition in row.partitions]
 
     def nodes(self) -> list[NodeInfo]:
         self._answer()

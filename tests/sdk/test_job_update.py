@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from detslurm.sdk import LifecycleError
-from detslurm.sdk.jobs.changes import JobChange, parse
-from detslurm.sdk.jobs.place import ordinal
-from detslurm.sdk.jobs.update import Made
+from detslurm.sdk.jobs.order import ordinal
+from detslurm.sdk.jobs.update import JobChange, Made, parse
 from detslurm.slurm import JobInfo, SlurmError
 from tests.sdk.scenes import Scene
 

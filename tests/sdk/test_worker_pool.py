@@ -39,7 +39,7 @@ class Staff:
             ops.append({"op": "validate_after", "request_id": request, "length": 5})
         self.log.commit([{"e": "operations", "after": dialogue.last, "ops": ops}])
 
-    def look(self, later: float = 60.0) -> list[int | None]:
+    def poll(self, later: float = 60.0) -> list[int | None]:
         """Let time pass and look; the sizes of all arrays that were queued so far."""
         self.now += later
         self.pool.replenish(self.log)
@@ -50,10 +50,10 @@ def test_as_many_as_trials_wait(scene: Scene) -> None:
     """One array for all; the second look finds them in the queue and adds none."""
     staff = Staff(scene)
     staff.create(1, 2, 3)
-    assert staff.look() == [3]
-    assert staff.look() == [3]
+    assert staff.poll() == [3]
+    assert staff.poll() == [3]
     staff.create(4)
-    assert staff.look() == [3, None]
+    assert staff.poll() == [3, None]
 
 
 def test_no_more_than_the_slots_allow(scene: Scene) -> None:
@@ -61,22 +61,22 @@ def test_no_more_than_the_slots_allow(scene: Scene) -> None:
     staff = Staff(scene)
     scene.client.stored(staff.experiment.id).set_max_slots(2)
     staff.create(1, 2, 3, 4)
-    assert staff.look() == [2]
-    assert staff.look() == [2]
+    assert staff.poll() == [2]
+    assert staff.poll() == [2]
     scene.client.stored(staff.experiment.id).set_max_slots(3)
-    assert staff.look() == [2, None]
+    assert staff.poll() == [2, None]
 
 
 def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
     """The job is gone by the queue's own word: its trial waits again, and a worker is added."""
     staff = Staff(scene)
     staff.create(1)
-    assert staff.look() == [None]
+    assert staff.poll() == [None]
     staff.log.commit([{"e": "work_requested", "worker": "101"}])
     staff.queue.put("101", "RUNNING")
-    assert staff.look() == [None]
+    assert staff.poll() == [None]
     staff.queue.put("101", "NODE_FAIL")
-    assert staff.look() == [None, None]
+    assert staff.poll() == [None, None]
     assert staff.log.state.trials[0].status == "waiting"
     assert staff.log.state.trials[0].lost == 1
 
@@ -94,7 +94,7 @@ def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
     """The answer is older than what it has taken: neither that trial nor another one is lost."""
     staff = Staff(scene)
     staff.create(1)
-    assert staff.look() == [None]
+    assert staff.poll() == [None]
     answer = staff.queue.query
 
     def query(job_ids: Collection[str]) -> dict[str, JobInfo]:
@@ -103,7 +103,7 @@ def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
         return found
 
     monkeypatch.setattr(staff.queue, "query", query)
-    assert staff.look() == [None]
+    assert staff.poll() == [None]
     assert staff.log.state.workers == {"101": 0}
 
 
@@ -113,7 +113,7 @@ def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
     """What was known of it before tells nothing of the trial that it has by then."""
     staff = Staff(scene)
     staff.create(1)
-    assert staff.look() == [None]
+    assert staff.poll() == [None]
     answer = staff.queue.query
 
     def query(job_ids: Collection[str]) -> dict[str, JobInfo]:
@@ -123,9 +123,9 @@ def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
         return answer(job_ids)
 
     monkeypatch.setattr(staff.queue, "query", query)
-    staff.look()
+    staff.poll()
     assert staff.log.state.workers == {"101": 0}
-    staff.look()
+    staff.poll()
     assert "101" not in staff.log.state.workers
     assert staff.log.state.trials[0].lost == 1
 
@@ -133,15 +133,15 @@ def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
 def test_the_controller_is_asked_rarely(scene: Scene) -> None:
     """Every ten seconds while trials wait, once a minute otherwise, never with nothing to do."""
     staff = Staff(scene)
-    staff.look()
+    staff.poll()
     assert staff.queue.queries == []
     staff.create(1)
     for _ in range(20):
-        staff.look(later=1.0)
+        staff.poll(later=1.0)
     assert len(staff.queue.queries) == 2
     staff.log.commit([{"e": "work_requested", "worker": "101"}])
     for _ in range(50):
-        staff.look(later=1.0)
+        staff.poll(later=1.0)
     assert len(staff.queue.queries) == 2
 
 
@@ -151,7 +151,7 @@ def test_what_the_user_stopped_gets_no_workers(scene: Scene, intent: str) -> Non
     staff = Staff(scene)
     staff.create(1)
     staff.experiment.append({"type": "intent", "intent": intent})
-    assert staff.look() == []
+    assert staff.poll() == []
 
 
 def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
@@ -159,9 +159,9 @@ def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
     staff = Staff(scene)
     staff.create(1)
     staff.queue.down = True
-    assert staff.look() == []
+    assert staff.poll() == []
     staff.queue.down = False
-    assert staff.look() == [None]
+    assert staff.poll() == [None]
 
 
 def test_the_end_cancels_its_own_workers_alone(scene: Scene) -> None:

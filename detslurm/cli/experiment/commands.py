@@ -28,13 +28,13 @@ COMMANDS = {
     "kill": Entry("experiment.lifecycle:kill", "End the experiment at once."),
     "bundle": Entry("experiment.bundle:bundle", "Put it into one file, for another site."),
     "continue": Entry(
-        "experiment.descent:continue_experiment",
+        "experiment.derivation:continue_experiment",
         "Train on from the latest checkpoints of a finished one.",
     ),
     "fork": Entry(
-        "experiment.descent:fork", "Submit a new experiment with another one's configuration."
+        "experiment.derivation:fork", "Submit a new experiment with another one's configuration."
     ),
-    "rerun": Entry("experiment.descent:rerun", "Run an experiment again: same code and seeds."),
+    "rerun": Entry("experiment.derivation:rerun", "Run an experiment again: same code and seeds."),
     "archive": Entry("experiment.lifecycle:archive", "Hide finished experiments from lists."),
     "unarchive": Entry(
         "experiment.lifecycle:unarchive", "Show archived experiments in lists again."

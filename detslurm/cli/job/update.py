@@ -11,8 +11,7 @@ from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import json_option
 
 if TYPE_CHECKING:
-    from detslurm.sdk.jobs.changes import JobChange
-    from detslurm.sdk.jobs.update import QueueUpdate
+    from detslurm.sdk.jobs.update import JobChange, QueueUpdate
 
 _WRITTEN = "ID.NAME=VALUE..."
 
@@ -21,7 +20,7 @@ def _batch(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> dict[str, JobChange]:
     """All of them are read before any of them acts."""
-    from detslurm.sdk.jobs.changes import parse
+    from detslurm.sdk.jobs.update import parse
 
     if ctx.resilient_parsing:
         return {}
@@ -68,7 +67,7 @@ def update(job_id: str, as_json: bool, **given: str | None) -> None:
       detslurm job update 4712 --resource-pool a100
     """
     from detslurm.sdk.errors import LifecycleError
-    from detslurm.sdk.jobs.updating import changes_of
+    from detslurm.sdk.jobs.update import changes_of
 
     try:
         changes = changes_of(job_id, {n: v for n, v in given.items() if v is not None})

@@ -14,10 +14,12 @@ from detslurm.config.fields import (
     Section,
     Text,
     deprecated,
+    expected,
     must,
     title,
 )
 from detslurm.config.frozen import FrozenDict, freeze
+from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.environment import Environment
 from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.lengths import Length
@@ -25,6 +27,7 @@ from detslurm.config.schema.log_policies import LogPolicy
 from detslurm.config.schema.obsolete import PBS, Integrations, Security
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
+from detslurm.config.schema.signals import PreemptSignal
 from detslurm.config.schema.slurm import Slurm
 from detslurm.config.schema.storage import CheckpointStorage
 from detslurm.config.schema.training import (
@@ -34,6 +37,7 @@ from detslurm.config.schema.training import (
     RetentionPolicy,
 )
 
+ARGUMENTS = "flags, hydra, a template with {name}, or a mapping with flags or file"
 FIT = "training code passes it to Trainer.fit()"
 
 
@@ -55,6 +59,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     reproducibility: Reproducibility
     checkpoint_storage: CheckpointStorage
     hyperparameters: Hyperparameters = Hyperparameters()
+    arguments: Annotated[Text | Arguments | None, expected(ARGUMENTS)] = None
     resources: Resources = Resources()
     environment: Environment = Environment()
     slurm: Slurm = Slurm()
@@ -68,6 +73,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     max_restarts: NonNegative = 5
     restart_repeated_failures: bool = False
     preemption_timeout: NonNegative | None = None
+    preempt_signal: PreemptSignal = None
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     perform_initial_validation: bool = False
     records_per_epoch: Annotated[NonNegative, IGNORED] = 0

@@ -12,7 +12,7 @@ from detslurm.look.top.watcher import Request, TopView
 
 
 class _Looks(Protocol):
-    def look(self, request: Request) -> TopView: ...
+    def poll(self, request: Request) -> TopView: ...
 
 
 class Reader:
@@ -71,7 +71,7 @@ class Reader:
             self._news = False
             self._busy_since = time.monotonic()
             try:
-                view = self._watcher.look(self._request)
+                view = self._watcher.poll(self._request)
             except Exception as error:  # the view's thread raises it: here it would be invisible
                 self._failed(error)
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from detslurm.sdk.client import Client
-from detslurm.sdk.experiments.assessment import attach_job_status
+from detslurm.sdk.experiments.reconcile import attach_job_status
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.store import ExperimentDir, ExperimentRow, NotFound, StoreError, fs
 from detslurm.store.index import Catalog
@@ -56,7 +56,7 @@ class StoreTail:
             self._finished = {number: read(self._client.directory(number))}
         return self._finished[number]
 
-    def look(self, chosen: int | None) -> bool:
+    def poll(self, chosen: int | None) -> bool:
         """Read new facts; `chosen` is looked at each time.
 
         Returns:

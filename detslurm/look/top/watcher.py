@@ -15,14 +15,14 @@ from detslurm.look.plot import Line
 from detslurm.look.top import cells
 from detslurm.look.top.cells import Rows
 from detslurm.look.top.live_curves import LiveCurves, Metric, read_together
-from detslurm.look.top.paced_cluster import Clock, PacedClusters
 from detslurm.look.top.store_tail import StoreTail
 from detslurm.look.trial_curves import legend
 from detslurm.sdk.client import Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
-from detslurm.sdk.jobs.queues import Connect
+from detslurm.sdk.jobs.paced_queues import PacedQueues
+from detslurm.sdk.jobs.queues import Clock, Connect
 from detslurm.sdk.trials.log_lines import LogLine, parse
 from detslurm.sdk.trials.logs import Appended, tail
 from detslurm.slurm import SlurmError
@@ -75,7 +75,7 @@ class TopView:
         metric: The metric of these curves; None without any.
         log: The last lines of the log.
         problems: The failures, in sentences.
-        queue_time: When the queue was asked; None before.
+        queue_time: When the queue was listed, in seconds since 1970; None before.
         changed: Whether anything is new since the last look.
     """
 
@@ -109,29 +109,26 @@ class Watcher:
         connect: Connect | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        from detslurm.sdk.jobs.queues import connector
-        from detslurm.sdk.store_root import default_root
-
         self._warnings: list[str] = []
-        self._clusters = PacedClusters(connect or connector(root or default_root()), clock)
-        self._client = Client(root, warn=self._warnings.append, connect=self._clusters)
+        self._client = Client(root, warn=self._warnings.append, connect=connect)
+        self._queues = PacedQueues(self._client.queues.cluster, self._warnings.append, clock)
+        self._client.queues = self._queues
         self._store = StoreTail(self._client)
         self._curves: dict[int, LiveCurves] = {}
         self._log = _LogTail()
         self._incarnation = 0
-        self._queue_time: float | None = None
         self._queue_problems: list[str] = []
         self._last: TopView | None = None
 
-    def look(self, request: Request) -> TopView:
+    def poll(self, request: Request) -> TopView:
         """Read the news and return all of it; an unreadable record becomes a problem."""
         view = TopView(request)
         with _noting(view.problems):
-            view.changed = self._store.look(request.experiment)
+            view.changed = self._store.poll(request.experiment)
             self._forget_replaced()
             self._ask_queue(request)
         view.problems += [*self._store.problems.values(), *self._queue_problems]
-        view.queue_time = self._queue_time
+        view.queue_time = self._queues.asked
         self._list(view)
         with _noting(view.problems):
             self._show(view)
@@ -147,12 +144,11 @@ class Watcher:
 
     def _ask_queue(self, request: Request) -> None:
         """At most as often as a listing of the queue is allowed."""
-        if not self._clusters.due or not (self._store.unfinished or request.page == "queue"):
+        if not self._queues.due or not (self._store.unfinished or request.page == "queue"):
             return
         self._warnings.clear()
         self._store.ask_queue()
         self._queue_problems = list(dict.fromkeys(self._warnings))
-        self._queue_time = time.time()
 
     def _list(self, view: TopView) -> None:
         found = cells.matching(self._store.rows(), view.request.search)

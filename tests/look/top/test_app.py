@@ -256,7 +256,7 @@ class _Hangs:
 
     has_answered = False
 
-    def look(self, request: Request) -> TopView:
+    def poll(self, request: Request) -> TopView:
         time.sleep(600)
         self.has_answered = True
         return TopView(request)
@@ -281,7 +281,7 @@ def test_a_fault_of_our_own_ends_it(scene: Scene) -> None:
     """It is not hidden behind a view that never changes again."""
 
     class Broken:
-        def look(self, request: Request) -> TopView:
+        def poll(self, request: Request) -> TopView:
             raise AssertionError("ours")
 
     async def act(pilot: Pilot[None]) -> None:

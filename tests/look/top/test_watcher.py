@@ -15,7 +15,6 @@ import pytest
 
 from detslurm.look.plot import Line
 from detslurm.look.top.live_curves import LiveCurves, read_together
-from detslurm.look.top.paced_cluster import PacedClusters
 from detslurm.look.top.poll_interval import LATEST, MOST, SHARE, SOONEST, PollInterval
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
@@ -64,7 +63,7 @@ def watcher(scene: Scene, clock: Clock) -> Watcher:
 
 
 def page(watcher: Watcher, name: Page, experiment: int = 1, **more: object) -> TopView:
-    return watcher.look(Request(experiment, page=name, **more))  # type: ignore[arg-type]
+    return watcher.poll(Request(experiment, page=name, **more))  # type: ignore[arg-type]
 
 
 def test_what_is_shown(watcher: Watcher) -> None:
@@ -88,7 +87,7 @@ def test_what_is_shown(watcher: Watcher) -> None:
         ("99", "RUNNING", "0/0", "alice", "", "", "det"),
         ("7_1", "QUEUED", "0/0", "alice", "other jobs come first", "", "det"),
     ]
-    found = watcher.look(Request(search="DONE compl"))
+    found = watcher.poll(Request(search="DONE compl"))
     assert list(found.experiments) == ["2"] and found.title == "experiment 2 is COMPLETED"
 
 
@@ -135,7 +134,7 @@ def test_how_jobs_ended_is_asked_in_place_of_a_listing(
 
         monkeypatch.setattr(scene.queue, name, counting)
     page(watcher, "trials")
-    scene.queue.rows = []
+    scene.queue.rows = [job("99", "RUNNING")]
     scene.queue.remembered["7_0"] = JobInfo("7_0", "NODE_FAIL")
     for second in range(1, 200):
         clock.now = float(second)
@@ -165,7 +164,7 @@ def test_a_store_or_a_queue_that_does_not_answer_is_shown(
     away.rename(scene.root)
     assert page(watcher, "trials").problems == []
     nothing = Watcher(scene.root / "nowhere", lambda name: scene.queue, clock)
-    assert "there is no store" in nothing.look(Request()).problems[0]
+    assert "there is no store" in nothing.poll(Request()).problems[0]
 
 
 def _counting(call: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
@@ -400,14 +399,6 @@ def test_a_store_that_is_made_anew_shows_nothing_of_the_old_one(
     again = Scene(scene.root, scene.queue)
     again.run(again.experiment(1, name="over"), losses=[3.0], end="completed")
     assert page(watcher, "curves").curves == [Line([1], [3.0], [])]
-
-
-def test_clusters_that_are_one_share_their_listing(scene: Scene, clock: Clock) -> None:
-    clusters = PacedClusters(lambda name: scene.queue, clock)
-    assert clusters("auto").queue() == clusters("slurm").queue()
-    assert scene.queue.listings == 1 and not clusters.due
-    found = clusters("slurm").query(["7"])
-    assert {ref: one.reason for ref, one in found.items()} == {"7_0": "", "7_1": "Priority"}
 
 
 def test_the_pace() -> None:

@@ -18,7 +18,7 @@ class Begin:
 
 
 @dataclass(frozen=True)
-class Descent:
+class Derivation:
     """The source of a new experiment, its kind, and the start of its trials (by index)."""
 
     parent: int

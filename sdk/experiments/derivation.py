@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Config = Mapping[str, Any] | str | os.PathLike[str]
 
 
-class Descendants(ExperimentBase):
+class DerivedExperiments(ExperimentBase):
     """The part of `Experiment` from which new experiments come."""
 
     def continue_(
@@ -51,7 +51,7 @@ class Descendants(ExperimentBase):
         Returns:
             The new experiment; its `submission` has the ids of its trials and jobs.
         """
-        from detslurm.sdk.submission.descent import Changes, plan_continuation
+        from detslurm.sdk.submission.derived_plan import Changes, plan_continuation
 
         changes = Changes(config, overrides, context_dir, includes, cluster)
         plan = plan_continuation(self._snapshot, self._queues, changes, trial_id)
@@ -76,7 +76,7 @@ class Descendants(ExperimentBase):
                 the trials begin with its weights, and count from 0. By default they begin as this
                 experiment's did.
         """
-        from detslurm.sdk.submission.descent import Changes, plan_copy
+        from detslurm.sdk.submission.derived_plan import Changes, plan_copy
 
         changes = Changes(config, overrides, context_dir, includes, cluster)
         plan = plan_copy(self._snapshot, self._queues, changes, "fork", from_checkpoint)
@@ -92,7 +92,7 @@ class Descendants(ExperimentBase):
     ) -> Self:
         """Return a new run from the beginning, with the same configuration, code and seeds, with
         arguments and errors as in `continue_`."""
-        from detslurm.sdk.submission.descent import Changes, plan_copy
+        from detslurm.sdk.submission.derived_plan import Changes, plan_copy
 
         changes = Changes(config, overrides, cluster=cluster)
         plan = plan_copy(self._snapshot, self._queues, changes, "rerun")

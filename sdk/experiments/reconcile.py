@@ -36,7 +36,7 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
             one.job_statuses = unmanaged.job_statuses(trials, one.heartbeats)
             _mark_lost(one, {t: s for t, s in one.job_statuses.items() if s.alive is False})
         elif one.facts.unsubmitted and not one.facts.desired.deleted:
-            _assess_unsubmitted(one)
+            _reconcile_unsubmitted(one)
         elif one.never_queued:
             one.message = _NEVER_QUEUED.format(number=one.directory.id)
     wanted = {id(one): _wanted(one) for one in found}
@@ -54,9 +54,9 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         if one.never_queued:
             continue
         if one.facts.searching:
-            _assess_search(one, one.without_foreign_jobs(queue), queues)
+            _reconcile_search(one, one.without_foreign_jobs(queue), queues)
         else:
-            _assess_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
+            _reconcile_trials(one, wanted[id(one)], one.without_foreign_jobs(queue), queues)
 
 
 def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
@@ -68,7 +68,7 @@ def snapshot_warnings(found: Iterable[ExperimentSnapshot]) -> Iterator[str]:
             yield f"trial {trial} of experiment {one.directory.id} holds its slots idle: {reason}"
 
 
-def _assess_unsubmitted(one: ExperimentSnapshot) -> None:
+def _reconcile_unsubmitted(one: ExperimentSnapshot) -> None:
     """Mark trials that are not submitted yet, and end those that the user has stopped: no process
     takes or submits a trial before it has seen the user's intent."""
     ids, desired = one.facts.trial_ids, one.facts.desired
@@ -88,7 +88,7 @@ def _wanted(one: ExperimentSnapshot) -> dict[int, JobRef]:
     return {trial: known[trial] for trial in one.unfinished if trial in known}
 
 
-def _assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues) -> None:
+def _reconcile_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues) -> None:
     """Judge the trials at work by their workers, and the search by whether any worker is left."""
     one.job_statuses = {
         t: status_of(p, queue) for t, p in one.job_refs.items() if t in one.unfinished
@@ -105,7 +105,7 @@ def _assess_search(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queues
         return
     if any(job_ref.cluster in queue.unreachable for job_ref in one.worker_jobs):
         return
-    _assess_without_workers(one, queues)
+    _reconcile_without_workers(one, queues)
 
 
 def _why_all_wait(
@@ -118,7 +118,7 @@ def _why_all_wait(
     return next((status_of(job_ref, queue, paused=paused).message for job_ref in alive), None)
 
 
-def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
+def _reconcile_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
     """The search has no worker, running or pending: it stops here unless the user acts."""
     one.refresh()  # the last worker may have ended the search a moment ago
     search = one.search
@@ -143,7 +143,7 @@ def _assess_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
         _record_lost(one.directory, {reason: search.open_ids})
 
 
-def _assess_trials(
+def _reconcile_trials(
     one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
 ) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed.

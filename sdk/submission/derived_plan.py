@@ -18,7 +18,7 @@ from detslurm.config.secret_names import MASK
 from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.submission.beginning import Begin, Descent
+from detslurm.sdk.submission.derivation import Begin, Derivation
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
@@ -95,7 +95,7 @@ def plan_continuation(
     plan = _planned(one, queues, _without_sources(one, base, changes, loaded, begins), changes)
     return replace(
         plan,
-        descent=Descent(one.view.id, "continue", begins),
+        derivation=Derivation(one.view.id, "continue", begins),
         sources={**plan.sources, **_sources(one, begins)},
         warnings=(*plan.warnings, *_from_scratch(plan, begins)),
     )
@@ -123,7 +123,7 @@ def plan_copy(
             "source_checkpoint_uuid": checkpoint_id(one.directory.store, from_checkpoint),
         }
     plan = _planned(one, queues, _loaded(one, base, changes), changes)
-    return replace(plan, descent=Descent(one.view.id, origin, {}))
+    return replace(plan, derivation=Derivation(one.view.id, origin, {}))
 
 
 def _refuse_foreign(one: ExperimentSnapshot) -> None:

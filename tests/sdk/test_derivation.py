@@ -14,7 +14,7 @@ import yaml
 from detslurm.config.secret_names import MASK
 from detslurm.sdk import LifecycleError, SubmitError
 from detslurm.sdk.submission import submit as submission
-from detslurm.sdk.submission.descent import left_out
+from detslurm.sdk.submission.derived_plan import left_out
 from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
