@@ -48,7 +48,7 @@ class NotStaged(AgentReport, frozen=True, tag="not_staged", kw_only=True):
     why: str
 
 
-class Ended(AgentReport, frozen=True, tag="ended", kw_only=True):
+class CodeEnded(AgentReport, frozen=True, tag="ended", kw_only=True):
     """The code of the node has ended."""
 
     exit_code: int
@@ -62,12 +62,14 @@ class Ended(AgentReport, frozen=True, tag="ended", kw_only=True):
     deleted: str | None = None
 
 
-Report = AgentReport | Arrived | Preempted | Stopped | InvalidHP | PolicyMatched | NotStaged | Ended
+AnyReport = (
+    AgentReport | Arrived | Preempted | Stopped | InvalidHP | PolicyMatched | NotStaged | CodeEnded
+)
 
 
 def typed_report(report: Mapping[str, Any]) -> AgentReport:
     """A report as a struct; a report of an unknown kind shows only that its agent is there."""
     try:
-        return msgspec.convert(report, Report)  # type: ignore[no-any-return]
+        return msgspec.convert(report, AnyReport)  # type: ignore[no-any-return]
     except msgspec.ValidationError:
         return AgentReport(int(report.get("node") or 0))

@@ -17,7 +17,7 @@ from detslurm.exec import agent_protocol
 from detslurm.exec.agent_reports import (
     AgentReport,
     Arrived,
-    Ended,
+    CodeEnded,
     InvalidHP,
     NotStaged,
     PolicyMatched,
@@ -115,7 +115,7 @@ class AttemptState:
         self._deadlines = _Deadlines(look=now + REFRESH_SECONDS)
         self._up: set[int] = set()
         self._arrived: dict[int, Arrived] = {}
-        self._ended: dict[int, Ended] = {}
+        self._ended: dict[int, CodeEnded] = {}
         self._first_failure = 0
         self._srun_failed = False  # its error is not explained by a preemption
         self._agents_preempted = False
@@ -199,7 +199,7 @@ class AttemptState:
                     result.exclude.append(self._nodes[node])
             case NotStaged(why=why):
                 result.not_staged[self._nodes[node]] = why
-            case Ended():
+            case CodeEnded():
                 yield from self._on_end(report, now)
 
     def _on_arrival(self, report: Arrived, now: float) -> Instructions:
@@ -227,7 +227,7 @@ class AttemptState:
             peers["environment"] = place
         yield Send(agent_protocol.PEERS + agent_protocol.to_json(peers))
 
-    def _on_end(self, end: Ended, now: float) -> Instructions:
+    def _on_end(self, end: CodeEnded, now: float) -> Instructions:
         result, node = self.result, self._nodes[end.node]
         self._ended[end.node] = end
         result.acknowledged |= end.acknowledged

@@ -62,10 +62,10 @@ class Execution:
         self._job.intents.refresh()
         return fold_trial(self._trial, FoldContext(checkpoints=self._job.intents.facts.checkpoints))
 
-    @property
-    def superseded(self) -> bool:
+    @retried
+    def is_superseded(self) -> bool:
         """Whether another job goes on with this trial, so that this job is a zombie."""
-        return bool(self._run) and with_long_retries(lambda: self._trial.superseded(self._run))
+        return bool(self._run) and self._trial.superseded(self._run)
 
     def stop_cause(self) -> Cause | None:
         """Why the trial should not run now, or None."""
@@ -75,7 +75,7 @@ class Execution:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
         self._run = number = self._start(before)["run"]
-        log = with_long_retries(lambda: TextLog(self._trial.log_path(number)))
+        log = TextLog(self._trial.log_path(number))
         where = f"job {self._job.allocation.ref} on {self._hosts()}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
         self._begun, self._usage = time.monotonic(), None

@@ -23,7 +23,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision
 from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.text_log import log_store_error, print_message, with_long_retries
+from detslurm.exec.text_log import log_store_error, print_message, retried, with_long_retries
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
@@ -49,8 +49,7 @@ class Runner:
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
-        with_long_retries(self._experiment.refuse_others_code)
-        self._config: dict[str, Any] = with_long_retries(self._experiment.config)
+        self._config = self._read_config()
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit(
@@ -72,6 +71,11 @@ class Runner:
         self._excluded: list[str] = []
         self._worked = self._failed = self._yielded = False
         self._longest = 0.0  # seconds that a trial took
+
+    @retried
+    def _read_config(self) -> dict[str, Any]:
+        self._experiment.refuse_others_code()
+        return self._experiment.config()
 
     def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
         if self._intents.facts.created.search:
@@ -96,7 +100,7 @@ class Runner:
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
         self._submit_deferred()
-        while with_long_retries(self._trial_queue.has_work):
+        while self._trial_queue.has_work():
             cause = self._stop_cause()
             if cause is not None:
                 self._on_stop_cause(cause)
@@ -104,7 +108,7 @@ class Runner:
             if self._worked and (self._time_is_short() or self._may_not_suffice()):
                 self._yield_allocation(Action.REQUEUE)
                 break
-            task = with_long_retries(self._trial_queue.take)
+            task = self._trial_queue.take()
             if task is None:  # another worker has been faster, or the user has killed the trial
                 continue
             execution = Execution(task, self._trial_queue, self._job)
@@ -155,7 +159,7 @@ class Runner:
             while decision.action is Action.RETRY and not self._on_excluded_node:
                 if execution.stop_cause() is not None:
                     return self._abandon(execution, decision)
-                task = with_long_retries(partial(self._trial_queue.retake, execution.task))
+                task = self._trial_queue.retake(execution.task)
                 if task is None:
                     return True
                 execution.task = task
@@ -167,7 +171,7 @@ class Runner:
             print_message(str(err))
             return False
         self._longest = max(self._longest, time.monotonic() - begun)
-        if execution.superseded:
+        if execution.is_superseded():
             return False  # the runner that goes on with the trial records its end
         return self._after(execution, decision, result)
 
@@ -180,10 +184,8 @@ class Runner:
         return cause is None
 
     def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
-        task, view = execution.task, execution.view()
-        with_long_retries(
-            lambda: self._trial_queue.release(task, decision, view, going_on=going_on)
-        )
+        view = execution.view()
+        self._trial_queue.release(execution.task, decision, view, going_on=going_on)
 
     def _after(self, execution: Execution, decision: Decision, result: AttemptResult) -> bool:
         over = decision.action is Action.STOP
@@ -200,7 +202,7 @@ class Runner:
             if (
                 result.yield_allocation
                 and self._stop_cause() is None
-                and with_long_retries(self._trial_queue.has_work)
+                and self._trial_queue.has_work()
             ):
                 self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
             # Last, for it may take longer than there is time: the next run to tidy does the rest.

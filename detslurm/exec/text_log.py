@@ -51,12 +51,16 @@ class TextLog:
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        try:
-            self._fd = fs.create(self._path, os.O_WRONLY | os.O_APPEND)
-        except OSError as err:
-            raise explained(err, self._path) from err
+        self._fd = self._open()
         self._lost = 0
         self._why = ""  # the first of them was lost
+
+    @retried
+    def _open(self) -> int:
+        try:
+            return fs.create(self._path, os.O_WRONLY | os.O_APPEND)
+        except OSError as err:
+            raise explained(err, self._path) from err
 
     def write(self, lines: Iterable[str]) -> None:
         """Append lines, each as `[time] line`."""
