@@ -58,6 +58,10 @@ RUN_TOKEN = "DETSLURM_RUN_TOKEN"
 """With it the ranks of a run prove to each other that they belong to it; it is in no file."""
 PREEMPT_FLAG = "DETSLURM_PREEMPT_FLAG"
 """The file that the ranks of a node have mapped to learn of a preemption."""
+RECORD = "DETSLURM_RECORD"
+"""The named pipe of a run with `record`, on its chief's node."""
+RECORD_FROM = "DETSLURM_RECORD_FROM"
+"""The trackers whose values are recorded, with commas between them."""
 EXIT_LOG = "DETSLURM_EXIT_LOG"
 """The file where wrapped workers report their exit status to their launcher."""
 DEEPSPEED_HOSTFILE = "DET_DEEPSPEED_HOSTFILE_PATH"
@@ -92,6 +96,7 @@ LOCAL_GPUS = "DETSLURM_LOCAL_GPUS"
 OF_A_RUN = (
     "DET_",
     "DETSLURM_PREEMPT",
+    RECORD,
     CONTINUED_TRIAL,
     HPARAMS_CHANGED,
     TEST_MODE,

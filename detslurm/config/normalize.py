@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from detslurm.config.schema.environment import DEVICES
+from detslurm.config.schema.recording import SOURCES
 from detslurm.config.schema.resources import memory_bytes
 from detslurm.config.schema.signals import canonical_signal
 from detslurm.config.schema.slurm import canonical_limit
@@ -147,10 +148,27 @@ def _off(node: YamlNode) -> YamlNode:
     return node._replace(value=None) if node.value is False else node
 
 
+def _record(node: YamlNode) -> YamlNode:
+    if node.is_mapping:
+        given = node.get("from")
+        return node.put("from", _sources(given)) if given is not None else node
+    known = node.is_list and {item.value for item in node.value} <= {*SOURCES}
+    if not known and node.value != "auto":
+        return node
+    return node._replace(value={"from": _sources(node._replace(key_at=None))})
+
+
+def _sources(node: YamlNode) -> YamlNode:
+    if node.value != "auto":
+        return node
+    return node._replace(value=[YamlNode(name, node.at) for name in SOURCES])
+
+
 _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
     ("log_policies",): _each(_action),
+    ("record",): _record,
     ("resources",): _slots,
     ("resources", "devices"): _each(_device),
     ("resources", "shm_size"): _size,

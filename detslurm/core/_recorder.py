@@ -11,10 +11,12 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm._base import contract
 from detslurm._base.identity import name_on_node
 from detslurm.core._retries import keep_trying
 from detslurm.core.transports.sockets.link import keep_from_children
@@ -26,6 +28,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("detslurm.core")
 
 _FLUSH_EVERY = 2.0
+# So long the recorder may take to write the rest. It waits for a store that is away for minutes.
+_LEAVING_SECONDS = 300.0
+
+LEAVE = b"leave"
+"""The line on a recorder's channel with which the code takes over the run's records."""
 
 
 _open: dict[tuple[int, Path], Recorder] = {}
@@ -185,22 +192,61 @@ def _disown() -> None:
 os.register_at_fork(after_in_child=_disown)
 
 
+class OtherRecords(RuntimeError):
+    """Another process of this node records the run."""
+
+
 def _sign_for(path: Path) -> socket.socket:
     """A name that one process of this node can have; the kernel takes it back at its end."""
     sign = socket.socket(socket.AF_UNIX)
     keep_from_children(sign)
+    name = name_on_node(os.environ, f"records {path}")
     try:
-        sign.bind(name_on_node(os.environ, f"records {path}"))
-    except OSError as err:
+        if not (_is_bound(sign, name) or _is_left(sign, name)):
+            raise OtherRecords(
+                "another process of this run is in core.init() already, and only one can record"
+                " it: give core.init() the DistributedContext of all processes, or let this one"
+                " wait for the other's end"
+            )
+    except BaseException:
         sign.close()
+        raise
+    return sign
+
+
+def _is_bound(sign: socket.socket, name: str) -> bool:
+    try:
+        sign.bind(name)
+    except OSError as err:
         if err.errno != errno.EADDRINUSE:
             raise
-        raise RuntimeError(
-            "another process of this run is in core.init() already, and only one can record it:"
-            " give core.init() the DistributedContext of all processes, or let this one wait for"
-            " the other's end"
-        ) from None
-    return sign
+        return False
+    return True
+
+
+def _is_left(sign: socket.socket, name: str) -> bool:
+    """Let the recorder of a run with `record` leave the run to this process, and take the name."""
+    channel = os.environ.get(contract.RECORD)
+    if channel is None:
+        return False
+    is_asked, until = False, time.monotonic() + _LEAVING_SECONDS
+    while not _is_bound(sign, name):
+        is_asked = is_asked or _is_asked_to_leave(channel)
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.02)  # the end of a process that is not a child: there is nothing to wait on
+    return True
+
+
+def _is_asked_to_leave(channel: str) -> bool:
+    try:
+        fd = os.open(channel, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return os.write(fd, LEAVE + b"\n") > 0
+        finally:
+            os.close(fd)
+    except OSError:
+        return False  # the channel is full, or its recorder is about to end
 
 
 class NullRecorder:

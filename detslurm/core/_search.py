@@ -136,6 +136,11 @@ class TrialSearch:
         finally:
             self._pauses = LONG
 
+    @property
+    def is_final(self) -> bool:
+        """Whether the trial has trained to the full length."""
+        return self._trial.final
+
     def _judge(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Commit the report if it can change anything."""
         if self._custom:

@@ -85,7 +85,7 @@ class TrainContext(Displayed):
         self._best_validation = best_validation
         self._metadata = dict(metadata) if metadata is not None else None
         self._reported: defaultdict[str, ReportedSteps] = defaultdict(ReportedSteps)
-        self._exited_early = False
+        self._exited_early = self._spares_final = False
         self._tensorboard_mode = tensorboard_mode
         self._tensorboard = tensorboard
         self._auto_tensorboard = auto_tensorboard
@@ -277,8 +277,17 @@ class TrainContext(Displayed):
             )
 
     def _judge(self, search: TrialSearch, steps: int, values: Mapping[str, Any]) -> None:
-        if search.reported(steps, values) and self._flag is not None:
-            self._flag.request_stop()
+        if not search.reported(steps, values) or self._flag is None:
+            return
+        if self._spares_final and search.is_final:
+            self._spares_final = False
+            return
+        self._flag.request_stop()
+
+    def _spare_the_final(self) -> None:
+        """Let code end by itself that has trained to the full length, as it may be about to save
+        its result. A further validation shows that it does not end: then it is stopped."""
+        self._spares_final = True
 
     def _show_nothing(self) -> None:
         """Leave it to the caller to show the reports."""

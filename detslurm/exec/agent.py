@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 # Seconds that log policies may take at the end for what they have not searched yet: in the grace of
 # a preemption the runner needs the time to record the end.
 _SEARCH_GRACE, _SEARCH_GRACE_PREEMPTED = 20.0, 1.0
+# The same for the recorder, whose store may be slow; and where the step may be killed soon.
+_RECORD_GRACE = {False: 120.0, True: 5.0}
+# Seconds from the request to stop to the kill of code that does not watch for one.
+_STOP_GRACE = 30.0
 
 
 class Agent:
@@ -120,6 +124,7 @@ class Agent:
         try:
             environment = self._node.environment(self._preparation.peers, self._flag.name)
             self._log_not_passed_on(environment)
+            environment = self._recorded(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)
             blocked: list[signal.Signals] = []
             if self._preempt_signal is not None:
@@ -143,8 +148,26 @@ class Agent:
         code.read_rest()
         grace = _SEARCH_GRACE_PREEMPTED if self._flag.preempt else _SEARCH_GRACE
         self._link.end_search(self._loop.wait, grace)
+        if self._link.recorder is not None:
+            short = self._flag.preempt or code.killed
+            self._link.recorder.end(self._loop.wait, _RECORD_GRACE[short])
         self._why = hook_failure(workdir)
         return code.exit_status()
+
+    def _recorded(self, environment: dict[str, str]) -> dict[str, str]:
+        """Start the recorder if there is to be one; the environment in which hooks find it."""
+        config = self._node.config
+        if self._node.rank or not (config.get("record") or config.get("metrics_from_log")):
+            return environment
+        from detslurm.exec.recorder import RunRecorder  # only here: others pay nothing
+
+        try:
+            flag, log = Path(self._flag.name), self._link.log_message
+            self._link.recorder = RunRecorder(config, flag, log, environment)
+        except OSError as err:  # the code runs without its metrics rather than not at all
+            log(f"record: the recorder can't be started: {err}")
+            return environment
+        return self._link.recorder.code_environment(environment)
 
     def _log_not_passed_on(self, environment: Mapping[str, str]) -> None:
         """Name what the job's setup or the site has set for ranks that some launcher starts."""
@@ -161,7 +184,7 @@ class Agent:
         from detslurm.exec.run_processes import RunProcesses
         from detslurm.exec.usage_sampler import UsageSampler
 
-        processes_of_run = RunProcesses(self._node.mark, self._link.matchers)
+        processes_of_run = RunProcesses(self._node.mark, self._link.own_processes)
         return UsageSampler(processes_of_run, self._node.allocation.slot_ids)
 
     def _report_usage(self, sampler: UsageSampler) -> None:
@@ -216,14 +239,23 @@ class Agent:
         """Report what ranks of this node have flagged, so that the runner stops all nodes."""
         if self._flag.stop and "stop" not in self._reported:
             self._flag.request_preemption()  # the search wants no more of this trial
-            self._report_once("stop")
+            self._report_once("stop", **self._stop_unwatched())
         if self._flag.early_exit:
             self._report_once("invalid_hp")
 
-    def _report_once(self, event: str) -> None:
+    def _report_once(self, event: str, **fields: float) -> None:
         if event not in self._reported:
             self._reported.add(event)
-            self._link.report(event)
+            self._link.report(event, **fields)
+
+    def _stop_unwatched(self) -> dict[str, float]:
+        """Signal code that does not watch for the search's decision; how long it may take then."""
+        recorder = self._link.recorder
+        if recorder is None or not recorder.is_running:
+            return {}  # the code itself takes part in the search
+        if not self._node.config.get("preempt_signal"):  # which the request to leave has sent
+            self._code.terminate()
+        return {"grace": self._node.config.get("preemption_timeout") or _STOP_GRACE}
 
     def _on_signals(self) -> None:
         came = self._inbox.take()

@@ -28,7 +28,9 @@ class Preempted(AgentReport, frozen=True, tag="preempted"):
 
 
 class Stopped(AgentReport, frozen=True, tag="stop"):
-    """The search wants no more of this trial."""
+    """The search wants no more of this trial; code that does not watch for it gets a grace."""
+
+    grace: float | None = None
 
 
 class InvalidHP(AgentReport, frozen=True, tag="invalid_hp"):

@@ -23,10 +23,9 @@ from detslurm.exec.attempt_state import (
     RecordIdle,
     Send,
 )
-from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.outcome import AttemptResult
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import SignalInbox, awake_clock
 from detslurm.exec.text_log import TextLog
 from detslurm.store.fs import write_all
 

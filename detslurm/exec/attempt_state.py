@@ -186,8 +186,10 @@ class AttemptState:
             case Preempted():
                 self._agents_preempted |= result.cause is None
                 yield from self.on_request(Cause.PREEMPTION, now)
-            case Stopped():
+            case Stopped(grace=grace):
                 yield from self.on_request(Cause.STOP, now)
+                if grace is not None:
+                    self._kill_by(now + grace)
             case InvalidHP():
                 result.invalid_hp = True
                 self._kill_by(now + _INVALID_GRACE)

@@ -106,6 +106,10 @@ class CodeProcess:
 
     # -- its end ---------------------------------------------------------------------------------
 
+    def terminate(self) -> None:
+        """Send it SIGTERM, as Slurm does at a preemption."""
+        self._signal_all(signal.SIGTERM)
+
     def kill(self) -> None:
         """Kill all of it at once, by the runner's order."""
         self.failure, self.killed = self._flag.failure, True
@@ -153,7 +157,7 @@ class CodeProcess:
 
     def _others(self) -> list[int]:
         """The processes below this one that are the code's."""
-        own = {*self._link.matchers}
+        own = {*self._link.own_processes}
         return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._base import contract
-from detslurm.compat import DIRECTORY
 from detslurm.exec.environment import user_variables
 from detslurm.slurm.allocation import visible_gpus
 
@@ -45,9 +44,12 @@ def _image_first(env: Mapping[str, str]) -> dict[str, str]:
 
 def _with_library(env: Mapping[str, str], library: Path) -> dict[str, str]:
     """The environment in which Python finds our code in the library, after all that it finds."""
-    ours = library / DIRECTORY.relative_to(_origin("detslurm").parent)
-    found = [p for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
-    path = [str(ours) if p == str(DIRECTORY) else p for p in found]
+    package = _origin("detslurm")
+    found = [Path(p) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
+    path = [
+        str(library / p.relative_to(package.parent) if p.is_relative_to(package) else p)
+        for p in found
+    ]
     return {
         **env,
         "PYTHONPATH": os.pathsep.join([*path, str(library)]),

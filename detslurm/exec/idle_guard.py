@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from detslurm._base.quantities import counted
 from detslurm.exec.attempt_state import WARN
-from detslurm.exec.awake_clock import is_gap
+from detslurm.exec.signals import is_gap
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe_all

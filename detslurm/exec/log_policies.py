@@ -77,32 +77,36 @@ class LogPolicies:
         return [matcher.match for matcher in left]
 
 
-class PatternMatcher:
-    """One pattern's process: it gets the lines, and its output ends when it has found or failed."""
+class LineMatcher:
+    """A process that searches lines for a pattern.
 
-    def __init__(self, pattern: str, match: PolicyMatch) -> None:
-        self.match = match
-        script = Path(__file__).with_name("pattern_matcher.py")
+    It runs `script` of this directory, which gets the pattern as JSON and then the lines.
+    """
+
+    def __init__(self, pattern: Any, script: str, output: int) -> None:
+        path = Path(__file__).with_name(script)
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-W", "ignore", str(script)],
+            [sys.executable, "-I", "-S", "-W", "ignore", str(path)],
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            stdout=output,
             bufsize=0,
             preexec_fn=die_with_parent_alone,
         )
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        assert self._process.stdin is not None
+        self._stdin = self._process.stdin
         self.writer = PipeWriter(self._stdin.fileno())
         self._closing = False
+        self.pattern = pattern
         self.put(json.dumps(pattern).encode() + b"\n")
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def fileno(self) -> int:
-        """Readable when there is a result."""
-        return self._stdout.fileno()
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it is at work."""
+        return self._process.poll()
 
     def put(self, data: bytes) -> None:
         """Search these lines, too; after `close` they are ignored."""
@@ -126,6 +130,26 @@ class PatternMatcher:
         self._closing = True
         self.push()
 
+    def kill(self) -> None:
+        if not self._stdin.closed:
+            self._stdin.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class PatternMatcher(LineMatcher):
+    """One policy's process: its output ends when it has found or failed."""
+
+    def __init__(self, pattern: str, match: PolicyMatch) -> None:
+        super().__init__(pattern, "pattern_matcher.py", subprocess.PIPE)
+        self.match = match
+        assert self._process.stdout is not None
+        self._stdout = self._process.stdout
+
+    def fileno(self) -> int:
+        """Readable when there is a result."""
+        return self._stdout.fileno()
+
     def result(self) -> bool | None:
         """Whether it has found the pattern; None when it was ended for taking too long."""
         # One byte is "found". The end without a byte is "not found" with status 0; any other
@@ -138,11 +162,8 @@ class PatternMatcher:
         return None if failed else False
 
     def kill(self) -> None:
-        if not self._stdin.closed:
-            self._stdin.close()
         self._stdout.close()
-        self._process.kill()
-        self._process.wait()
+        super().kill()
 
 
 def essential(pattern: str) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from detslurm.config.secret_values import masked_sample
+from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.trial_queue import Task
@@ -60,6 +61,7 @@ def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> 
         "host": os.uname().nodename,
         "time": time.time(),
         "resume": _resume(job, task, view.latest_checkpoint or continued),
+        "hardware": hardware(),
     }
     if created.environment is not None:
         # The nodes stage it; their agents don't read the experiment's facts.

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm.exec import agent_protocol
 from detslurm.exec.agent_loop import FileEvent, PipeWriter
@@ -17,6 +17,9 @@ from detslurm.slurm import Allocation
 from detslurm.store import StoreError
 from detslurm.store.fs import write_all
 
+if TYPE_CHECKING:
+    from detslurm.exec.recorder import RunRecorder
+
 
 class RunnerLink:
     """Sends the lines and the reports of one node; what the pipe does not take yet waits here."""
@@ -24,6 +27,8 @@ class RunnerLink:
     def __init__(self, rank: int, policies: Iterable[Mapping[str, Any]]) -> None:
         self.copy: Path | None = None
         """The copy of the code, in which it runs."""
+        self.recorder: RunRecorder | None = None
+        """It searches what the code prints for metrics."""
         self._rank = rank
         self._policies = LogPolicies(policies)
         self._pipe = PipeWriter(1)
@@ -32,7 +37,8 @@ class RunnerLink:
     @property
     def is_full(self) -> bool:
         """Whether the runner or a matcher needs time before it should get more lines."""
-        return self._pipe.full or self._policies.behind
+        behind = self.recorder is not None and self.recorder.is_behind
+        return behind or self._pipe.full or self._policies.behind
 
     @property
     def is_waiting(self) -> bool:
@@ -40,9 +46,10 @@ class RunnerLink:
         return self._pipe.waiting
 
     @property
-    def matchers(self) -> list[int]:
-        """The processes that search the log."""
-        return [matcher.pid for matcher in self._policies.matchers]
+    def own_processes(self) -> list[int]:
+        """The processes that search the log or record the code's metrics."""
+        found = [matcher.pid for matcher in self._policies.matchers]
+        return found if self.recorder is None else [*found, *self.recorder.pids]
 
     def events(self) -> Iterator[FileEvent]:
         """The files to wait for at this moment."""
@@ -52,6 +59,8 @@ class RunnerLink:
             yield matcher.fileno(), selectors.EVENT_READ, partial(self._on_matcher, matcher)
             if matcher.writer.waiting:
                 yield matcher.writer.fileno(), selectors.EVENT_WRITE, matcher.push
+        if self.recorder is not None:
+            yield from self.recorder.events()
 
     def report(self, event: str, **fields: Any) -> None:
         """Send a report about this node."""
@@ -64,8 +73,10 @@ class RunnerLink:
 
     def log_output(self, lines: Iterable[bytes]) -> None:
         """Send lines that the code printed."""
-        texts = (line.decode("utf-8", "replace") for line in lines)
-        self._log([self._with_own_names(text) for text in texts])
+        texts = [self._with_own_names(line.decode("utf-8", "replace")) for line in lines]
+        self._log(texts)
+        if self.recorder is not None:
+            self.recorder.search(texts)
 
     def _with_own_names(self, text: str) -> str:
         # The copy is deleted, but its user has the same files: tracebacks name them relative to it.

@@ -16,10 +16,9 @@ import pytest
 from detslurm.exec import agent_protocol
 from detslurm.exec.attempt import Attempt
 from detslurm.exec.attempt_state import Limits
-from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.idle_guard import IdleGuard
 from detslurm.exec.outcome import AttemptResult, Cause
-from detslurm.exec.signals import SignalInbox
+from detslurm.exec.signals import SignalInbox, awake_clock
 from detslurm.exec.text_log import TextLog
 from tests.cluster.waiting import wait_for
 

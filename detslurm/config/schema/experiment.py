@@ -25,6 +25,7 @@ from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.lengths import Length
 from detslurm.config.schema.log_policies import LogPolicy
 from detslurm.config.schema.obsolete import PBS, Integrations, Security
+from detslurm.config.schema.recording import AnyRecord, LogMetrics
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
 from detslurm.config.schema.signals import PreemptSignal
@@ -83,6 +84,8 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     optimizations: Optimizations = Optimizations()
     profiling: Profiling = Profiling()
     log_policies: tuple[LogPolicy, ...] = ()
+    record: AnyRecord = None
+    metrics_from_log: tuple[LogMetrics, ...] = ()
 
     bind_mounts: Annotated[tuple[BindMount, ...], IGNORED] = ()
     retention_policy: Annotated[RetentionPolicy | None, IGNORED] = None

@@ -17,7 +17,8 @@ class OldAction(Section, frozen=True, kw_only=True):
     type: Action
 
 
-def _pattern(value: Any) -> str | None:
+def pattern_fault(value: Any) -> str | None:
+    """Return why a text is not a regular expression."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -35,7 +36,7 @@ class LogPolicy(Section, frozen=True, kw_only=True):
     """
 
     name: str | None = None
-    pattern: Annotated[str | None, must(_pattern, "a regular expression")] = None
+    pattern: Annotated[str | None, must(pattern_fault, "a regular expression")] = None
     action: Annotated[
         Action | None, accepts(Action | OldAction, '"cancel_retries" or "exclude_node"')
     ] = None

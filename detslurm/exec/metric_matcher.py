@@ -1,0 +1,56 @@
+"""Search lines on standard input for metrics; write each match as a line of the recorder's channel.
+
+As `pattern_matcher`, it is a process of its own, which the kernel ends when its allowance of
+processor time is used up. It runs alone, by its path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+
+# Seconds of processor time: at once, and for each byte read.
+_ALLOWANCE = 1.0
+_PER_BYTE = 20e-6
+_STEP = "step"
+_LONGEST = 4000  # bytes: lines of several writers don't mix up to PIPE_BUF
+
+
+def main() -> None:
+    """The first line has the group, the pattern and its number; the others are searched."""
+    signal.setitimer(signal.ITIMER_PROF, _ALLOWANCE)  # the default action ends the process
+    group, pattern, number = json.loads(sys.stdin.buffer.readline())
+    search = re.compile(pattern).search
+    for line in sys.stdin.buffer:
+        left, _ = signal.getitimer(signal.ITIMER_PROF)
+        signal.setitimer(signal.ITIMER_PROF, min(left + len(line) * _PER_BYTE, _ALLOWANCE))
+        found = search(line.removesuffix(b"\n").decode("utf-8", "replace"))
+        if found is not None:
+            write(group, f"log{number}", found.groupdict())
+
+
+def write(group: str, source: str, texts: dict[str, str | None]) -> None:
+    """Write the numbers among the named groups of a match."""
+    numbers = {
+        name: value for name, text in texts.items() if (value := number_of(text)) is not None
+    }
+    step = numbers.pop(_STEP, None)
+    message = {"s": source, "k": step, "v": numbers, "g": group}
+    line = f"{json.dumps(message)}\n".encode()
+    if numbers and len(line) <= _LONGEST:
+        os.write(1, line)
+
+
+def number_of(text: str | None) -> float | None:
+    r"""The number in a match of `\S+`, which takes punctuation with it."""
+    try:
+        return float((text or "").strip(" ,;:()[]"))
+    except ValueError:
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""MLflow's own client reads a store through the plug-in `detslurm://`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.sdk.scenes import Scene
+
+mlflow = pytest.importorskip("mlflow")
+
+
+@pytest.fixture
+def tracking(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """MLflow's client of a store with a finished search, and an experiment whose job waits."""
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    search = scene.experiment(3, about={"labels": ("night",)})
+    for index, losses in enumerate(([0.5, 0.25], [0.4], [0.9])):
+        scene.run(search, index, losses=losses, end="completed")
+    scene.run(scene.experiment(1), 0)
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(tracking_uri=f"detslurm://{scene.root}")
+
+
+def test_experiments_are_listed_found_and_filtered(tracking: Any) -> None:
+    """Newest first; by id, by MLflow's name and by ours."""
+    first, second = tracking.search_experiments()[::-1]
+    assert (first.experiment_id, second.experiment_id) == ("1", "2")
+    assert tracking.get_experiment("1").name == first.name
+    assert tracking.get_experiment_by_name(first.name).experiment_id == "1"
+    ours = first.name.partition(" ")[2]
+    assert tracking.get_experiment_by_name(ours).experiment_id == "2"
+    assert tracking.get_experiment_by_name("no such name") is None
+    assert [e.experiment_id for e in tracking.search_experiments(filter_string="name LIKE '1 %'")]
+
+
+def test_runs_are_searched_by_mlflows_language(tracking: Any) -> None:
+    """Metrics, parameters, tags and states, in an order."""
+    best = tracking.search_runs(["1"], "metrics.loss < 0.45", order_by=["metrics.loss ASC"])
+    assert [run.data.metrics["loss"] for run in best] == [0.25, 0.4]
+    assert {run.info.status for run in best} == {"FINISHED"}
+    lr = best[0].data.params["lr"]
+    assert [run.info.run_id for run in tracking.search_runs(["1"], f"params.lr = '{lr}'")]
+    assert len(tracking.search_runs(["1", "2"], "tags.`label.night` = 'true'")) == 3
+    (waiting,) = tracking.search_runs(["2"])
+    assert waiting.info.status == "SCHEDULED" and waiting.info.end_time is None
+
+
+def test_a_run_has_its_history(tracking: Any) -> None:
+    """All values of a metric, by step."""
+    history = tracking.get_metric_history("1", "loss")
+    assert [metric.value for metric in history] == [0.5, 0.25]
+    assert [metric.step for metric in history] == sorted(metric.step for metric in history)
+    assert tracking.get_run("1").info.experiment_id == "1"
+    assert tracking.get_metric_history("1", "no such metric") == []
+
+
+@pytest.mark.parametrize("run", ["99", "no number"])
+def test_an_absent_run_is_mlflows_error(tracking: Any, run: str) -> None:
+    """Code that handles MLflow's errors handles ours."""
+    with pytest.raises(mlflow.exceptions.MlflowException, match=run):
+        tracking.get_run(run)
