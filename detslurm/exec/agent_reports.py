@@ -33,7 +33,7 @@ class Stopped(AgentReport, frozen=True, tag="stop"):
     grace: float | None = None
 
 
-class InvalidHP(AgentReport, frozen=True, tag="invalid_hp"):
+class HyperparametersRefused(AgentReport, frozen=True, tag="invalid_hp"):
     """A rank has refused the hyperparameters."""
 
 
@@ -44,7 +44,7 @@ class PolicyMatched(AgentReport, frozen=True, tag="policy", kw_only=True):
     action: str | None = None
 
 
-class NotStaged(AgentReport, frozen=True, tag="not_staged", kw_only=True):
+class StagingFailed(AgentReport, frozen=True, tag="not_staged", kw_only=True):
     """The node runs the code with the environment as it is now."""
 
     why: str
@@ -65,7 +65,14 @@ class CodeEnded(AgentReport, frozen=True, tag="ended", kw_only=True):
 
 
 AnyReport = (
-    AgentReport | Arrived | Preempted | Stopped | InvalidHP | PolicyMatched | NotStaged | CodeEnded
+    AgentReport
+    | Arrived
+    | Preempted
+    | Stopped
+    | HyperparametersRefused
+    | PolicyMatched
+    | StagingFailed
+    | CodeEnded
 )
 
 

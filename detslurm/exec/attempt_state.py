@@ -18,10 +18,10 @@ from detslurm.exec.agent_reports import (
     AgentReport,
     Arrived,
     CodeEnded,
-    InvalidHP,
-    NotStaged,
+    HyperparametersRefused,
     PolicyMatched,
     Preempted,
+    StagingFailed,
     Stopped,
 )
 from detslurm.exec.outcome import AttemptResult, Cause, meaning, outranks
@@ -190,7 +190,7 @@ class AttemptState:
                 yield from self.on_request(Cause.STOP, now)
                 if grace is not None:
                     self._kill_by(now + grace)
-            case InvalidHP():
+            case HyperparametersRefused():
                 result.invalid_hp = True
                 self._kill_by(now + _INVALID_GRACE)
             case PolicyMatched(name=name, action=action):
@@ -199,7 +199,7 @@ class AttemptState:
                     result.cancel_retries = name
                 elif action == "exclude_node":
                     result.exclude.append(self._nodes[node])
-            case NotStaged(why=why):
+            case StagingFailed(why=why):
                 result.not_staged[self._nodes[node]] = why
             case CodeEnded():
                 yield from self._on_end(report, now)

@@ -16,7 +16,7 @@ from detslurm._base.states import outcome_words
 from detslurm.exec.attempt import Attempt
 from detslurm.exec.attempt_state import PAUSE, Limits
 from detslurm.exec.end_reasons import EndReasons
-from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, RunFacts, decide
+from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, EndFacts, decide
 from detslurm.exec.run_claim import JobContext, claim_run
 from detslurm.exec.text_log import TextLog, log_store_error, retried, with_long_retries
 from detslurm.exec.trial_queue import Task, TrialQueue
@@ -134,12 +134,12 @@ class Execution:
         return claim_run(self._job, self._trial, self.task, view)
 
     @retried
-    def _decide(self, before: TrialView, result: AttemptResult) -> tuple[Decision, RunFacts]:
-        from detslurm.exec.run_facts import run_facts  # only here: the start is faster
+    def _decide(self, before: TrialView, result: AttemptResult) -> tuple[Decision, EndFacts]:
+        from detslurm.exec.end_facts import end_facts  # only here: the start is faster
 
         try:
             after = self._fold()
-            facts = run_facts(
+            facts = end_facts(
                 self._job,
                 self._trial,
                 self._run,
@@ -156,8 +156,8 @@ class Execution:
         return decision, facts
 
     @retried
-    def _write_end(self, decision: Decision, result: AttemptResult, facts: RunFacts) -> None:
-        from detslurm.exec.run_facts import end_record
+    def _write_end(self, decision: Decision, result: AttemptResult, facts: EndFacts) -> None:
+        from detslurm.exec.end_facts import end_record
 
         usage = {} if self._usage is None else self._usage.for_end()
         self._trial.write_end(self._run, {**end_record(decision, result, facts), **usage})

@@ -138,7 +138,7 @@ class AttemptResult(msgspec.Struct):
     yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
 
 
-class RunFacts(msgspec.Struct, frozen=True):
+class EndFacts(msgspec.Struct, frozen=True):
     """The facts about the run that its attempt does not show, from the store and the queue."""
 
     refusal: str | None = None  # of the hyperparameters, by the code
@@ -161,7 +161,7 @@ class RunFacts(msgspec.Struct, frozen=True):
     ended_by: str | None = None  # Slurm's line about the job's end
 
 
-def decide(result: AttemptResult, facts: RunFacts) -> Decision:
+def decide(result: AttemptResult, facts: EndFacts) -> Decision:
     """The outcome of an attempt."""
     cause = result.cause
     if facts.stopped and outranks(Cause.STOP, cause):
@@ -189,7 +189,7 @@ def _doubts(result: AttemptResult) -> str:
     return f"{'; SIGINT had come before' if result.got_sigint else ''}{killed}"
 
 
-def _cut_short(result: AttemptResult, facts: RunFacts) -> bool:
+def _cut_short(result: AttemptResult, facts: EndFacts) -> bool:
     # The code did not acknowledge, but it was ended by the signal that came with the request: that
     # is not its failure. At a time limit it must at least have saved something, or a script
     # that never checkpoints would be chained without end.
@@ -207,7 +207,7 @@ _RESTARTED = {
 }
 
 
-def _stopped(cause: Cause, facts: RunFacts) -> Decision:
+def _stopped(cause: Cause, facts: EndFacts) -> Decision:
     decision = meaning(cause).decision
     reason = decision.reason
     if cause is Cause.PAUSE and facts.pause_reason:
@@ -217,7 +217,7 @@ def _stopped(cause: Cause, facts: RunFacts) -> Decision:
     return Decision(decision.outcome, reason, decision.action)
 
 
-def _failed(result: AttemptResult, facts: RunFacts) -> Decision:
+def _failed(result: AttemptResult, facts: EndFacts) -> Decision:
     how = _how(result, facts)
     action = Action.RETRY
     if result.cause is not None:
@@ -237,7 +237,7 @@ def _failed(result: AttemptResult, facts: RunFacts) -> Decision:
     return Decision("restart", reason, action)
 
 
-def _final_reason(how: str, result: AttemptResult, facts: RunFacts) -> str | None:
+def _final_reason(how: str, result: AttemptResult, facts: EndFacts) -> str | None:
     """Why a failure is the last one; None where a restart may help."""
     if (final := facts.non_retryable or result.non_retryable) is not None:
         return f"{final}; a restart would not help"
@@ -251,7 +251,7 @@ def _final_reason(how: str, result: AttemptResult, facts: RunFacts) -> str | Non
     return None
 
 
-def _how(result: AttemptResult, facts: RunFacts) -> str:
+def _how(result: AttemptResult, facts: EndFacts) -> str:
     if result.why is not None:
         return result.why
     if result.cause is Cause.TIME_LIMIT and facts.stalled:

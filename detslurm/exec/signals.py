@@ -135,4 +135,4 @@ class AwakeClock:
 
 
 awake_clock: Final = AwakeClock()
-"""That of a runner, which waits by it for what its agents report."""
+"""The clock of a runner, which waits by it for the reports of its agents."""

@@ -24,7 +24,7 @@ from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, RunFacts, decide
+from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, EndFacts, decide
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
@@ -168,7 +168,7 @@ class UnmanagedJob:
 
     def _decision(self, exit_code: int, cause: Cause | None, view: TrialView) -> Decision:
         invalid = view.early_exit == "invalid_hp"
-        facts = RunFacts(
+        facts = EndFacts(
             refusal="declared invalid by the code" if invalid else None,
             new_checkpoint=any(c.run == self._start["run"] for c in view.checkpoints),
             max_restarts=0,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from detslurm.exec.agent_protocol import KILL, PEERS, PREEMPT
 from detslurm.exec.agent_reports import typed_report
 from detslurm.exec.attempt_state import AttemptState, Instructions, Limits, Log, RecordIdle, Send
-from detslurm.exec.outcome import AttemptResult, Cause, RunFacts, decide
+from detslurm.exec.outcome import AttemptResult, Cause, EndFacts, decide
 
 ENDED: dict[str, Any] = {
     "event": "ended",
@@ -325,4 +325,4 @@ def test_any_story_has_an_end(events: list[tuple[Any, ...]], status: int) -> Non
     result = machine.end(status)
     assert result.exit_code or len(ended) == 2
     assert not (result.agent_lost and len(ended) == 2)
-    assert decide(result, RunFacts()).reason
+    assert decide(result, EndFacts()).reason

@@ -14,7 +14,7 @@ from detslurm.exec.outcome import (
     AttemptResult,
     Cause,
     Decision,
-    RunFacts,
+    EndFacts,
     describe_exit,
     meaning,
 )
@@ -23,7 +23,7 @@ from detslurm.exec.outcome import (
 def decide(**about: Any) -> Decision:
     """The decision by fields of the attempt's result and by facts of the run."""
     result = {name: about.pop(name) for name in AttemptResult.__struct_fields__ if name in about}
-    return outcome.decide(AttemptResult(**result), RunFacts(**about))
+    return outcome.decide(AttemptResult(**result), EndFacts(**about))
 
 
 def outcome_of(**about: Any) -> tuple[str, Action]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._base.states import INVALID_HP, RESTART
 from detslurm.exec.end_reasons import EndReasons
-from detslurm.exec.outcome import AttemptResult, Decision, RunFacts
+from detslurm.exec.outcome import AttemptResult, Decision, EndFacts
 from detslurm.exec.run_claim import JobContext
 from detslurm.exec.trial_queue import SearchVerdict
 from detslurm.store import TrialDir, TrialView
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SHORT_RUN = 60.0
 
 
-def run_facts(
+def end_facts(
     job: JobContext,
     trial: TrialDir,
     run: int,
@@ -28,14 +28,14 @@ def run_facts(
     result: AttemptResult,
     verdict: SearchVerdict,
     reasons: EndReasons,
-) -> RunFacts:
+) -> EndFacts:
     """The facts about a run; `views` are the trial before and after it, `verdict` the search's."""
     before, after = views
     has_saved = len(after.checkpoints) > len(before.checkpoints)
     failure = None
     if result.cause is None and result.exit_code:
         failure = _failure(trial, run, result, gained=has_saved or after.steps > before.steps)
-    return RunFacts(
+    return EndFacts(
         refusal=_refusal(after, result),
         new_checkpoint=has_saved,
         stalled=_is_stalled(after),
@@ -120,7 +120,7 @@ def _refusal(view: TrialView, result: AttemptResult) -> str | None:
     return f"its hyperparameters were declared invalid{reason}"
 
 
-def end_record(decision: Decision, result: AttemptResult, facts: RunFacts) -> dict[str, Any]:
+def end_record(decision: Decision, result: AttemptResult, facts: EndFacts) -> dict[str, Any]:
     """The record of the run's end."""
     began = result.began and not result.unprepared
     record = {
