@@ -197,10 +197,9 @@ class Execution:
         job, config = self._job, self._job.config
         agent = startup.command("detslurm.exec.agent")
         argv = [*agent, str(job.intents.experiment.path), str(self._trial.id), str(self._run)]
-        timeout = config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
-        mpi = (config.get("slurm") or {}).get("mpi")
+        timeout = config.preemption_timeout or _DEFAULT_PREEMPTION_TIMEOUT
         return Attempt(
-            job.allocation.step_command(argv, mpi=mpi),
+            job.allocation.step_command(argv, mpi=config.slurm.mpi),
             job.allocation.nodes,
             inbox=job.inbox,
             log=log,
@@ -226,7 +225,7 @@ class Execution:
         from detslurm.exec.idle_guard import IdleGuard, RecordsNews  # only here: the code runs
 
         return IdleGuard.configured(
-            self._job.config,
+            self._job.config.slurm.idle_guard,
             nodes=self._job.allocation.nodes,
             slots=self._job.intents.facts.created.slots or 0,
             has_news=RecordsNews(str(self._trial.records_path(self._run))),
@@ -255,10 +254,9 @@ class Execution:
 
     def _step_environment(self, launchers: Mapping[str, str]) -> dict[str, str]:
         from detslurm.exec.containers import starting_environment  # only here: others pay nothing
-        from detslurm.exec.entrypoint import container_prefix
 
         config = self._job.config
-        inside = bool(container_prefix(config))
+        inside = bool(config.slurm.container_prefix)
         return starting_environment(config, launchers) if inside else dict(launchers)
 
     def _explain_refusal(self, result: AttemptResult, log: TextLog) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from detslurm.config.run_config import RunConfig
 from detslurm.config.secret_values import masked_sample
 from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
@@ -27,7 +28,7 @@ class JobContext(NamedTuple):
     """What all runs in a job share; `end_reason` reads Slurm's line about the job's end."""
 
     intents: Intents
-    config: Mapping[str, Any]
+    config: RunConfig
     allocation: Allocation
     cluster: Callable[[], Cluster]
     inbox: SignalInbox
@@ -55,7 +56,7 @@ def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> 
         "experiment": trial.experiment_id,
         "index": task.index,
         "request_id": plan.request_id,
-        "hparams": masked_sample(plan.hparams, job.config["hyperparameters"]),
+        "hparams": masked_sample(plan.hparams, job.config.hyperparameters),
         "seed": plan.seed if continued is None else continued.seed,
         "job": job.allocation.record(),
         "host": os.uname().nodename,
@@ -89,6 +90,6 @@ def _resume(job: JobContext, task: Task, latest: Any) -> dict[str, Any] | None:
     if task.source is not None:
         return {"uuid": task.source, "steps": task.source_steps}
     # A warm start loads another trial's weights and starts counting from 0.
-    configured = job.config["searcher"].get("source_checkpoint_uuid")
+    configured = job.config.searcher.source_checkpoint_uuid
     source = job.intents.facts.created.source_checkpoint or configured
     return {"uuid": source, "steps": 0} if source else None

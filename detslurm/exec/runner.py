@@ -14,9 +14,10 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detslurm._base import contract, pythonpath
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.execution import Execution
 from detslurm.exec.gc import CheckpointCollection
 from detslurm.exec.intents import Intents
@@ -73,9 +74,9 @@ class Runner:
         self._longest = 0.0  # seconds that a trial took
 
     @retried
-    def _read_config(self) -> dict[str, Any]:
+    def _read_config(self) -> RunConfig:
         self._experiment.refuse_others_code()
-        return self._experiment.config()
+        return self._experiment.run_config()
 
     def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
         if self._intents.facts.created.search:

@@ -44,7 +44,7 @@ def job_of(scene: Scene, inbox: SignalInbox, said: str | None = None, **about: A
     allocation = Allocation(
         cluster="slurm", job_id="7", nodes=("n1", "n2"), slot_ids=("0", "1", "2"), gpus_of_job=4
     )
-    config = experiment.config()
+    config = experiment.run_config()
     return JobContext(intents, config, allocation, lambda: scene.queue, inbox, lambda: said)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptResult, Decision
@@ -67,7 +68,8 @@ class Searched:
         cluster: Any = SimpleNamespace(
             name="local", query=lambda refs: {}, cancel=lambda *a, **k: None
         )
-        trial_queue = SearchTrialQueue(intents, self.config, ref="1", cluster=cluster)
+        config = RunConfig.of(self.config)
+        trial_queue = SearchTrialQueue(intents, config, ref="1", cluster=cluster)
         while trial_queue.has_work() and (task := trial_queue.take()) is not None:
             self._train(task, trial_queue, intents, code)
         return self.state
@@ -97,7 +99,9 @@ class Searched:
     ) -> Decision:
         nothing: Any = None
         inbox: Any = SimpleNamespace(wait=lambda seconds: False)
-        job = JobContext(intents, self.config, ALLOCATION, nothing, inbox, lambda: None)
+        job = JobContext(
+            intents, RunConfig.of(self.config), ALLOCATION, nothing, inbox, lambda: None
+        )
         execution = Execution(task, trial_queue, job)
         before = execution.view()
         start = execution._start(before)
