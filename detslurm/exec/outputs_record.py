@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from detslurm.storage import SharedFS, from_config
 from detslurm.store import TrialDir
@@ -34,39 +34,26 @@ def outputs_claim(
     return {"uuid": name, "path": str(storage.path(name)), **place, **begins}
 
 
-class OutputsLeft(NamedTuple):
-    """The files of a directory of outputs, when a run has ended.
-
-    Attributes:
-        resources: The directories, and the files with their sizes.
-        newest: When a file was written last, in seconds since 1970.
-        complete: Whether these are all.
-    """
-
-    resources: dict[str, int]
-    newest: float
-    complete: bool
-
-    def record(self, claim: Mapping[str, Any]) -> dict[str, Any]:
-        """The part of the end record about them; empty without files."""
-        if not self.newest:
-            return {}
-        kept = {name: claim[name] for name in ("uuid", "storage") if name in claim}
-        more = {} if self.complete else {"more": True}
-        return {"outputs": {**kept, "resources": self.resources, "time": time.time(), **more}}
-
-    def is_newer(self, trial: TrialDir, run: int) -> bool:
-        """Whether this run has written any, by the clocks of file servers."""
-        try:
-            return self.newest >= os.lstat(trial.outputs_path(run)).st_mtime
-        except OSError:
-            return False
+def outputs_left(trial: TrialDir, run: int) -> tuple[dict[str, Any], bool]:
+    """The part of a run's end record that lists the files, empty without any; and whether the run
+    has written some, by the clocks of file servers."""
+    claim = (trial.start(run) or {}).get("outputs") or {}
+    if "path" not in claim:
+        return {}, False
+    found, newest = _listed(Path(claim["path"]))
+    if not newest:
+        return {}, False
+    try:
+        has_written = newest >= trial.outputs_path(run).lstat().st_mtime
+    except OSError:
+        has_written = False
+    kept = {name: claim[name] for name in ("uuid", "storage") if name in claim}
+    return {**kept, "resources": found, "time": time.time()}, has_written
 
 
-def outputs_left(claim: Mapping[str, Any]) -> OutputsLeft:
-    """List the directory of outputs."""
-    root, newest = Path(claim["path"]), 0.0
-    until, found = time.monotonic() + _SECONDS, dict[str, int]()
+def _listed(root: Path) -> tuple[dict[str, int], float]:
+    """The directories, and the files with their sizes; and when a file was written last."""
+    until, found, newest = time.monotonic() + _SECONDS, dict[str, int](), 0.0
     for folder, below, names in os.walk(root):
         prefix = "" if (place := os.path.relpath(folder, root)) == "." else f"{place}/"
         found.update((f"{prefix}{name}/", 0) for name in below)
@@ -78,5 +65,5 @@ def outputs_left(claim: Mapping[str, Any]) -> OutputsLeft:
             found[f"{prefix}{name}"] = status.st_size
             newest = max(newest, status.st_mtime)
         if len(found) > _MOST_FILES or time.monotonic() > until:
-            return OutputsLeft(dict(list(found.items())[:_MOST_FILES]), newest, False)
-    return OutputsLeft(found, newest, True)
+            return dict(list(found.items())[:_MOST_FILES]), newest
+    return found, newest

@@ -64,16 +64,16 @@ def test_each_run_finds_what_the_one_before_has_left(
     assert first.problem is None and first.outputs.path.stat().st_mode & 0o777 == 0o700
     (first.workdir / "checkpoints" / "last.pt").write_text("one")
     (first.workdir / "runs" / "latest.ckpt").write_text("two")
-    assert outputs_left(first.claim).is_newer(trial, 1)
+    assert outputs_left(trial, 1)[1]
     second = Node(trial, 2, storage=storage)
     assert second.claim["path"] == first.claim["path"]
     assert (second.workdir / "checkpoints" / "last.pt").read_text() == "one"
     assert (second.workdir / "runs" / "latest.ckpt").read_text() == "two"
     with pytest.raises(FileNotFoundError):
         (first.workdir / "checkpoints" / "last.pt").write_text("a zombie's")
-    left = outputs_left(second.claim)
-    assert left.is_newer(trial, 1) is False and left.is_newer(trial, 2) is False
-    files = {name: size for name, size in left.resources.items() if not name.endswith("/")}
+    left, has_written = outputs_left(trial, 2)
+    files = {name: size for name, size in left["resources"].items() if not name.endswith("/")}
+    assert not has_written
     assert files == {"checkpoints/last.pt": 3, "runs/latest.ckpt": 3}
 
 
