@@ -13,7 +13,7 @@ from detslurm.cli.output.printing import Document, describes
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.comparison import Comparison, Difference
 
-_PARTS = {"Results": "Result", "Configuration": "Key", "Code": "File"}
+_PARTS = {"Results": "Result", "Configuration": "Key", "Environment": "Part", "Code": "File"}
 """The parts in their order, each with the title of its first column."""
 _SECONDS = "seconds"
 _NAMES = {_SECONDS: "duration"}
@@ -25,7 +25,9 @@ _NAMES = {_SECONDS: "duration"}
 @click.option("--code", "diff", is_flag=True, help="Show the lines of the code that differ, too.")
 @describes
 def compare(ids: list[int], trials: bool, diff: bool) -> Document:
-    """Show experiments side by side: results, configuration and code, only what differs.
+    """Show experiments side by side, only what differs.
+
+    Results, configuration, code, and the environment: commit, packages, modules and hardware.
 
     \b
     Examples:
@@ -40,7 +42,7 @@ def compare(ids: list[int], trials: bool, diff: bool) -> Document:
 
 
 def _text(found: Comparison, what: str) -> str:
-    parts = (found.results, found.config, found.code)
+    parts = (found.results, found.config, found.environment, found.code)
     texts = [
         f"{title}:\n{_table([head, *(f'{what.capitalize()} {n}' for n in found.ids)], rows)}"
         for (title, head), rows in zip(_PARTS.items(), parts, strict=True)

@@ -18,6 +18,7 @@ from detslurm._base import startup
 from detslurm._base.states import INVALID_HP, RESTART, outcome_words
 from detslurm.config.secret_values import masked_sample
 from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
+from detslurm.exec.hardware import hardware
 from detslurm.exec.idle_guard import PAUSE, IdleGuard, RecordsNews
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
@@ -187,6 +188,7 @@ class Execution:
                 "host": os.uname().nodename,
                 "time": time.time(),
                 "resume": self._resume(view, continued),
+                "hardware": hardware(),
                 **self._environment(),
                 **({} if continued is None else {"continued": continued.as_claimed()}),
                 **({} if token is None else {"fencing_token": token}),

@@ -22,6 +22,7 @@ from detslurm._base.flag import SIGNALS, PreemptFlag
 from detslurm._base.process import Identity
 from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
+from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
@@ -243,6 +244,7 @@ def _open(
                 "seed": 0,
                 "job": {**allocation.record(), "nodes": nodes},
                 "host": socket.gethostname(),
+                "hardware": hardware(),
                 "chief": str(Identity.own()),
                 "program": step.program,
                 "time": time.time(),

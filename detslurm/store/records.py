@@ -100,6 +100,24 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, archive=str(root.joinpath(*below)))
 
 
+class RecordedProvenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an experiment ran with; the large parts are kept once, under their digests.
+
+    Attributes:
+        code: The digest of the `CodeVersion` (see `detslurm.store.provenance`).
+        software: The digest of the `Software`.
+        host: The node of the submission.
+        detslurm: The version of detslurm.
+        optuna: The version of Optuna, where it draws the samples.
+    """
+
+    code: str | None = None
+    software: str | None = None
+    host: str | None = None
+    detslurm: str | None = None
+    optuna: str | None = None
+
+
 class Created(Record, frozen=True, tag="created"):
     """The experiment exists; always number 1. Names and texts may be anything that was given."""
 
@@ -138,6 +156,7 @@ class Created(Record, frozen=True, tag="created"):
     sources: tuple[int, ...] = ()  # the experiments with checkpoints that it begins with
     source_checkpoint: str | None = None  # what a warm start from a trial meant at the submission
     environment: Environment | None = None  # what its nodes stage
+    provenance: RecordedProvenance | None = None  # the code and the software that it ran
 
 
 class Trials(Record, frozen=True, tag="trials"):

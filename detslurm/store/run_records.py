@@ -39,6 +39,26 @@ class _Continued(msgspec.Struct):
     hparams: dict[str, Any] = {}
 
 
+class Hardware(msgspec.Struct, frozen=True):
+    """The hardware of a run's first node, as its processes see it.
+
+    Attributes:
+        kernel: The version of Linux.
+        machine: The architecture, such as "x86_64".
+        cpu: The model of the CPU; None if unknown.
+        gpus: The number of NVIDIA's GPUs by model; those of the whole node.
+        driver: The version of NVIDIA's driver; None without a driver.
+        image: The image of the container that the process runs in; None if it knows of none.
+    """
+
+    kernel: str = ""
+    machine: str = ""
+    cpu: str | None = None
+    gpus: dict[str, int] = {}
+    driver: str | None = None
+    image: str | None = None
+
+
 class RunStart(msgspec.Struct):
     """A run's claim."""
 
@@ -53,6 +73,7 @@ class RunStart(msgspec.Struct):
     fencing_token: Size | None = None
     process: str | None = None
     index: int | None = None
+    hardware: Hardware | None = None
 
 
 class RunEnd(msgspec.Struct):

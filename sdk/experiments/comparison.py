@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._base.display import Displayed, html_head, html_table
 from detslurm.config.secret_texts import PROGRAMS, masked_code
+from detslurm.sdk.provenance.differences import values_of
 from detslurm.storage.files import raise_unless_gone
 from detslurm.store import CorruptRecord
 from detslurm.store.curve import flat
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
     from detslurm.store import TrialRow
 
 _LARGEST_DIFF = 1 << 20  # bytes of a file of which lines are compared
+_PARTS = {
+    "results": "Result",
+    "config": "Configuration",
+    "environment": "Environment",
+    "code": "File",
+}
+"""The parts of a comparison, each with the title of its first column."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,7 @@ class Comparison(Displayed):
         ids: The ids of the experiments or trials.
         config: Keys of the configuration, dotted; of trials with their hyperparameters. A secret
             that differs shows as asterisks.
+        environment: Versions of code and software, and hardware.
         code: Files of the code but configurations, each with the beginning of its SHA-256 checksum.
         results: States, steps, times and metrics of the best validation.
         diffs: For each text file that differs, by its path: its lines in each further one against
@@ -55,30 +64,32 @@ class Comparison(Displayed):
 
     ids: tuple[int, ...]
     config: tuple[Difference, ...]
+    environment: tuple[Difference, ...]
     code: tuple[Difference, ...]
     results: tuple[Difference, ...]
     diffs: Mapping[str, str]
 
     def _facts(self) -> dict[str, Any]:
-        parts = {"results": self.results, "config": self.config, "code": self.code}
+        parts = {name: getattr(self, name) for name in _PARTS}
         return {
             "ids": self.ids,
             **{name: [row.name for row in rows] for name, rows in parts.items()},
         }
 
     def _repr_html_(self) -> str:
-        heads = ("Result", "Configuration", "File")
-        parts = zip(heads, (self.results, self.config, self.code), strict=True)
         tables = (
-            html_table([head, *map(str, self.ids)], ([row.name, *row.values] for row in rows))
-            for head, rows in parts
+            html_table(
+                [head, *map(str, self.ids)],
+                ([row.name, *row.values] for row in getattr(self, name)),
+            )
+            for name, head in _PARTS.items()
         )
         return html_head("Comparison", {}) + ("".join(tables) or "<p>They don't differ.</p>")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for scripts: each difference as a mapping from ids to values."""
         plain = asdict(self)
-        for part in ("config", "code", "results"):
+        for part in _PARTS:
             rows = getattr(self, part)
             plain[part] = {row.name: _by_id(self.ids, row.values) for row in rows}
         return plain
@@ -127,6 +138,7 @@ def _comparison(
     return Comparison(
         ids=tuple(ids),
         config=tuple(_differences(configs)),
+        environment=tuple(_differences([dict(values_of(one.provenance())) for one in experiments])),
         code=code,
         results=tuple(_differences(results)),
         diffs={name: text for name in compared if (text := _diff(ids, folders, name))},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.costs.efficiency import Efficiency
     from detslurm.sdk.display import Report
     from detslurm.sdk.export import ExportedTrial, Format
+    from detslurm.sdk.provenance.view import Provenance
     from detslurm.sdk.searches.view import SearchView
     from detslurm.sdk.trials.metrics import TrialMetrics
     from detslurm.sdk.trials.trial import Trial
@@ -78,6 +79,33 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
             return ExperimentConfig.from_dict(plain).masked()
         except ValidationError as error:
             raise StoreError(f"this version does not understand it: {error}") from error
+
+    def provenance(self) -> Provenance:
+        """Return the record of what it ran: code, packages, hardware and options of sbatch.
+
+        Raises:
+            StoreError: If it can't be read.
+        """
+        from detslurm.sdk.provenance.view import provenance_of
+
+        return provenance_of(self._snapshot)
+
+    def write_ro_crate(self, path: os.PathLike[str] | str) -> Path:
+        """Write the record of what it ran as a Process Run Crate.
+
+        Args:
+            path: The directory to make; it must not exist, or be empty.
+
+        Returns:
+            The directory.
+
+        Raises:
+            LifecycleError: If there is something in the directory already.
+            StoreError: If the record can't be read.
+        """
+        from detslurm.sdk.provenance.crate import write_crate
+
+        return write_crate(self._snapshot, self.config, Path(path))
 
     @property
     def trial_rows(self) -> list[TrialRow]:

@@ -18,6 +18,7 @@ from detslurm.config.secret_names import MASK
 from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.provenance.differences import software_warning
 from detslurm.sdk.submission.derivation import Begin, Derivation
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
@@ -29,6 +30,7 @@ from detslurm.storage import Storages
 from detslurm.store import CheckpointView, Store, fold_trial
 from detslurm.store.curve import flat
 from detslurm.store.history import Continued
+from detslurm.store.provenance import Software, read_kept
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -97,7 +99,7 @@ def plan_continuation(
         plan,
         derivation=Derivation(one.view.id, "continue", begins),
         sources={**plan.sources, **_sources(one, begins)},
-        warnings=(*plan.warnings, *_from_scratch(plan, begins)),
+        warnings=(*plan.warnings, *_from_scratch(plan, begins), *_software_notes(one, plan)),
     )
 
 
@@ -123,7 +125,10 @@ def plan_copy(
             "source_checkpoint_uuid": checkpoint_id(one.directory.store, from_checkpoint),
         }
     plan = _planned(one, queues, _loaded(one, base, changes), changes)
-    return replace(plan, derivation=Derivation(one.view.id, origin, {}))
+    notes = _software_notes(one, plan) if origin == "rerun" else []
+    return replace(
+        plan, derivation=Derivation(one.view.id, origin, {}), warnings=(*plan.warnings, *notes)
+    )
 
 
 def _refuse_foreign(one: ExperimentSnapshot) -> None:
@@ -229,6 +234,16 @@ def _planned(
     )
     lacking = left_out(loaded.config.to_dict()) if one.facts.created.imported else []
     return replace(plan, warnings=(*plan.warnings, *check(plan, store), *lacking))
+
+
+def _software_notes(one: ExperimentSnapshot, plan: Plan) -> list[str]:
+    """The warning that the packages are others than those that the experiment ran."""
+    recorded = one.facts.created.provenance
+    if recorded is None or plan.provenance is None:
+        return []
+    before = read_kept(one.directory.store, recorded.software, Software)
+    found = software_warning(one.view.id, before, plan.provenance.software)
+    return [] if found is None else [found]
 
 
 def left_out(config: Mapping[str, Any]) -> list[str]:

@@ -319,6 +319,37 @@ def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
     )
 
 
+def other_python(entrypoint: str | Sequence[str] | None, files: Mapping[str, Path]) -> str | None:
+    """The Python that an entrypoint starts, by itself or as a script of Python; None where it is
+    the Python that runs this, or can't be seen."""
+    command = (_words(entrypoint or "") or [""])[0]
+    if command.startswith("./"):
+        source = files.get(posixpath.normpath(command))
+        found = None if source is None else str(source)
+    else:
+        found = shutil.which(command, path=_path()) if command else None
+    if found is not None and not _PYTHON.fullmatch(command):
+        found = _interpreter(Path(found))
+    return None if found is None or _is_this_python(found) else found
+
+
+def _interpreter(script: Path) -> str | None:
+    """The Python that the first line of a script names."""
+    try:
+        with script.open("rb") as file:
+            first = file.readline(_FIRST_LINE)
+    except OSError:
+        return None
+    if not first.startswith(b"#!"):
+        return None
+    words = os.fsdecode(first[2:]).split()
+    if words and words[0].endswith("/env"):
+        words = [word for word in words[1:] if not word.startswith("-")]
+    if not words or not _PYTHON.fullmatch(words[0]):
+        return None
+    return shutil.which(words[0], path=_path())
+
+
 def launchers() -> list[str]:
     """The names of the launchers that there are."""
     return [name for name in modules.below(_LAUNCH[:-1]) if modules.is_command(f"{_LAUNCH}{name}")]

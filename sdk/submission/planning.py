@@ -11,11 +11,12 @@ from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.provenance.collecting import CodeSource, ProvenanceCollector
 from detslurm.sdk.submission import requeue_owners, startup_hook
 from detslurm.sdk.submission.argument_checks import file_problems
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
-from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem
+from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem, other_python
 from detslurm.sdk.submission.preflight import (
     sampler_problems,
     storage_notes,
@@ -33,7 +34,7 @@ from detslurm.sdk.submission.unused import unused_note
 from detslurm.searcher import RUNNABLE, trial_count
 from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
-from detslurm.store import Store, probe
+from detslurm.store import ExperimentDir, Store, probe
 from detslurm.store.used_resources import recall_used
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Plan:
     derivation: Derivation | None = None  # the experiment that it comes from
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
+    provenance: ProvenanceCollector | None = None  # the record, while it is collected
 
     @property
     def is_search(self) -> bool:
@@ -103,7 +105,18 @@ def make_plan(
     outputs, frozen = _outputs(config, store), place.is_relative_to(root / "experiments")
     context = collect(context_dir, includes, outputs, frozen=frozen)
     files = {file.name: file.source for file in context.files}
-    found = check_entrypoint(config.entrypoint, files, prepared=_prepared(config, files))
+    prepared = _prepared(config, files)
+    provenance = ProvenanceCollector(
+        CodeSource(
+            folder=place,
+            python=_training_python(config, files),
+            modules=config.slurm.modules,
+            prepared=", ".join(prepared) or None,
+            in_container=bool(config.slurm.container_prefix),
+            copied_from=ExperimentDir.at(place.parent) if _is_copy(place, root) else None,
+        )
+    )
+    found = check_entrypoint(config.entrypoint, files, prepared=bool(prepared))
     submit_from_jobs = site is None or site.submit_from_jobs
     trials, elements, problems = _counted(plain, submit_from_jobs)
     report = probe(store.path, fast=True)
@@ -162,7 +175,21 @@ def make_plan(
         source_checkpoint=source,
         deferral=deferral,
         environment=environment,
+        provenance=provenance,
     )
+
+
+def _is_copy(place: Path, root: Path) -> bool:
+    """Whether a directory is the frozen code of an experiment of the store."""
+    return place.parent.parent == root / "experiments" and place.name == "code"
+
+
+def _training_python(config: ExperimentConfig, files: Mapping[str, Path]) -> str | None:
+    """The interpreter that trains; None for the one that runs this."""
+    staged = config.slurm.stage_environment
+    if isinstance(staged, str):
+        return str(Path(staged).expanduser().absolute() / "bin" / "python3")
+    return other_python(config.entrypoint, files)
 
 
 def _runner_problems(searcher: str, method_runner: str | None) -> Sequence[str]:
@@ -259,18 +286,20 @@ def _search_notes(config: dict[str, Any], submit_from_jobs: bool) -> list[str]:
     return [*([] if note is None else [note]), *([_SERIAL] if serial else [])]
 
 
-def _prepared(config: ExperimentConfig, files: Collection[str]) -> bool:
-    """Whether the job's environment is set up by something that does not run here."""
+def _prepared(config: ExperimentConfig, files: Collection[str]) -> list[str]:
+    """The names of what sets up the job's environment, and does not run here."""
     slurm, variables = config.slurm, config.environment.environment_variables
     names = [name for device in DEVICES for name in variables.of(device)]
-    return bool(
-        slurm.setup
-        or slurm.modules
-        or slurm.container_prefix
-        or isinstance(slurm.stage_environment, str)
-        or startup_hook.NAME in files
-        or any(name == "PATH" or name.startswith("PYTHON") for name in names)
-    )
+    sets_path = any(name == "PATH" or name.startswith("PYTHON") for name in names)
+    found = {
+        "slurm.setup": slurm.setup,
+        "slurm.modules": slurm.modules,
+        "slurm.container_prefix": slurm.container_prefix,
+        "slurm.stage_environment": isinstance(slurm.stage_environment, str),
+        startup_hook.NAME: startup_hook.NAME in files,
+        "environment.environment_variables": sets_path,
+    }
+    return [name for name, given in found.items() if given]
 
 
 def _on_preempt(config: ExperimentConfig, limits: ClusterLimits, request: JobRequest) -> str:

@@ -9,9 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from detslurm._base import module_cache
 from detslurm._base.quantities import counted
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.provenance.collecting import optuna_version
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
 from detslurm.sdk.submission.planning import Plan
@@ -181,7 +184,7 @@ def cache_modules(store: Store) -> None:
 def _create(plan: Plan, store: Store, environment: records.Environment | None) -> ExperimentDir:
     with keeping(plan.sources) as keep_sources:
         experiment = store.create_experiment(
-            _created(plan, environment),
+            _created(plan, store, environment),
             plan.config.to_dict(),
             plan.text,
             masked=plan.config.masked(),
@@ -230,7 +233,14 @@ def _size(plan: Plan, refusal: SlurmError) -> str:
     return f" It is {plan.each} now, which makes {counted(plan.workers, 'element')}."
 
 
-def _created(plan: Plan, environment: records.Environment | None) -> records.Created:
+def _provenance(plan: Plan, store: Store) -> records.RecordedProvenance | None:
+    if plan.provenance is None:
+        return None
+    optuna = optuna_version(plan.config.to_dict())
+    return structs.replace(plan.provenance.kept(store), optuna=optuna)
+
+
+def _created(plan: Plan, store: Store, environment: records.Environment | None) -> records.Created:
     config = plan.config.to_dict()
     searcher, resources = config["searcher"], config["resources"]
     return records.Created(
@@ -262,6 +272,7 @@ def _created(plan: Plan, environment: records.Environment | None) -> records.Cre
         source_checkpoint=plan.source_checkpoint,
         code_bytes=plan.context.size,
         environment=environment,
+        provenance=_provenance(plan, store),
     )
 
 

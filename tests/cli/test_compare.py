@@ -55,7 +55,7 @@ def test_times_are_written_as_people_write_them() -> None:
     from detslurm.cli.compare import _text
 
     took = Difference("seconds", (7384, None))
-    found = Comparison(ids=(1, 2), config=(), code=(), results=(took,), diffs={})
+    found = Comparison(ids=(1, 2), config=(), environment=(), code=(), results=(took,), diffs={})
     assert [line.rstrip() for line in _text(found, "trial").splitlines()] == [
         "Results:",
         " Result   | Trial 1               | Trial 2",

@@ -47,6 +47,9 @@ COMMANDS = {
     ),
     "move": Entry("experiment.edit:move", "Move experiments to a project."),
     "label": Entry("experiment.edit:label", "Add or remove labels."),
+    "provenance": Entry(
+        "experiment.provenance:provenance", "Show what it ran: code, packages, hardware."
+    ),
     "config": Entry("experiment.show:config", "Print the resolved configuration as YAML."),
     "list-trials": Entry("trial.list:list_trials", "List the trials of an experiment.", ("lt",)),
     "list-checkpoints": Entry(

@@ -167,6 +167,7 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
     yield "Environment", _environment_text(experiment)
+    yield from _version_rows(experiment)
     yield "Slots per trial", resources.get("slots_per_trial")
     for name, value in _limits(experiment, resources):
         if (name, value) != ("weight", 1):
@@ -174,6 +175,14 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Budget", experiment.budget
     yield "Max restarts", config.get("max_restarts")
     yield "Checkpoints kept", _kept(experiment.gc_policy)
+
+
+def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
+
+    code, software = kept_versions(experiment._snapshot)
+    yield "Code", None if code is None else code_text(code)
+    yield "Software", None if software is None else software_text(software)
 
 
 def _environment_text(experiment: Experiment) -> str:

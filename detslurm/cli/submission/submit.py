@@ -124,6 +124,8 @@ def submit(
         return
     note(f"Preparing files: {plan.context.summary}")
     done = _submitted(plan, mine, paused=paused)
+    if plan.provenance is not None and (changes := plan.provenance.note):
+        note(changes)
     if not (test_mode and as_json):
         report(done, f"Created experiment {done.experiment_id}", as_json=as_json)
     if follow:

@@ -1,0 +1,117 @@
+"""Records of the code and the software that experiments ran, kept once under their own digests.
+
+Equal records are one file: a thousand submissions from one environment share it. A reader checks
+the digest, because other users of a shared store may write any file under any name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from detslurm._base import access
+from detslurm.store import fs
+
+if TYPE_CHECKING:
+    from detslurm.store.store import Store
+
+FOLDER: Final = "provenance"
+"""The directory of these records in a store."""
+
+_LARGEST: Final = 4 << 20  # bytes
+
+
+class CodeVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The state of the git repository that the code came from.
+
+    Attributes:
+        repository: The directory of the working tree; None where the code is in no repository.
+        commit: The id of the commit; None without a commit.
+        branch: The branch; None where no branch is checked out.
+        remotes: The addresses of the remotes by name, without credentials.
+        changed: The paths of tracked files that differ from the commit, at most 100.
+        changed_count: Their number; None if unknown.
+        untracked_count: The number of files and directories that git does not track; None if
+            unknown.
+        diff: The uncommitted changes as a patch, with secrets masked.
+        diff_is_cut: Whether the patch was longer than what was kept.
+        problem: The part that is unknown, and why, in a sentence; None if all is known.
+        owner: In a shared store the id of the user, who alone can read the record.
+    """
+
+    repository: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    remotes: dict[str, str] = {}
+    changed: tuple[str, ...] = ()
+    changed_count: int | None = None
+    untracked_count: int | None = None
+    diff: str = ""
+    diff_is_cut: bool = False
+    problem: str | None = None
+    owner: int | None = None
+
+
+class Software(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The Python that trains, with its packages.
+
+    Attributes:
+        python: The version of Python; None if unknown.
+        executable: The path of the interpreter.
+        prefix: The directory of its environment.
+        conda: The name of conda's environment; None if it is not conda's.
+        packages: The versions of Python's packages by name; "" where a version is unknown.
+        conda_packages: The versions of conda's other packages by name.
+        modules: The loaded environment modules, in the order of loading.
+        problem: The part that is unknown, and why, in a sentence; None if all is known.
+    """
+
+    python: str | None = None
+    executable: str | None = None
+    prefix: str | None = None
+    conda: str | None = None
+    packages: dict[str, str] = {}
+    conda_packages: dict[str, str] = {}
+    modules: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+R = TypeVar("R", CodeVersion, Software)
+
+
+def keep(store: Store, record: CodeVersion | Software) -> str:
+    """Return the digest of a record, under which the store has it from now on.
+
+    A `CodeVersion` is its user's alone, as the code is; a `Software` is read by the group of a
+    shared store.
+    """
+    secret = isinstance(record, CodeVersion)
+    if isinstance(record, CodeVersion) and access.shared(str(store.path)):
+        # Else two users with equal code would share a file that one of them can't read.
+        record = msgspec.structs.replace(record, owner=os.geteuid())
+    data = msgspec.json.encode(record, order="deterministic")
+    digest = hashlib.sha256(data).hexdigest()
+    path = store.path / FOLDER / f"{digest}.json"
+    if not fs.exists(path):
+        fs.ensure_directory(path.parent)
+        fs.put_if_absent(path, data, secret=secret)
+    return digest
+
+
+def read_kept(store: Store, digest: str | None, kind: type[R]) -> R | None:
+    """Return the record with this digest; None where it is missing or damaged.
+
+    Raises `StoreError` where it can't be read.
+    """
+    if digest is None or not digest.isalnum():
+        return None
+    data = fs.read_file(store.path / FOLDER / f"{digest}.json", expected=True)
+    if data is None or len(data) > _LARGEST or hashlib.sha256(data).hexdigest() != digest:
+        return None
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.DecodeError:  # of a newer version
+        return None
