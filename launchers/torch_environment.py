@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from detslurm._base import contract
-from detslurm._base.addresses import first_interface, interface_with
+from detslurm._base.addresses import socket_interfaces
 from detslurm.launch.nodes import Nodes, threads_each
 
 
@@ -23,14 +23,12 @@ def torch_environment(
 
 def _interfaces(nodes: Nodes) -> dict[str, str]:
     """Variables that name the nodes' network. Raises `OSError` where this node lacks it."""
-    if names := os.environ.get(contract.INTERFACE):
-        try:
-            interface = first_interface(names)
-        except OSError:
-            if nodes.is_multi_node:
-                raise
-            return {}  # nothing leaves this node
-        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
-    # Else gloo takes the address of the host's name, which may lead nowhere but here.
-    found = interface_with(nodes.addrs[nodes.rank]) if nodes.is_multi_node else None
-    return {"GLOO_SOCKET_IFNAME": found} if found else {}
+    names = os.environ.get(contract.INTERFACE)
+    if not nodes.is_multi_node and not names:
+        return {}
+    try:
+        return socket_interfaces(names, nodes.addrs[nodes.rank])
+    except OSError:
+        if nodes.is_multi_node:
+            raise
+        return {}  # nothing leaves this node

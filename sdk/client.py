@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished
     from detslurm.sdk.trials.trial import Trial
     from detslurm.store import ExperimentRow
-    from detslurm.store.reading import ReadCache
 
 
 def warn_user(text: str) -> None:
@@ -71,8 +70,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         self.warn = warn
         self.progress: Progress = silent  # how a long reading is shown
         self.queues = Queues(connect or connector(path), warn)
-        # The read part of trials' logs, for callers that read the same experiments all the time.
-        self._logs: dict[int, ReadCache] | None = None
 
     def __repr__(self) -> str:
         return f"Client({str(self.store.path)!r})"
@@ -141,7 +138,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def _read(self, number: int | str) -> ExperimentSnapshot:
         from detslurm.sdk.experiments.snapshot import read
 
-        one = read(self.directory(number), self._logs)
+        one = read(self.directory(number))
         if one.facts.desired.deleted:
             raise NotFound(f"experiment {one.directory.id} was deleted")
         return one
@@ -190,7 +187,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         from detslurm.sdk.experiments.listing import Listing
 
         if self._is_there():
-            listing = Listing(self.store, self.queues, self.warn, self.progress, self._logs)
+            listing = Listing(self.store, self.queues, self.warn, self.progress)
             found = listing.newest_first(count)
             yield from (one for one in found if one.row.state != "DELETED")
 

@@ -138,6 +138,17 @@ def interface_with(address: str) -> str | None:
     return next((name for name in names if name != "lo" or _address(name) == wanted), None)
 
 
+def socket_interfaces(names: str | None, address: str) -> dict[str, str]:
+    """The variables by which Gloo and NCCL find the nodes' network: the interface that was asked
+    for, else the interface of this node's address. Raises `OSError` where this node lacks it."""
+    if names:
+        interface = first_interface(names)
+        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    # Else gloo takes the address of the host's name, which may lead nowhere but here.
+    found = interface_with(address)
+    return {"GLOO_SOCKET_IFNAME": found} if found else {}
+
+
 def _rows() -> Iterator[tuple[str, str]]:
     """The interfaces with their IPv4 addresses, of which each may have several."""
     from array import array  # here: few nodes ask

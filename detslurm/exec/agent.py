@@ -152,7 +152,10 @@ class Agent:
             short = self._flag.preempt or code.killed
             self._link.recorder.end(self._loop.wait, _RECORD_GRACE[short])
         self._why = hook_failure(workdir)
-        return code.exit_status()
+        status = code.exit_status()
+        if status and self._flag.preempt and self._node.has_plain_launcher(workdir):
+            return 128 + signal.SIGTERM  # of ranks that end by the signal it has 1 alone
+        return status
 
     def _recorded(self, environment: dict[str, str]) -> dict[str, str]:
         """Start the recorder if there is to be one; the environment in which hooks find it."""

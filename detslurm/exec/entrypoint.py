@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,14 @@ OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
+
+HOOK_DIRECTORY = Path(__file__).with_name("launcher_hook")
+"""The directory that PYTHONPATH needs so that other projects' launchers fit their run."""
+_PLAIN_LAUNCHER = re.compile(
+    r"(?<![\w.-])(?:torchrun|accelerate|deepspeed)(?![\w.-])"
+    r"|torch\.distributed\.(?:run|launch)\b|accelerate\.commands\.|deepspeed\.launcher\."
+)
+_SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:ba)?sh\b")
 
 CANT_EXECUTE = 126
 """The exit status of a shell for a program that it may not execute."""
@@ -53,6 +62,20 @@ def entrypoint_argv(
     from detslurm.config.positional import with_place  # only here: others pay nothing
 
     return ["sh", "-c", OUTLIVE + with_place(entrypoint), "sh", *arguments]
+
+
+def names_plain_launcher(entrypoint: str | Sequence[str], workdir: Path) -> bool:
+    """Whether an entrypoint, or a shell script that it names, starts another project's launcher."""
+    text = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+    scripts = (workdir / name for name in _SHELL_SCRIPT.findall(text))
+    texts = (path.read_text(errors="replace") for path in scripts if path.is_file())
+    return any(_PLAIN_LAUNCHER.search(part) for part in (text, *texts))
+
+
+def with_launcher_hook(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which such a launcher fits its run and outlives a preemption's signal."""
+    path = [str(HOOK_DIRECTORY), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**env, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def container_prefix(config: Mapping[str, Any]) -> list[str]:

@@ -46,7 +46,8 @@ def run_environment(
         ours[contract.JOB] = job
     slots = peers["container_slot_counts"]
     others = contract.for_code(base, is_rank=len(slots) > 1 and set(slots) == {1})
-    return with_determined({**others, **variables, **ours})
+    launching = _of_launchers(peers, ours[contract.ALLOCATION_ID])
+    return with_determined({**others, **launching, **variables, **ours})
 
 
 def _of_trial(
@@ -106,6 +107,18 @@ def _of_node(
         found[contract.RENDEZVOUS_PORT] = str(peers["port"])
     if "token" in peers:
         found[contract.RUN_TOKEN] = peers["token"]
+    return found
+
+
+def _of_launchers(peers: Mapping[str, Any], run: str) -> dict[str, str]:
+    """The nodes and a port of the run, under the names that other projects' launchers read."""
+    addrs, rank = peers["container_addrs"], str(peers["container_rank"])
+    found = {"MASTER_ADDR": addrs[0], "NODE_RANK": rank, "PET_RDZV_ID": run}
+    if "port" in peers:
+        found |= dict.fromkeys(("MASTER_PORT", "PET_MASTER_PORT"), str(peers["port"]))
+    if len(addrs) > 1:
+        found |= {"PET_NNODES": str(len(addrs)), "PET_NODE_RANK": rank}
+        found |= {"PET_MASTER_ADDR": addrs[0]}
     return found
 
 

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from detslurm._base import contract
-from detslurm.exec.entrypoint import container_prefix, entrypoint_argv, with_startup_hook
+from detslurm.exec.entrypoint import (
+    container_prefix,
+    entrypoint_argv,
+    names_plain_launcher,
+    with_launcher_hook,
+    with_startup_hook,
+)
 from detslurm.exec.environment import run_environment, with_commands_in
 from detslurm.exec.orphans import RunMark
 from detslurm.exec.text_log import print_message
@@ -100,9 +106,16 @@ class NodeRun(NamedTuple):
             peers=peers,
             flag=flag,
         )
-        # Torch's tutorials name a port of their own, which two runs on a node would share.
-        found.setdefault("MASTER_PORT", str(peers["port"]))
+        if allocation.node_count > 1:
+            from detslurm._base.addresses import socket_interfaces
+
+            here = peers["container_addrs"][self.rank]
+            found = socket_interfaces(found.get(contract.INTERFACE), here) | found
         return found
+
+    def has_plain_launcher(self, workdir: Path) -> bool:
+        """Whether another project's launcher starts the ranks."""
+        return names_plain_launcher(self.config["entrypoint"], workdir)
 
     def _base(self) -> Mapping[str, str]:
         """That of the job, in which the code finds its Python."""
@@ -117,7 +130,9 @@ class NodeRun(NamedTuple):
     def placed(
         self, environment: dict[str, str], staged: StagedEnvironment | None, workdir: Path
     ) -> dict[str, str]:
-        """The environment of the code where it runs in a staged environment or a container."""
+        """The environment of the code for its launcher, and for where it runs."""
+        if self.has_plain_launcher(workdir):
+            environment = with_launcher_hook(environment)
         if staged is not None:
             from detslurm.exec.staging import relocated
 

@@ -256,6 +256,8 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         unit: The unit of the searcher's lengths.
         trial_count: The number of its trials, also of those to come; `trials` may be fewer.
         config: Its configuration; secrets are masked.
+        code_version: The git commit of its code, and what was uncommitted, in a line.
+        software: The Python that trains, and the number of its packages, in a line.
         code: The text files of its code by path, as far as they are small; empty if not asked for.
         trials: Its trials.
         rungs: The rungs of its search, lowest first.
@@ -280,6 +282,8 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     unit: str | None = None
     trial_count: int = 0
     config: dict[str, Any] = msgspec.field(default_factory=dict)
+    code_version: str | None = None
+    software: str | None = None
     code: dict[str, str] = msgspec.field(default_factory=dict)
     trials: list[TrialPart] = msgspec.field(default_factory=list)
     rungs: list[RungPart] = msgspec.field(default_factory=list)

@@ -17,6 +17,7 @@ from detslurm.look.plain import chosen, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
 from detslurm.sdk.hiding import secrets_in
+from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
 from detslurm.store.saved_views import SavedView, saved_views
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class ExperimentReader:
             about |= _about(experiment)
         with problems.noting("its configuration"):
             about |= _by_config(chosen(experiment.config))
+        with problems.noting("the record of what it ran"):
+            about |= _by_provenance(experiment)
         with problems.noting("its search"):
             about |= _by_search(experiment)
         if self._wanted.code:
@@ -189,6 +192,14 @@ def _by_config(config: dict[str, Any]) -> dict[str, Any]:
     length = searcher.get("max_length")
     unit = next(iter(length), None) if isinstance(length, dict) else None
     return {"config": config, "searcher": searcher["name"], "unit": unit}
+
+
+def _by_provenance(experiment: Experiment) -> dict[str, Any]:
+    code, software = kept_versions(experiment._snapshot)
+    return {
+        "code_version": None if code is None else plain(code_text(code)),
+        "software": None if software is None else plain(software_text(software)),
+    }
 
 
 def _by_search(experiment: Experiment) -> dict[str, Any]:

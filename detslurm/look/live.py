@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from detslurm._base.states import UNKNOWN
 from detslurm.look.document import LIVE, ExperimentPart, Snapshot
 from detslurm.look.plain import plain
-from detslurm.look.snapshot import ReadSoFar, snapshot
+from detslurm.look.snapshot import MOST_TRIALS, ReadSoFar, snapshot
 from detslurm.sdk import Client, Experiment
-from detslurm.sdk.jobs.paced_queues import PacedQueues
+from detslurm.sdk.experiments.reconcile import snapshot_warnings
+from detslurm.sdk.experiments.store_reader import StoreReader
 from detslurm.store import ExperimentRow, NotFound, StoreError
 
 FRESH_SECONDS: Final = 2.0
@@ -50,23 +51,21 @@ class LiveStore:
     """The experiments of a store as they are now, for any number of threads.
 
     Args:
-        connect: Returns a client of the store. Each reading takes a new client, which remembers
-            nothing of a store that was deleted.
+        connect: Returns a client of the store.
         clock: Gives seconds that never go back.
     """
 
     def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
         self._connect = connect
-        self._queues = PacedQueues(connect().queues.cluster, lambda text: None, clock)
+        self._client = connect()
+        self._store = StoreReader(self._client, clock, keeps_logs=True)
         self._lock = threading.Lock()
-        self._read = ReadSoFar()
-        # Of others' experiments, too: as many as they are, they push out nothing that is looked at.
-        self._listed = ReadSoFar()
+        self._read, self._incarnation = ReadSoFar(), 0
 
     def overview(
         self, wanted: Callable[[ExperimentRow], bool], most: int, *, archived: bool = False
     ) -> Overview:
-        """The newest experiments in short; older ones are not read.
+        """The newest experiments in short.
 
         Args:
             wanted: Whether an experiment counts.
@@ -77,12 +76,11 @@ class LiveStore:
             StoreMissing: If there is no store.
             StoreError: If it can't be read.
         """
-        warnings: list[str] = []
         with self._lock:
-            found = self._rows(client := self._client(warnings), archived=archived)
-            rows = [*islice(filter(wanted, found), most)]
-            self._listed.trim(())
-            return Overview(str(client.store.path), rows, list(dict.fromkeys(warnings)))
+            self._poll(None)
+            rows = [*islice(filter(wanted, self._store.rows(archived=archived)), most)]
+            warnings = [*self._store.problems, *snapshot_warnings(self._store.unfinished)]
+            return Overview(str(self._client.store.path), rows, warnings)
 
     def snapshot(self, ids: Sequence[int]) -> Snapshot:
         """These experiments with all that a page shows.
@@ -94,13 +92,19 @@ class LiveStore:
             StoreError: If none of them exists and can be read.
         """
         with self._lock:
-            client = self._client([])
-            self._read.client(client)
+            self._poll(ids)
+            found: list[Experiment] = []
             unread: list[StoreError] = []
-            found = client.experiments(ids, skip=unread.append)
+            for number in ids:
+                try:
+                    one = self._store.experiment(number)
+                    found.append(Experiment(self._client.queues, one))
+                except StoreError as error:
+                    unread.append(error)
             if not found:
                 raise unread[0]
             taken = snapshot(found, code=True, budget=LIVE, known=self._read)
+            self._store.forget_logs(MOST_TRIALS, ids)
             return _with_unread(taken, ids, unread)
 
     def stored(self, number: int) -> Experiment:
@@ -114,18 +118,20 @@ class LiveStore:
             NotFound: If there is no such experiment.
             StoreError: If it can't be read.
         """
-        return self._client([]).stored(number)
-
-    def _rows(self, client: Client, *, archived: bool = False) -> Iterator[ExperimentRow]:
-        return self._listed.client(client).newest_rows(archived=archived)
-
-    def _client(self, warnings: list[str]) -> Client:
         client = self._connect()
-        client.warn = self._queues.warn = warnings.append
-        client.queues = self._queues
-        if text := client.missing():
-            raise StoreMissing(text)
-        return client
+        _check(client)
+        return client.stored(number)
+
+    def _poll(self, ids: Sequence[int] | None) -> None:
+        _check(self._client)
+        self._store.poll(ids)
+        if self._incarnation != self._store.incarnation:
+            self._incarnation, self._read = self._store.incarnation, ReadSoFar()
+
+
+def _check(client: Client) -> None:
+    if text := client.missing():
+        raise StoreMissing(text)
 
 
 def _with_unread(taken: Snapshot, ids: Sequence[int], errors: Sequence[StoreError]) -> Snapshot:

@@ -15,7 +15,7 @@ from detslurm.look.plain import plain
 
 if TYPE_CHECKING:
     from detslurm.look.curve_reader import CurveReader
-    from detslurm.sdk import Client, Experiment
+    from detslurm.sdk import Experiment
 
 Progress = Callable[[int, int], None]
 """Gets how many trials were read, and how many there are."""
@@ -30,10 +30,9 @@ MOST_POINTS: Final = 20_000_000
 
 @dataclass
 class ReadSoFar:
-    """The part of growing logs that snapshots have read: with it, the next one reads only on."""
+    """The metrics that snapshots have read: with them, the next one reads only on."""
 
     metrics: dict[int, Any] = field(default_factory=dict)
-    logs: dict[int, Any] = field(default_factory=dict)
 
     @property
     def points(self) -> int:
@@ -41,21 +40,14 @@ class ReadSoFar:
         runs = (run for cache in self.metrics.values() for run in cache.values())
         return sum(run.size for run in runs)
 
-    def client(self, client: Client) -> Client:
-        """The client, which from now on reads only new bytes of known logs."""
-        client._logs = self.logs
-        return client
-
     def trim(self, asked: Collection[int]) -> None:
         """Forget the excess, other trials than these first."""
-        others = (self.metrics.keys() | self.logs.keys()).difference(asked)
+        others = self.metrics.keys() - {*asked}
         if len(others) > MOST_TRIALS or self.points > MOST_POINTS:
             for trial in others:
-                self.metrics.pop(trial, None)
-                self.logs.pop(trial, None)
+                del self.metrics[trial]
         if self.points > MOST_POINTS:
             self.metrics.clear()
-            self.logs.clear()
 
 
 def snapshot(

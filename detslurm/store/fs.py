@@ -155,6 +155,21 @@ def touch_new(path: str) -> bool:
     return True
 
 
+def renew(path: AnyPath) -> bool:
+    """Give a file the present time of its server; False where there is no such file.
+
+    Another user's file keeps its time.
+    """
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES):
+            raise explained(error, os.fspath(path)) from error
+    return True
+
+
 def write_all(handle: int, data: bytes) -> None:
     """Write all of `data`, however many calls that takes."""
     view = memoryview(data)

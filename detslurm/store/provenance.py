@@ -95,7 +95,8 @@ def keep(store: Store, record: CodeVersion | Software) -> str:
     data = msgspec.json.encode(record, order="deterministic")
     digest = hashlib.sha256(data).hexdigest()
     path = store.path / FOLDER / f"{digest}.json"
-    if not fs.exists(path):
+    # The time of the last submission with it: garbage collection leaves young records alone.
+    if not fs.renew(path):
         fs.ensure_directory(path.parent)
         fs.put_if_absent(path, data, secret=secret)
     return digest

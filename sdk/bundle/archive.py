@@ -15,10 +15,12 @@ from typing import IO, Annotated, Final, Literal, Self, cast
 import msgspec
 
 from detslurm.sdk.errors import BundleError
+from detslurm.store.provenance import CodeVersion, Software
 
 NAME: Final = "manifest.json"
 CONFIG: Final = "config.json"
 FACTS: Final = "facts.json"
+VERSIONS: Final = "provenance.json"
 VERSION: Final = 1
 LARGEST: Final = 1 << 28
 """How many bytes a manifest may have, and every other file that is read whole."""
@@ -73,6 +75,13 @@ class File(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: Annotated[int, msgspec.Meta(ge=0)]
     sha256: str
     executable: bool = False
+
+
+class Versions(msgspec.Struct, frozen=True, kw_only=True):
+    """The code and the software that the experiment ran."""
+
+    code: CodeVersion | None = None
+    software: Software | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +193,7 @@ def _check_name(name: str, checkpoints: tuple[str, ...]) -> None:
     whole = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
     top = parts[0]
     known = (
-        name in (CONFIG, FACTS)
+        name in (CONFIG, FACTS, VERSIONS)
         or (top == "code" and len(parts) > 1)
         or (top == "checkpoints" and len(parts) > 2 and parts[1] in checkpoints)
         or bool(_EVENT.fullmatch(name))

@@ -14,7 +14,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -28,9 +28,11 @@ from detslurm.sdk.bundle.archive import (
     FACTS,
     LARGEST,
     UUID,
+    VERSIONS,
     ByteMeter,
     Manifest,
     Progress,
+    Versions,
     open_bundle,
     read_manifest,
     unpack,
@@ -52,6 +54,7 @@ from detslurm.store import (
 from detslurm.store.errors import CorruptRecord, explained
 from detslurm.store.facts import FactLog, put_record
 from detslurm.store.frame import block, decode_json, encode_json, unframe, unframe_all
+from detslurm.store.provenance import keep
 from detslurm.store.records import LARGEST as MOST_TRIALS
 from detslurm.store.records import (
     CheckpointDeleted,
@@ -61,6 +64,7 @@ from detslurm.store.records import (
     Intent,
     Lost,
     Record,
+    RecordedProvenance,
     SearchEnded,
     Set,
     Trials,
@@ -189,7 +193,21 @@ class _Import:
         plain = config.to_dict()
         text = msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
         experiment.write_config(plain, text, config.masked())
-        self._commit(experiment, facts, ids)
+        created = structs.replace(facts.created, provenance=self._provenance(stage, facts.created))
+        self._commit(experiment, replace(facts, created=created), ids)
+
+    def _provenance(self, stage: Path, created: Created) -> RecordedProvenance | None:
+        """The record of what it ran, under the digests that its parts have here."""
+        if created.provenance is None:
+            return None
+        path, found = stage / VERSIONS, Versions()
+        if path.is_file():
+            found = msgspec.json.decode(_limited(path), type=Versions)
+        return structs.replace(
+            created.provenance,
+            code=found.code and keep(self.store, found.code),
+            software=found.software and keep(self.store, found.software),
+        )
 
     def _trial(self, folder: Path, experiment: ExperimentDir, trial_id: int) -> None:
         trial = experiment.trial(trial_id)

@@ -24,16 +24,19 @@ from detslurm.sdk.bundle.archive import (
     FACTS,
     NAME,
     RUN_FILE,
+    VERSIONS,
     ByteMeter,
     File,
     Manifest,
     Metered,
     Progress,
+    Versions,
 )
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.download import digests_of, leads_nowhere
 from detslurm.sdk.checkpoints.verification import as_recorded, unusable
 from detslurm.sdk.errors import BundleError
+from detslurm.sdk.provenance.view import kept_versions
 from detslurm.storage import Storage, list_resources
 from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
 from detslurm.store.checkpoint_facts import held
@@ -93,6 +96,7 @@ def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progre
         content: dict[str, Path | bytes] = {
             CONFIG: encode_json(config.masked()),
             FACTS: encode_json([*_facts(one), *_listed(chosen.values(), saved)]),
+            **dict(_versions(one)),
             **dict(_code(directory.code)),
             **dict(_runs(one)),
             **dict(_events(directory)),
@@ -172,6 +176,13 @@ def _facts(one: ExperimentSnapshot) -> Iterator[dict[str, Any]]:
         by_reason.setdefault(reason, []).append(trial)
     for reason, trials in by_reason.items():
         yield plain_of(Lost(trials=tuple(trials), reason=reason))
+
+
+def _versions(one: ExperimentSnapshot) -> Iterator[tuple[str, bytes]]:
+    """The record of what it ran, if there is one."""
+    code, software = kept_versions(one)
+    if code is not None or software is not None:
+        yield VERSIONS, msgspec.json.encode(Versions(code=code, software=software))
 
 
 def _runs(one: ExperimentSnapshot) -> Iterator[tuple[str, Path]]:

@@ -31,6 +31,7 @@ from detslurm.sdk.disk.leftovers import (
     temporary_names,
     unrecorded,
     unused_environments,
+    unused_records,
 )
 from detslurm.sdk.disk.usage import SETTLED
 from detslurm.sdk.errors import LifecycleError
@@ -60,6 +61,7 @@ from detslurm.store.rebuilding import (
     rebuild_events,
     rebuild_ledger,
 )
+from detslurm.store.records import Created
 
 # A deletion removes these last, or a late process writes them: a runner that compacts, a reader.
 _LEFT: Final = {"config.json", "metrics.h5", "trials.json", "summary.json", "best", "latest"}
@@ -176,11 +178,13 @@ class SettledExperiment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
         used: Those that are in use.
         over: Those that should not exist any more.
         base: The directory of its checkpoints; None where they are in a bucket.
+        records: The digests of the records of what it ran.
     """
 
     used: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     base: str | None = None
+    records: tuple[str, ...] = ()
 
 
 def _moved(row: SettledExperiment, old: str, new: str) -> SettledExperiment:
@@ -197,6 +201,7 @@ class GarbageCollection:
         self._checkpoints: list[DoomedCheckpoint] = []
         self._leftovers: list[Leftover] = []
         self._staged: set[str] = set()  # archives of environments that may be needed
+        self._records: set[str] = set()  # of what experiments ran, by their digests
         self._complete = True  # whether everything could be read that may name a checkpoint
         self._postponed = 0  # what may go at another time: temporary names, storages out of sight
 
@@ -211,6 +216,7 @@ class GarbageCollection:
             row = rows.get(number)
             if row is not None and not self._has_left(row):
                 self._known.update(row.used, row.over)
+                self._records.update(row.records)
                 continue
             try:
                 directory = self._store.experiment(number)
@@ -247,6 +253,7 @@ class GarbageCollection:
         if not self._complete:
             return []
         self._remove(unused_environments(self._store.own("environments"), self._staged))
+        self._remove(unused_records(self._store, self._records))
         listed = self._names.items()
         return [left for base, names in listed for left in unrecorded(base, names, self._known)]
 
@@ -276,7 +283,7 @@ class GarbageCollection:
     def _settled_rows(self) -> FinishedRows[SettledExperiment]:
         path = self._store.own("settled.json")
         return FinishedRows(
-            path, self._store.ledger, SettledExperiment, schema=3, moved=_moved, thorough=True
+            path, self._store.ledger, SettledExperiment, schema=4, moved=_moved, thorough=True
         )
 
     def _list_storages(self, ids: Iterable[int], rows: dict[int, SettledExperiment]) -> None:
@@ -320,6 +327,8 @@ class GarbageCollection:
                 self._finish_deletion(directory)
                 return None
             return SettledExperiment()
+        records = _recorded_digests(facts.created)
+        self._records.update(records)
         before = self._work
         storages = _storages_of(directory)
         # The defaults are for submitted experiments: a script by hand keeps all checkpoints.
@@ -340,7 +349,9 @@ class GarbageCollection:
             return None
         storage = storages.of(None)
         base = str(storage.base) if isinstance(storage, SharedFS) else None
-        return SettledExperiment(used=tuple(known.used), over=tuple(known.over), base=base)
+        return SettledExperiment(
+            used=tuple(known.used), over=tuple(known.over), base=base, records=records
+        )
 
     def _name_problems(self, number: int, problems: Sequence[Problem]) -> None:
         if not problems:
@@ -400,7 +411,7 @@ class GarbageCollection:
                     fs.remove_tree(path / name)
                     fs.discard(str(path / name))
                 return True
-            if left.kind not in ("temporary file", "unused environment"):
+            if left.kind not in ("temporary file", "unused environment", "unused record"):
                 SharedFS(path.parent).discard(path.name.removesuffix(PARTIAL))
             elif path.is_dir():
                 fs.remove_tree(path)
@@ -413,6 +424,16 @@ class GarbageCollection:
             self._warn(f"{path} can't be removed completely")
             return False
         return True
+
+
+def _recorded_digests(created: Created) -> tuple[str, ...]:
+    """Return the digests of the records of what an experiment ran.
+
+    Args:
+        created: Its first fact.
+    """
+    recorded = created.provenance
+    return () if recorded is None else tuple(filter(None, (recorded.code, recorded.software)))
 
 
 def _storages_of(directory: ExperimentDir) -> Storages | None:

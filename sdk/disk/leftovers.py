@@ -20,6 +20,7 @@ from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_trial, fs
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.gc import resumed_from
 from detslurm.store.job_claims import claims_folder
+from detslurm.store.provenance import FOLDER
 from detslurm.store.reading import started_ids, started_in_run
 
 Kind = Literal[
@@ -30,6 +31,7 @@ Kind = Literal[
     "interrupted submission",
     "unrecorded checkpoint",  # no record of this store names it
     "unused environment",  # packed for experiments that are over
+    "unused record",  # of what deleted experiments ran
 ]
 
 DAY: Final = 86400.0
@@ -184,6 +186,16 @@ def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftove
             yield _leftover("unused environment", path)
 
 
+def unused_records(store: Store, used: Collection[str]) -> Iterator[Leftover]:
+    """Records of code and software that no experiment names, and no submission did for a day."""
+    folder = store.path / FOLDER
+    unnamed = [name for name in fs.names_in(folder) if name.removesuffix(".json") not in used]
+    now = fs.time_there(folder) if unnamed else None
+    for name in unnamed:
+        if name.endswith(".json") and _is_old(folder / name, now):
+            yield _leftover("unused record", folder / name)
+
+
 def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
     """The directories of an experiment that temporary names may be in."""
     trials = [directory.trial(number).path for number in started_ids(directory, facts)]
@@ -193,6 +205,7 @@ def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
 def folders_of_store(store: Store) -> list[Path]:
     """Those that belong to no experiment."""
     own = [store.own("index.json").with_suffix(".parts"), store.own("environments")]
+    own.append(store.path / FOLDER)
     return [store.path, store.ledger.log.path, store.models.log.path, claims_folder(store), *own]
 
 

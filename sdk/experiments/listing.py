@@ -14,7 +14,6 @@ from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, Finished, read
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError
 from detslurm.store.index import is_final
-from detslurm.store.reading import ReadCache
 
 # So many are read, several at a time, before their rows are saved: a first listing that the user
 # breaks off loses no more.
@@ -24,7 +23,7 @@ _THREADS: Final = 16
 _WORTH_THREADS: Final = 32
 # The last few readings show whether threads would help: each reading costs one of several threads
 # about as many seconds more as it may wait without them.
-_LAST: Final = 5
+LAST: Final = 5
 _WAIT_SECONDS: Final = 0.0005
 
 
@@ -41,7 +40,7 @@ def is_worth_threads(last: Sequence[ReadTime]) -> bool:
     `last` are the seconds of the last readings by one thread. A single reading may have met a busy
     moment, so that it proves nothing.
     """
-    if len(last) < _LAST:
+    if len(last) < LAST:
         return False
     waited = sorted(one.elapsed - one.computed for one in last)[len(last) // 2]
     computed = sorted(one.computed for one in last)[len(last) // 2]
@@ -51,8 +50,7 @@ def is_worth_threads(last: Sequence[ReadTime]) -> bool:
 class Listing:
     """One walk through a store's experiments.
 
-    `warn` gets messages for the user, `progress` shows how far a long reading is, and `logs` has
-    the parts of trials' logs that earlier walks have read, by trial.
+    `warn` gets messages for the user, and `progress` shows how far a long reading is.
     """
 
     def __init__(
@@ -61,16 +59,14 @@ class Listing:
         queues: Queues,
         warn: Callable[[str], None],
         progress: Progress = silent,
-        logs: dict[int, ReadCache] | None = None,
     ) -> None:
         self._store = store
         self._queues = queues
         self._warn = warn
         self._progress = progress
-        self._logs = logs
         self._catalog = store.catalog()
         self._known: dict[int, ExperimentSnapshot | Finished | None] = {}
-        self._times: deque[ReadTime] = deque(maxlen=_LAST)
+        self._times: deque[ReadTime] = deque(maxlen=LAST)
         for problem in self._catalog.problems:
             warn(f"left out: {problem}")
 
@@ -114,22 +110,16 @@ class Listing:
 
     def _take(self, numbers: Sequence[int], unreadable: dict[int, StoreError]) -> None:
         """Keep of an ended experiment its row alone, and that at once."""
-        for number, found in _all_read(self._store, numbers, self._logs, self._times):
+        for number, found in read_all(self._store, numbers, self._times):
             if isinstance(found, NotFound):
                 self._known[number] = None  # its submission was interrupted
             elif isinstance(found, StoreError):
                 self._known[number], unreadable[number] = None, found
             else:
-                self._known[number] = self._over(found) if is_final(found.row) else found
+                final = is_final(found.row)
+                self._known[number] = Finished(self._store, found.row) if final else found
         known = (self._known[number] for number in numbers)
         self._catalog.settle([one.row for one in known if isinstance(one, Finished)])
-
-    def _over(self, one: ExperimentSnapshot) -> Finished:
-        """The kept part of an ended experiment: thousands of logs need no memory."""
-        if self._logs is not None:
-            for trial in one.trials:
-                self._logs.pop(trial, None)
-        return Finished(self._store, one.row)
 
     def _complain(self, unreadable: dict[int, StoreError]) -> None:
         if unreadable:
@@ -139,17 +129,18 @@ class Listing:
             self._warn(f"left out because they can't be read: experiment {names} ({first})")
 
 
-def _all_read(
+def read_all(
     store: Store,
     numbers: Sequence[int],
-    logs: dict[int, ReadCache] | None,
     times: deque[ReadTime],
+    *,
+    keeps_logs: bool = False,
 ) -> Iterator[tuple[int, ExperimentSnapshot | StoreError]]:
     """Read one after the other, and the rest several at a time once `times` show that it waits."""
 
     def one(number: int) -> ExperimentSnapshot | StoreError:
         try:
-            return read(ExperimentDir(store, number), logs)
+            return read(ExperimentDir(store, number), keeps_logs=keeps_logs)
         except StoreError as error:
             return error
 

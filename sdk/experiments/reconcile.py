@@ -46,11 +46,11 @@ def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> No
         return
     asking = [one for one in found if wanted[id(one)] or one.facts.searching]
     since = min(one.facts.created.time or 0.0 for one in asking)
-    for one in found:
-        one.known_runs = {row.id: row.run_count for row in one.trials.values()}
+    runs = [{row.id: row.run_count for row in one.trials.values()} for one in found]
     queue = queues.query(every, since=since, queue_only=workers)
-    for one in found:
-        one.queue_asked = queue.asked
+    for one, known_runs in zip(found, runs, strict=True):
+        if queue.asked is None or queue.asked != one.queue_asked:
+            one.known_runs, one.queue_asked = known_runs, queue.asked
         if one.never_queued:
             continue
         if one.facts.searching:

@@ -65,8 +65,8 @@ class ExperimentSnapshot:
     heartbeats: unmanaged.Heartbeats = field(default_factory=dict)
     foreign_jobs: set[JobRef] = field(default_factory=set)  # other jobs under the ids of its own
     workers: Mapping[JobRef, JobInfo] = field(default_factory=dict)  # a search's, in the queue
-    _read: dict[int, ReadCache] = field(default_factory=dict)
-    _keeps_logs: bool = False  # of another user: also those of trials that are over
+    logs: dict[int, ReadCache] = field(default_factory=dict)  # the read part, by trial
+    keeps_logs: bool = False  # also those of trials that are over
     _view: ExperimentView | None = None
     _refined: dict[int, TrialRow] = field(default_factory=dict)  # as the view shows a search's
 
@@ -209,15 +209,15 @@ class ExperimentSnapshot:
 
     def read_trial(self, trial: int) -> TrialView:
         """Everything about one trial, read now."""
-        context, cache = self.facts.context(trial), self._read.setdefault(trial, {})
+        context, cache = self.facts.context(trial), self.logs.setdefault(trial, {})
         view = self._back_in_queue(view_trial(self.directory.trial(trial), context, cache))
         if self.facts.searching:
             view = self._search.refine(view, paused=self.facts.desired.paused)
         if view.run_count or view.state == UNKNOWN or not self.facts.searching:
             self.trials[trial] = view.row()
             self.changed()
-        if view.state in FINISHED and not self._keeps_logs:
-            self._read.pop(trial, None)  # never read again: thousands of logs need no memory
+        if view.state in FINISHED and not self.keeps_logs:
+            self.logs.pop(trial, None)  # never read again: thousands of logs need no memory
         return view
 
     def waiting_views(self) -> dict[int, TrialView]:
@@ -258,18 +258,19 @@ def has_not_begun(row: TrialRow) -> bool:
     return not row.run_count and row.state in ("QUEUED", "PAUSED")
 
 
-def read(directory: ExperimentDir, logs: dict[int, ReadCache] | None = None) -> ExperimentSnapshot:
-    """An experiment by the store alone; the parts of trials' logs in `logs` are not read again."""
+def read(directory: ExperimentDir, *, keeps_logs: bool = False) -> ExperimentSnapshot:
+    """An experiment by the store alone; with `keeps_logs` no part of a log is read again later."""
+    logs: dict[int, ReadCache] = {}
 
     def fold(trial: TrialDir, context: FoldContext) -> TrialView:
-        return view_trial(trial, context, None if logs is None else logs.setdefault(trial.id, {}))
+        return view_trial(trial, context, logs.setdefault(trial.id, {}) if keeps_logs else None)
 
     facts = fold_facts(directory)
     view = fold_experiment(directory, facts, fold=fold)
     trials = {row.id: row for row in view.trials}
-    found = ExperimentSnapshot(directory, facts, trials, view.problems)
-    if logs is not None:
-        found._read, found._keeps_logs = logs, True
+    found = ExperimentSnapshot(
+        directory, facts, trials, view.problems, logs=logs, keeps_logs=keeps_logs
+    )
     if not facts.searching:
         found._view = view
         return found

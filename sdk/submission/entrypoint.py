@@ -311,12 +311,18 @@ def python_command(
 
 def one_node_problem(entrypoint: str | Sequence[str] | None) -> str | None:
     """The fault of an entrypoint on several nodes, each of which runs it by itself."""
-    if entrypoint is None or posixpath.basename((_words(entrypoint) or [""])[0]) != "horovodrun":
-        return None
-    return (
-        "entrypoint: horovodrun connects the processes of one node here, so that each node would"
-        " train by itself; python3 -m detslurm.launch.horovod connects them all, by MPI"
-    )
+    name, *options = _words(entrypoint or "") or [""]
+    alone = "connects the processes of one node here, so that each node would train by itself"
+    if posixpath.basename(name) == "horovodrun":
+        return (
+            f"entrypoint: horovodrun {alone}; python3 -m detslurm.launch.horovod connects them"
+            " all, by MPI"
+        )
+    if posixpath.basename(name) == "torchrun" and "--standalone" in options:
+        return (
+            f"entrypoint: torchrun --standalone {alone}; without this option it connects them all"
+        )
+    return None
 
 
 def other_python(entrypoint: str | Sequence[str] | None, files: Mapping[str, Path]) -> str | None:

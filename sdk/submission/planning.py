@@ -148,6 +148,7 @@ def make_plan(
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
+        *_accelerate_notes(config, jobs.template),
         *(requeue_owners.notes(config.entrypoint, files) if config.preempt_signal else ()),
         *startup_hook.notes(files, in_container=bool(config.slurm.container_prefix)),
         *staging,
@@ -177,6 +178,14 @@ def make_plan(
         environment=environment,
         provenance=provenance,
     )
+
+
+def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:
+    if "accelerate" not in str(config.entrypoint):
+        return []
+    from detslurm.sdk.submission.accelerate_defaults import accelerate_notes
+
+    return accelerate_notes(config.entrypoint, job)
 
 
 def _is_copy(place: Path, root: Path) -> bool:

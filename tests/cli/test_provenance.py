@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,7 @@ def test_it_is_shown(detslurm: Detslurm, project: Path, submit: Submit) -> None:
     patch = detslurm("e", "provenance", 1, "--diff").out
     assert patch.startswith("diff --git a/train.py b/train.py\n") and "-lr = 0.1" in patch
     described = detslurm("e", "describe", 1).out
+    assert data["code"]["commit"][:12] in detslurm("e", "describe", 1, "--json").data["code"]
     assert f"Code : {data['code']['commit'][:12]}" in described and "Software : Python" in described
 
 
@@ -137,6 +139,43 @@ def test_a_process_run_crate(
     assert "hush" not in "".join(path.read_text() for path in target.iterdir())
     again = detslurm("e", "provenance", 1, "--ro-crate", target)
     assert again.status == 1 and "exists already" in again.err
+
+
+def test_a_bundle_takes_the_record_along(
+    scene: Scene, detslurm: Detslurm, project: Path, submit: Submit, tmp_path: Path
+) -> None:
+    """The same at the other site, and in its report; garbage collection keeps it while it is
+    needed, and no longer."""
+    (project / "train.py").write_text("lr = 0.2\n")
+    submit()
+    for index in (0, 1):
+        scene.run(scene.store.experiment(1), index, losses=[3.0], end="completed")
+    file = tmp_path / "one.tar"
+    assert detslurm("e", "bundle", 1, "-o", file, "--checkpoints", "none").status == 0
+    before = detslurm("e", "provenance", 1, "--json").data
+    records = scene.root / "provenance"
+    kept = {path.name for path in records.iterdir()}
+    for path in records.iterdir():
+        path.unlink()
+    assert detslurm("import", file).status == 0
+    after = detslurm("e", "provenance", 2, "--json").data
+    assert {path.name for path in records.iterdir()} == kept
+    assert (after["code"], after["software"]) == (before["code"], before["software"])
+    (part,) = scene.client.experiment(2).snapshot()["experiments"]
+    assert part["code_version"].startswith(before["code"]["commit"][:12])
+
+    for path in records.iterdir():
+        os.utime(path, (1, 1))
+    assert detslurm("gc").status == 0 and {path.name for path in records.iterdir()} == kept
+    submit()  # names both records again, which makes them young
+    assert detslurm("e", "delete", "1,2", "-y").status == 0
+    detslurm("e", "kill", 3)
+    assert detslurm("gc").status == 0 and {path.name for path in records.iterdir()} == kept
+    assert detslurm("e", "delete", 3, "-y").status == 0
+    for path in records.iterdir():
+        os.utime(path, (1, 1))
+    assert "unused record" in detslurm("gc").out
+    assert not list(records.iterdir())
 
 
 def test_without_a_record(scene: Scene, detslurm: Detslurm) -> None:

@@ -82,8 +82,8 @@ def test_the_code_is_no_rank_of_the_shell_or_of_the_sites_prolog(desk: Desk) -> 
     has = json.loads(log.partition("ENVIRONMENT ")[2].partition("\n")[0])
     assert {has.get(name) for name in ("OWN_SETTING", "OWN_PROLOG")} == {"kept"}
     assert has["NODE_RANK"] == "2" and has["PYTHONPATH"].startswith(str(tree))
-    assert has["MASTER_PORT"] != "12355"
-    mine = {"NODE_RANK", "MASTER_PORT", "OWN_SETTING", "SLURM_JOB_ID"}
+    assert has["MASTER_ADDR"] == "127.0.0.1" and has["MASTER_PORT"] != "12355"
+    mine = {"NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "OWN_SETTING", "SLURM_JOB_ID"}
     step = {
         "SLURM_NTASKS",
         "SLURM_NPROCS",

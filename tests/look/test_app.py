@@ -409,7 +409,7 @@ def test_a_fault_of_ours_is_for_the_terminal(
     def broken(*args: object, **more: object) -> None:
         raise ZeroDivisionError("a secret path")
 
-    monkeypatch.setattr("detslurm.sdk.client.Client.newest_rows", broken)
+    monkeypatch.setattr("detslurm.sdk.experiments.store_reader.StoreReader.rows", broken)
     answer = ask(pages)
     assert (answer.status, "secret" in answer.text) == (500, False)
     assert "ZeroDivisionError" in capsys.readouterr().err

@@ -14,6 +14,7 @@ import pytest
 
 from benchmarks.latency import counted
 from detslurm.look.document import ExperimentPart, Snapshot, TrialPart
+from detslurm.look.live import LiveStore
 from detslurm.look.snapshot import ReadSoFar, encode, snapshot
 from detslurm.store import RunLog, TrialDir, compact
 from tests.sdk.scenes import Scene
@@ -199,11 +200,10 @@ def test_a_live_view_reads_no_log_twice(scene: Scene) -> None:
     """Neither for curves nor for runs and checkpoints; of a new store at the same place all."""
     trial = scene.run(scene.experiment(2), losses=[0.5] * 200, ref="7_0")
     scene.queue.put("7_0", "RUNNING")
-    known = ReadSoFar()
+    store = LiveStore(lambda: scene.client)
 
     def look() -> TrialPart:
-        client = known.client(scene.client)
-        (part,) = snapshot(client.experiments([1]), known=known).experiments
+        (part,) = store.snapshot([1]).experiments
         assert part.problems == []
         return part.trials[0]
 
@@ -220,7 +220,7 @@ def test_a_live_view_reads_no_log_twice(scene: Scene) -> None:
     scene.run(scene.experiment(2), losses=[0.125] * 300, ref="8")
     other = look()
     assert (other.steps, other.best, other.curves[0].count) == (300, 0.125, 300)
-    assert known.points == 300
+    assert store._read.points == 300
 
 
 def test_many_trials_that_wait_cost_listings(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,18 +247,20 @@ def test_a_live_view_does_not_grow_for_ever(scene: Scene, monkeypatch: pytest.Mo
     scene.run(scene.experiment(2), losses=[0.5] * 200, ref="7_0")
     scene.queue.put("7_0", "RUNNING")
     monkeypatch.setattr("detslurm.look.snapshot.MOST_POINTS", 100)
-    known = ReadSoFar()
+    live = LiveStore(lambda: scene.client)
     for _ in range(2):
-        (part,) = snapshot(known.client(scene.client).experiments([1]), known=known).experiments
+        (part,) = live.snapshot([1]).experiments
         assert part.trials[0].curves[0].count == 200
-        assert (known.metrics, known.logs) == ({}, {})
+        assert live._read.metrics == {}
     monkeypatch.undo()
     monkeypatch.setattr("detslurm.look.snapshot.MOST_TRIALS", 1)
+    monkeypatch.setattr("detslurm.look.live.MOST_TRIALS", 1)
     scene.run(scene.experiment(3), losses=[0.5] * 10, ref="8_0")
     for wanted, remembered in ((1, {1, 2}), (2, {3, 4, 5}), (2, {3, 4, 5})):
-        snapshot(known.client(scene.client).experiments([wanted]), known=known)
-        assert known.logs.keys() == remembered
-    assert known.points == 10
+        live.snapshot([wanted])
+        logs = set[int]().union(*(one.logs for one in live._store.unfinished))
+        assert logs == remembered
+    assert live._read.points == 10
 
 
 def test_progress_and_choice(scene: Scene) -> None:

@@ -266,7 +266,8 @@ def test_a_horovod_that_gloo_alone_connects(
         assert all("Horovod without MPI" in problem for problem in found.problems)
     found = check("python3 -m detslurm.launch.horovod train.py", files, prepared=True)
     assert (found.problems, found.warnings) == ([], [])
-    for several in ("horovodrun --gloo -np 4 python3 train.py", ["/opt/bin/horovodrun", "x"]):
+    alone = "torchrun --standalone --nproc_per_node=2 train.py"
+    for several in (alone, "horovodrun --gloo -np 4 python3 x", ["/opt/bin/horovodrun", "x"]):
         assert "each node would train by itself" in str(one_node_problem(several))
     for other in ("python3 train.py", "cd x && horovodrun y", None, " "):
         assert one_node_problem(other) is None

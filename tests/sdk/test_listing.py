@@ -45,7 +45,7 @@ def test_the_rest_is_read_by_threads_where_the_first_wait(
     """In the same order, and the next walk over a group goes on as this one ended."""
     readers: list[int] = []
 
-    def reading(directory: Any, logs: Any) -> Any:
+    def reading(directory: Any, **options: Any) -> Any:
         readers.append(threading.get_ident())
         if waits:
             time.sleep(3 * MS)
@@ -61,7 +61,7 @@ def test_the_rest_is_read_by_threads_where_the_first_wait(
     numbers = [*range(1, 61)]
     for alone in (5, 0):
         readers.clear()
-        found = [*listing._all_read(store, numbers, None, times)]
+        found = [*listing.read_all(store, numbers, times)]
         assert found == [(number, number) for number in numbers]
         mine = readers.count(threading.get_ident())
         assert mine == (alone if waits else len(numbers))

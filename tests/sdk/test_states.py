@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from itertools import islice
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_listing_reads_a_finished_experiment_once(
         scene.run(scene.experiment(), losses=[0.5], end="completed")
     read: list[int] = []
 
-    def reading(directory: ExperimentDir, logs: None) -> ExperimentSnapshot:
+    def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
         read.append(directory.id)
         return real(directory)
 
@@ -51,7 +52,7 @@ def test_a_page_reads_no_older_experiments(scene: Scene, monkeypatch: pytest.Mon
         scene.run(scene.experiment())
     read: list[int] = []
 
-    def reading(directory: ExperimentDir, logs: None) -> ExperimentSnapshot:
+    def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
         read.append(directory.id)
         return real(directory)
 
@@ -72,7 +73,7 @@ def test_a_first_listing_that_is_broken_off_goes_on(
         scene.run(scene.experiment(), losses=[0.5], end="completed")
     read: list[int] = []
 
-    def reading(directory: ExperimentDir, logs: None) -> ExperimentSnapshot:
+    def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
         read.append(directory.id)
         if read == [1, 2, 3, 4]:
             raise KeyboardInterrupt
@@ -209,10 +210,10 @@ def test_logs_of_trials_that_are_over_are_not_kept(scene: Scene) -> None:
     first, _ = (scene.run(experiment, i, losses=[0.5], ref=f"7_{i}") for i in (0, 1))
     snapshot = scene.client.experiment(1)._snapshot
     snapshot.refresh()
-    assert sorted(snapshot._read) == [1, 2]
+    assert sorted(snapshot.logs) == [1, 2]
     first.write_end(1, {"outcome": "completed", "reason": "", "time": 2000.0})
     snapshot.refresh()
-    assert sorted(snapshot._read) == [2]
+    assert sorted(snapshot.logs) == [2]
 
 
 def test_an_end_record_written_meanwhile_wins_over_the_evidence(scene: Scene) -> None:

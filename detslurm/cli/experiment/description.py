@@ -410,6 +410,7 @@ def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[st
         **dict(_limits(experiment, resources)),
         "budget": None if budget is None else asdict(budget),
         "environment": experiment.environment,
+        **{name.lower(): text for name, text in _version_rows(experiment)},
         "path": str(experiment.path),
         "search": experiment.search.data() if experiment.search is not None else None,
         "message": experiment.message,

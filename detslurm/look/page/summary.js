@@ -48,6 +48,8 @@ function factsOf(one) {
     ["Progress", percent(one.progress)],
     ["Submitted", one.created && moment(one.created)],
     ["Took", one.started && `${span(ended - one.started)}${one.ended ? "" : " so far"}`],
+    ["Code", one.code_version],
+    ["Software", one.software],
     ["Labels", one.labels.join(", ")],
   ];
 }

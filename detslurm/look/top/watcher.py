@@ -15,13 +15,12 @@ from detslurm.look.plot import Line
 from detslurm.look.top import cells
 from detslurm.look.top.cells import Rows
 from detslurm.look.top.live_curves import LiveCurves, Metric, read_together
-from detslurm.look.top.store_tail import StoreTail
 from detslurm.look.trial_curves import legend
 from detslurm.sdk.client import Client
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import best_trials_first
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
-from detslurm.sdk.jobs.paced_queues import PacedQueues
+from detslurm.sdk.experiments.store_reader import StoreReader
 from detslurm.sdk.jobs.queues import Clock, Connect
 from detslurm.sdk.trials.log_lines import LogLine, parse
 from detslurm.sdk.trials.logs import Appended, tail
@@ -109,26 +108,21 @@ class Watcher:
         connect: Connect | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        self._warnings: list[str] = []
-        self._client = Client(root, warn=self._warnings.append, connect=connect)
-        self._queues = PacedQueues(self._client.queues.cluster, self._warnings.append, clock)
-        self._client.queues = self._queues
-        self._store = StoreTail(self._client)
+        self._client = Client(root, warn=lambda text: None, connect=connect)
+        self._store = StoreReader(self._client, clock)
         self._curves: dict[int, LiveCurves] = {}
         self._log = _LogTail()
         self._incarnation = 0
-        self._queue_problems: list[str] = []
         self._last: TopView | None = None
 
     def poll(self, request: Request) -> TopView:
         """Read the news and return all of it; an unreadable record becomes a problem."""
         view = TopView(request)
         with _noting(view.problems):
-            view.changed = self._store.poll(request.experiment)
+            view.changed = self._store.poll([request.experiment] if request.experiment else [])
             self._forget_replaced()
-            self._ask_queue(request)
-        view.problems += [*self._store.problems.values(), *self._queue_problems]
-        view.queue_time = self._queues.asked
+        view.problems += self._store.problems
+        view.queue_time = self._store.queues.asked
         self._list(view)
         with _noting(view.problems):
             self._show(view)
@@ -141,14 +135,6 @@ class Watcher:
             self._incarnation = self._store.incarnation
             self._curves.clear()
             self._log = _LogTail()
-
-    def _ask_queue(self, request: Request) -> None:
-        """At most as often as a listing of the queue is allowed."""
-        if not self._queues.due or not (self._store.unfinished or request.page == "queue"):
-            return
-        self._warnings.clear()
-        self._store.ask_queue()
-        self._queue_problems = list(dict.fromkeys(self._warnings))
 
     def _list(self, view: TopView) -> None:
         found = cells.matching(self._store.rows(), view.request.search)

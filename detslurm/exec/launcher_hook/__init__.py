@@ -1,0 +1,1 @@
+"""A directory for PYTHONPATH: its `sitecustomize` adapts the launchers of other projects."""
