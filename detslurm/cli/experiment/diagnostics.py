@@ -82,13 +82,11 @@ def unknown_metric(experiment: Experiment) -> str | None:
 
 def _recorded(experiment: Experiment) -> str:
     """The metrics that `record` found in the last trial's training, for a text about others."""
-    from detslurm.store import metric_columns
-
     try:
         config = experiment.config
         if not (config.get("record") or config.get("metrics_from_log")):
             return ""
-        names = sorted(metric_columns(experiment.trials()[-1].directory, "training").metrics)
+        names = sorted(experiment.trials()[-1].metrics("training").metrics)
     except (StoreError, IndexError):
         return ""
     return f"; recorded were {', '.join(names) or 'no others either'}"
