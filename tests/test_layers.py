@@ -206,7 +206,7 @@ def test_every_package_is_installed() -> None:
         ("detslurm", HEAVY),
         ("detslurm.cli", HEAVY),
         ("detslurm.exec.runner", HEAVY | {"json"}),
-        ("detslurm.exec.agent", HEAVY | {"msgspec"}),
+        ("detslurm.exec.agent", HEAVY | {"json"}),
         ("detslurm.exec.sampling", HEAVY | {"ctypes"}),
     ],
 )

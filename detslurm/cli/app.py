@@ -16,6 +16,10 @@ from detslurm.cli.session import Session
 
 COMMANDS = {
     "submit": Entry("submission.submit:submit", "Check an experiment and queue its jobs."),
+    "run": Entry(
+        "submission.run:run", "Run a command as an experiment, or a search over its flags."
+    ),
+    "multirun": Entry("submission.run:multirun", "Run a Hydra application with many values."),
     "preview-search": Entry(
         "submission.search_preview:preview_search",
         "Show how many trials a search trains, and for how long.",

@@ -150,7 +150,9 @@ class _Check:
             return
         if self._prepared or shutil.which(command, path=_path()) is not None:
             return
-        self._report(f"there is no command {command!r} in PATH")
+        runner = "python3 " if command.endswith(".py") else "./"
+        hint = f": write {runner}{command}" if command in self._files else ""
+        self._report(f"there is no command {command!r} in PATH{hint}")
 
     def _file(self, given: str) -> Path | None:
         """A file of the code by its name there."""

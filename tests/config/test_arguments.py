@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import QuotedString, Transformer
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from detslurm.config.arguments import argument_file, arguments_of, fields
+from detslurm.config.hydra_sweeps import sweep
 from detslurm.config.schema.arguments import Arguments, Flags
 
 TEXTS = st.text(
@@ -189,3 +192,52 @@ def test_words_reach_a_process(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=True)
     assert json.loads(done.stdout) == words
     assert math.isclose(float(arguments_of("flags", {"x": 1e-7})[0].removeprefix("--x=")), 1e-7)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1,2", "0.1,1e-3", "a,b", "'a,b',\"c d\"", "choice(a,b)", "choice( 1 , true )",
+        "range(4)", "range(1,6,2)", "range(5,1,-2)", "range(0,1,0.25)", "range(start=1,stop=3)",
+        "[1,2],[3,[4]]", "{a:1,b:c},{a:2}", "a\\,b,c", "'it\\'s','\\\\'", "-1,+2", "x/y,a.b",
+        "a b,c", "1_000,.5", "True,FALSE", "',', x",
+    ],
+)  # fmt: skip
+def test_sweeps_are_read_as_hydra_reads_them(text: str) -> None:
+    override = OverridesParser.create().parse_override(f"key={text}")
+    assert override.is_sweep_override()
+    found = sweep("key", text)
+    assert found is not None
+    wanted = [_plain(item) for item in override.sweep_iterator(transformer=Transformer.identity)]
+    assert [(type(item), item) for item in found] == [(type(item), item) for item in wanted]
+
+
+def _plain(item: Any) -> Any:
+    if isinstance(item, QuotedString):
+        return item.text
+    if isinstance(item, dict):
+        return {key: _plain(below) for key, below in item.items()}
+    return [_plain(below) for below in item] if isinstance(item, list) else item
+
+
+@pytest.mark.parametrize("text", ["1", "a b", "'a,b'", "[1,2]", "{a:1,b:2}", "a\\,b", "", "null"])
+def test_single_values_are_no_sweep(text: str) -> None:
+    assert not OverridesParser.create().parse_override(f"key={text}").is_sweep_override()
+    assert sweep("key", text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("glob(*)", "write the names, such as key=a,b"),
+        ("interval(0,1)", "interval() is not read here"),
+        ("sort(1,2)", "sort() is not read here"),
+        ("[1,2", "[1,2 lacks a closing ]"),
+        ("'a,b", "lacks a closing '"),
+        ("range(1,2,0)", "range(1,2,0): at most 1,000,000 values are expected"),
+        ("range(a,2)", "numbers are expected"),
+    ],
+)
+def test_sweeps_of_hydra_alone_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        sweep("key", text)

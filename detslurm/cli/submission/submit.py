@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -37,17 +37,12 @@ follow = click.option(
 )
 
 
-@click.command()
-@config_options.config_file
-@click.argument("context_dir", required=False, type=click.Path(path_type=Path))
-@config_options.overrides
-@config_options.template
-@click.option(
+project = click.option(
     "--project",
     metavar="[WORKSPACE/]PROJECT",
     help="Put the experiment into this project, which need not exist before.",
 )
-@click.option(
+include = click.option(
     "-i",
     "--include",
     "includes",
@@ -55,7 +50,7 @@ follow = click.option(
     type=click.Path(path_type=Path),
     help="Copy this file or directory, too, beside the content of CONTEXT_DIR. Repeatable.",
 )
-@click.option(
+cluster = click.option(
     "--cluster",
     "cluster_name",
     type=click.Choice(["auto", "slurm", "local"]),
@@ -63,18 +58,30 @@ follow = click.option(
     show_default=True,
     help="Choose where to run: Slurm, or this machine. auto takes Slurm where it is set up.",
 )
-@from_checkpoint
-@paused
-@follow
-@click.option(
+test_mode = click.option(
     "-t",
     "--test-mode",
     is_flag=True,
     help="Train one batch in one trial, validate and save, and wait for that: a quick check.",
 )
-@click.option(
+dry_run = click.option(
     "--dry-run", is_flag=True, help="Print the plan and the batch script, and queue nothing."
 )
+
+
+@click.command()
+@config_options.config_file
+@click.argument("context_dir", required=False, type=click.Path(path_type=Path))
+@config_options.overrides
+@config_options.template
+@project
+@include
+@cluster
+@from_checkpoint
+@paused
+@follow
+@test_mode
+@dry_run
 @json_option
 def submit(
     config_file: str,
@@ -106,38 +113,56 @@ def submit(
       detslurm submit experiment.yaml --paused --json
     """
     refuse_both(follow, as_json)
-    if test_mode and paused:
-        raise click.UsageError("--test-mode can't be combined with --paused")
     mine = client()
     plan = mine.plan(
         config_file,
         context_dir,
         includes=includes,
-        overrides=[*overrides, *_project(project)],
+        overrides=[*overrides, *project_overrides(project)],
         template=template,
         cluster=cluster_name,
         from_checkpoint=from_checkpoint,
         test_mode=test_mode,
     )
-    if dry_run:
-        _show(plan, mine, as_json=as_json)
+    options = SubmitOptions(
+        paused=paused, follow=follow, test_mode=test_mode, dry_run=dry_run, as_json=as_json
+    )
+    carry_out(plan, mine, options)
+
+
+class SubmitOptions(NamedTuple):
+    """How a plan is carried out."""
+
+    paused: bool
+    follow: bool
+    test_mode: bool
+    dry_run: bool
+    as_json: bool
+
+
+def carry_out(plan: Plan, mine: Client, options: SubmitOptions) -> None:
+    """Queue a plan, or show it, and follow its first trial; the exit status is 1 if that fails."""
+    if options.test_mode and options.paused:
+        raise click.UsageError("--test-mode can't be combined with --paused")
+    if options.dry_run:
+        _show(plan, mine, as_json=options.as_json)
         return
     note(f"Preparing files: {plan.context.summary}")
-    done = _submitted(plan, mine, paused=paused)
+    done = _submitted(plan, mine, paused=options.paused)
     if plan.provenance is not None and (changes := plan.provenance.note):
         note(changes)
-    if not (test_mode and as_json):
-        report(done, f"Created experiment {done.experiment_id}", as_json=as_json)
-    if follow:
+    if not (options.test_mode and options.as_json):
+        report(done, f"Created experiment {done.experiment_id}", as_json=options.as_json)
+    if options.follow:
         from detslurm.cli.submission.follow import follow_first_trial
 
         completed = follow_first_trial(mine, done.experiment_id)
-        if not (completed or test_mode):  # a test prints its own result
+        if not (completed or options.test_mode):  # a test prints its own result
             raise click.exceptions.Exit(1)
-    if test_mode:
+    if options.test_mode:
         from detslurm.cli.submission.test_mode import await_checks
 
-        await_checks(mine, done, as_json=as_json)
+        await_checks(mine, done, as_json=options.as_json)
 
 
 def _submitted(plan: Plan, mine: Client, *, paused: bool) -> Submission:
@@ -171,12 +196,12 @@ def report(done: Submission, headline: str, *, as_json: bool) -> None:
     click.echo(f"Queued {what} on {done.cluster}: job {jobs}{' (paused)' if done.paused else ''}")
 
 
-def _project(name: str | None) -> list[str]:
+def project_overrides(name: str | None) -> list[str]:
     """The project as overrides of the configuration."""
-    from detslurm.sdk.workspaces import project_overrides
+    from detslurm.sdk import workspaces
 
     try:
-        return project_overrides(name) if name is not None else []
+        return workspaces.project_overrides(name) if name is not None else []
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

@@ -1,0 +1,214 @@
+"""`detslurm run` and `detslurm multirun`: experiments from a command line, without a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from detslurm.cli.arguments.ids import client
+from detslurm.cli.output.printing import json_option, note
+from detslurm.cli.submission import config_options, run_config, submit
+
+_DECORATORS = (
+    click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
+    click.option("--slots", type=int, help="Give each trial this many GPUs, or CPUs without GPUs."),
+    click.option("--time", metavar="TIME", help="Limit each job: minutes, or 4:00:00."),
+    click.option("--pool", metavar="NAME", help="Run in this partition."),
+    click.option("--metric", metavar="NAME", help="Name the metric of a search. [default: loss]"),
+    click.option("--maximize", is_flag=True, help="Take larger values of the metric for better."),
+    config_options.overrides,
+    config_options.template,
+    submit.project,
+    submit.include,
+    submit.cluster,
+    submit.from_checkpoint,
+    submit.paused,
+    click.option(
+        "-f/-d",
+        "--follow/--no-follow",
+        default=None,
+        help="Print the log of the first trial until it ends, or return at once. Ctrl-C ends the"
+        " printing alone. [default: follow]",
+    ),
+    submit.test_mode,
+    submit.dry_run,
+    click.option(
+        "--print-config", is_flag=True, help="Print the experiment.yaml, and queue nothing."
+    ),
+    json_option,
+)
+_SETTINGS = {"allow_interspersed_args": False}
+_SEARCHES = ["random", "grid", "async_halving", "adaptive_asha", "optuna", "pbt"]
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that both commands share."""
+    for decorator in reversed(_DECORATORS):
+        command = decorator(command)
+    return command
+
+
+@click.command(context_settings=_SETTINGS)
+@click.option(
+    "--grid",
+    "grids",
+    multiple=True,
+    metavar="NAME=A,B,C",
+    help="Try each of these values, with each of the others. Repeatable.",
+)
+@click.option(
+    "--random",
+    "randoms",
+    multiple=True,
+    metavar="NAME=SPEC",
+    help="Draw values: log:LOW:HIGH, int:LOW:HIGH, double:LOW:HIGH, or choices A,B,C. Repeatable.",
+)
+@click.option("--trials", type=int, metavar="N", help="Train N trials in a search.")
+@click.option(
+    "--search",
+    "search_name",
+    type=click.Choice(_SEARCHES),
+    help="Search by this method. [default: grid with --grid, random with --random]",
+)
+@click.option("--max-time", type=int, metavar="N", help="Stop a halving's best trials after N.")
+@click.option(
+    "--time-metric", metavar="UNIT", help="Count --max-time in batches, epochs or this metric."
+)
+@_options
+def run(
+    command: tuple[str, ...],
+    grids: tuple[str, ...],
+    randoms: tuple[str, ...],
+    trials: int | None,
+    search_name: str | None,
+    max_time: int | None,
+    time_metric: str | None,
+    **options: Any,
+) -> None:
+    """Run COMMAND as an experiment, with the code of the current directory.
+
+    Each value of a search reaches COMMAND as a flag, --NAME=VALUE, in place of the flag that
+    COMMAND has; --config arguments=FORM chooses another form.
+
+    \b
+    Examples:
+      detslurm run -- python3 train.py --lr 0.1 --epochs 5
+      detslurm run --slots 2 --time 4:00:00 -- torchrun --nproc_per_node=2 train.py
+      detslurm run --grid lr=0.1,0.01 --no-follow -- python3 train.py
+      detslurm run --random lr=log:1e-4:1e-1 --trials 20 -- python3 train.py
+      detslurm run --random lr=log:1e-4:1e-1 --trials 20 --search optuna --metric val_loss \\
+        -- python3 train.py
+    """
+    if grids and randoms:
+        raise click.UsageError(
+            "--grid and --random can't be combined: --random NAME=A,B draws, too"
+        )
+    try:
+        space = {**run_config.grid_space(grids), **run_config.random_space(randoms)}
+        settled = run_config.without_flags(command, space)
+        search = run_config.SearchOptions(
+            search_name, options["metric"], options["maximize"], trials, time_metric, max_time
+        )
+        default = "grid" if grids else "random" if randoms else "single"
+        searcher = run_config.searcher_section(search, default)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    _submit(settled, space, searcher, {"arguments": "flags"} if space else {}, options)
+
+
+@click.command(context_settings=_SETTINGS)
+@_options
+def multirun(command: tuple[str, ...], **options: Any) -> None:
+    """Run a Hydra application once for each combination of values, as its own --multirun would.
+
+    Sweeps have Hydra's syntax: lr=1,2 and 'model=choice(a,b)' and 'seed=range(0,5)'. All other
+    arguments reach each run as they are. You can log out meanwhile.
+
+    \b
+    Examples:
+      detslurm multirun python3 app.py lr=0.1,0.01 model=small,large
+      detslurm multirun --slots 1 --pool gpu -- python3 -m app 'seed=range(0,5)' +debug=true
+    """
+    try:
+        settled, space = run_config.hydra_command(command)
+        if not space:
+            raise ValueError("no argument has several values, such as lr=1,2: use `detslurm run`")
+        search = run_config.SearchOptions(metric=options["metric"], maximize=options["maximize"])
+        searcher = run_config.searcher_section(search, "grid")
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    _submit(settled, space, searcher, {"arguments": "hydra"}, options)
+
+
+def _submit(
+    command: run_config.Command,
+    space: run_config.Space,
+    searcher: Mapping[str, Any],
+    arguments: Mapping[str, str],
+    options: Mapping[str, Any],
+) -> None:
+    """Submit the configuration that stands for a command, as `submit` would from a file."""
+    from detslurm.config import load_experiment, load_site
+    from detslurm.config.writing import as_yaml
+
+    config = {
+        "name": run_config.name_of(command.entrypoint),
+        "entrypoint": command.entrypoint,
+        **({"hyperparameters": space} if space else {}),
+        **arguments,
+        "searcher": dict(searcher),
+        **_sections(options),
+    }
+    overrides = [*options["overrides"], *submit.project_overrides(options["project"])]
+    mine = client()
+    loaded = load_experiment(
+        config,
+        overrides=overrides,
+        template=options["template"],
+        site=load_site(),
+        root=mine.store.path,
+    )
+    text = as_yaml(loaded.given)
+    for message in command.messages:
+        note(message)
+    if options["print_config"]:
+        click.echo(text, nl=False)  # with its secrets, for it is to be submitted
+        return
+    chosen = submit.SubmitOptions(
+        paused=options["paused"],
+        follow=_follows(options),
+        test_mode=options["test_mode"],
+        dry_run=options["dry_run"],
+        as_json=options["as_json"],
+    )
+    plan = mine.plan(
+        loaded.given,
+        Path.cwd(),
+        includes=options["includes"],
+        cluster=options["cluster_name"],
+        from_checkpoint=options["from_checkpoint"],
+        test_mode=options["test_mode"],
+    )
+    submit.carry_out(replace(plan, text=text), mine, chosen)
+
+
+def _sections(options: Mapping[str, Any]) -> dict[str, Any]:
+    resources = {"slots_per_trial": options["slots"], "resource_pool": options["pool"]}
+    given = {key: value for key, value in resources.items() if value is not None}
+    time = options["time"]
+    return {
+        **({"resources": given} if given else {}),
+        **({"slurm": {"time": int(time) if time.isdigit() else time}} if time is not None else {}),
+    }
+
+
+def _follows(options: Mapping[str, Any]) -> bool:
+    """Whether the log is followed: by default where there will be a log, and a person."""
+    submit.refuse_both(bool(options["follow"]), options["as_json"])
+    if options["follow"] is not None:
+        return bool(options["follow"])
+    return not (options["as_json"] or options["paused"] or options["test_mode"])
