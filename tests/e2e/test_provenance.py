@@ -20,8 +20,8 @@ with det.core.init() as core:
 
 
 def test_a_record_of_what_ran(desk: Desk) -> None:
-    """Commit, changed line, packages (with those of the jobs' setup), the node's hardware and sbatch's options; a repository that
-    git refuses to read is a sentence, and the experiment runs all the same."""
+    """Commit, changed line, packages with those of the jobs' setup, hardware and sbatch's options;
+    a repository that git refuses to read is a sentence, and the experiment runs all the same."""
     config = desk.project(SCRIPT)
     project = config.parent
     identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")

@@ -34,6 +34,7 @@ from detslurm.store.provenance import (
 from detslurm.store.records import RecordedProvenance
 from detslurm.store.run_records import Hardware, misfit
 from detslurm.store.software import installed_packages
+from tests.cluster.waiting import wait_for
 from tests.sdk.scenes import Scene
 
 Git = Callable[..., str]
@@ -201,8 +202,15 @@ def test_a_slow_repository_is_given_up(
     assert time.monotonic() - begun < 60
     assert found.commit == commit and found.changed_count is None
     assert "git did not answer within" in (found.problem or "")
-    state = Path(f"/proc/{pid.read_text().strip()}/stat")
-    assert not state.exists() or state.read_text().split()[2] in "ZX"
+    child = Path(f"/proc/{pid.read_text().strip()}/stat")
+
+    def has_ended() -> bool:
+        try:
+            return child.read_text().split()[2] in "ZX"
+        except OSError:
+            return True
+
+    wait_for(has_ended, timeout=120)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
