@@ -26,6 +26,7 @@ from zipfile import ZipFile
 
 from detslurm import core
 from detslurm._base.trust import trusted
+from detslurm.config.run_config import RunConfig
 from detslurm.core._trial import trial_of
 from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import fs
@@ -157,13 +158,13 @@ class _Leaving:
 
     def _is_timed_out(self) -> bool:
         assert self._context.info is not None
-        slurm = self._context.info.trial._config.get("slurm") or {}
+        config = RunConfig.of(self._context.info.trial._config)
         return is_timed_out(
             now=time.time(),
             began=self._began,
             minutes=int(self._submission._timeout_min),
             end=float(os.environ.get("SLURM_JOB_END_TIME", 0)),
-            lead=float(slurm.get("signal_lead") or 0),
+            lead=config.slurm.signal_lead,
         )
 
     def _save(self, following: Any) -> None:

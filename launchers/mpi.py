@@ -27,7 +27,7 @@ from pathlib import Path
 from detslurm._base import contract
 from detslurm._base.flag import PreemptFlag
 from detslurm._base.info import get_cluster_info
-from detslurm.exec.entrypoint import container_prefix
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.signals import exit_with
 from detslurm.launch import detached_server, ranks
 from detslurm.launch.arguments import LauncherArgs, UsageError
@@ -149,14 +149,12 @@ def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
     if allocation is None or allocation.cluster != "slurm":
         raise UsageError("error: several nodes without Slurm: there is no srun to start the ranks")
     info = get_cluster_info()
-    config = info.trial._config if info is not None else {}
+    slurm = (RunConfig() if info is None else RunConfig.of(info.trial._config)).slurm
     rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *aborting_together(args.command)]
     # Started from outside, each rank is in a container of its own, and all are in the same image.
-    rank = [*container_prefix(config), *rank]
+    rank = [*slurm.container_prefix, *rank]
     allocation, placed = _of_this_step(allocation)
-    argv = allocation.step_command(
-        rank, mpi=(config.get("slurm") or {}).get("mpi") or "pmix", per_node=nodes.slots
-    )
+    argv = allocation.step_command(rank, mpi=slurm.mpi or "pmix", per_node=nodes.slots)
     border = argv.index("--")
     # Each rank changes to the working directory of its own node.
     return [*argv[:border], "--chdir=/", *placed, *args.overrides, *argv[border:]]

@@ -25,6 +25,10 @@ else:
 # as much as itself.
 WITHOUT = ("org", "typing_extensions")
 
+# Modules of other systems, which imports would search for, and one that loads a library of its own
+# for the addresses of network cards.
+ABSENT = ("_uuid", "_winapi", "msvcrt", "nt")
+
 # Modules that others import and hardly ever use: they take a tenth of a runner's time to start.
 LAZY = ("detslurm.store.log_lines", "ipaddress", "locale", "msgspec.inspect", "textwrap")
 # Attributes that imports, and searches through all modules, read: set before a module runs.
@@ -282,6 +286,7 @@ def run(file: int, index: Index, module: str) -> None:
         return
     sys.meta_path.insert(0, CachedModules(found))
     sys.meta_path.append(SitePackages())
+    sys.modules.update(dict.fromkeys((*ABSENT, *WITHOUT)))  # type: ignore[arg-type]
     # Modules are kept: no collection finds anything among them, and each looks at them all.
     gc.disable()
     __import__(module)

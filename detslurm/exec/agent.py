@@ -51,7 +51,7 @@ class Agent:
         # default action would end the agent.
         discard_signals()
         self._node = NodeRun.read(experiment_dir, trial_id, run)
-        self._link = RunnerLink(self._node.rank, self._node.config.get("log_policies") or [])
+        self._link = RunnerLink(self._node.rank, self._node.config.log_policies)
         self._flag = PreemptFlag.create()
         # In the handler itself: ranks must see the flag even while this process is blocked in a
         # read from a slow file system. The handler only writes one byte to the flag's file.
@@ -74,11 +74,11 @@ class Agent:
         self._oom_kills = oom_kills()
 
     def _configured_signal(self) -> PreemptSignal | None:
-        if self._node.config.get("preempt_signal") is None:
+        if (name := self._node.config.preempt_signal) is None:
             return None
         from detslurm.exec.preempt_signal import PreemptSignal  # only here: others pay nothing
 
-        found = PreemptSignal.configured(self._node, self._link, self._flag)
+        found = PreemptSignal.configured(name, self._node, self._link, self._flag)
         self._loop.sources.append(found.events)
         return found
 
@@ -160,7 +160,7 @@ class Agent:
     def _recorded(self, environment: dict[str, str]) -> dict[str, str]:
         """Start the recorder if there is to be one; the environment in which hooks find it."""
         config = self._node.config
-        if self._node.rank or not (config.get("record") or config.get("metrics_from_log")):
+        if self._node.rank or not (config.record or config.metrics_from_log):
             return environment
         from detslurm.exec.recorder import RunRecorder  # only here: others pay nothing
 
@@ -256,9 +256,9 @@ class Agent:
         recorder = self._link.recorder
         if recorder is None or not recorder.is_running:
             return {}  # the code itself takes part in the search
-        if not self._node.config.get("preempt_signal"):  # which the request to leave has sent
+        if not self._node.config.preempt_signal:  # which the request to leave has sent
             self._code.terminate()
-        return {"grace": self._node.config.get("preemption_timeout") or _STOP_GRACE}
+        return {"grace": self._node.config.preemption_timeout or _STOP_GRACE}
 
     def _on_signals(self) -> None:
         came = self._inbox.take()

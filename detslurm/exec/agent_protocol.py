@@ -9,8 +9,9 @@ the token of the run.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any
+
+import msgspec
 
 PREEMPT = "preempt"
 KILL = "kill"
@@ -47,30 +48,22 @@ def parse_report(line: str) -> dict[str, Any] | None:
 
 def to_json(value: Any) -> str:
     """JSON on one line; text may be no text in any encoding, as paths may."""
-    if "msgspec" in sys.modules:  # in a runner, which starts faster without json
-        import msgspec
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:
+        import json  # only here: most runners and agents start without it
 
-        try:
-            return msgspec.json.encode(value).decode()
-        except UnicodeEncodeError:
-            pass
-    import json
-
-    return json.dumps(value, separators=(",", ":"))
+        return json.dumps(value, separators=(",", ":"))
 
 
 def from_json(text: str) -> Any:
     """The object that `to_json` wrote. Raises `ValueError` if the text is no JSON."""
-    if "msgspec" in sys.modules:
-        import msgspec
+    try:
+        return msgspec.json.decode(text)
+    except ValueError:
+        import json
 
-        try:
-            return msgspec.json.decode(text)
-        except ValueError:
-            pass
-    import json
-
-    return json.loads(text)
+        return json.loads(text)
 
 
 def log_line(node: int, text: str) -> bytes:

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from detslurm._base import contract
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.environment import user_variables
 from detslurm.slurm.allocation import visible_gpus
 
@@ -87,7 +87,7 @@ def _origin(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def starting_environment(config: Mapping[str, Any], launchers: Mapping[str, str]) -> dict[str, str]:
+def starting_environment(config: RunConfig, launchers: Mapping[str, str]) -> dict[str, str]:
     """The environment of a step outside that starts a container for each rank, as the agent did.
 
     A launcher inside asks for it, and its PATH and libraries mean nothing out here.

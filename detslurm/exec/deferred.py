@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import log_store_error, print_message
 from detslurm.slurm import Cluster, SlurmError
@@ -13,7 +13,7 @@ from detslurm.store import StoreError
 
 
 def submit_deferred(
-    intents: Intents, config: Mapping[str, Any], ref: str, connect: Callable[[str | None], Cluster]
+    intents: Intents, config: RunConfig, ref: str, connect: Callable[[str | None], Cluster]
 ) -> None:
     """Submit as many as there is room for, and clear up after jobs that died while they did so.
 
@@ -29,7 +29,7 @@ def submit_deferred(
         print_message(f"no more trials can be submitted now: {error}")
 
 
-def _submit(intents: Intents, config: Mapping[str, Any], ref: str, cluster: Cluster) -> None:
+def _submit(intents: Intents, config: RunConfig, ref: str, cluster: Cluster) -> None:
     experiment = intents.experiment
     while settle(experiment, intents.facts, cluster, lambda job: _has_died(job, ref, cluster)):
         intents.refresh()
@@ -39,10 +39,10 @@ def _submit(intents: Intents, config: Mapping[str, Any], ref: str, cluster: Clus
         print_message(f"submitted more trials: job {job_id}")
 
 
-def _wanted(intents: Intents, config: Mapping[str, Any]) -> int | None:
+def _wanted(intents: Intents, config: RunConfig) -> int | None:
     """How many more jobs may work at once; those that there are go on with other trials."""
     facts = intents.facts
-    concurrent = config["searcher"].get("max_concurrent_trials")
+    concurrent = config.searcher.max_concurrent_trials
     at_once = min(filter(None, (facts.trials_at_once, concurrent)), default=None)
     return None if at_once is None else max(0, at_once - facts.elements)
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 _LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
 
@@ -76,11 +75,6 @@ def with_launcher_hook(env: Mapping[str, str]) -> dict[str, str]:
     """The environment in which such a launcher fits its run and outlives a preemption's signal."""
     path = [str(HOOK_DIRECTORY), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     return {**env, "PYTHONPATH": os.pathsep.join(path)}
-
-
-def container_prefix(config: Mapping[str, Any]) -> list[str]:
-    """The words that start the container of an experiment, or none."""
-    return list((config.get("slurm") or {}).get("container_prefix") or [])
 
 
 def with_startup_hook(argv: Sequence[str]) -> list[str]:

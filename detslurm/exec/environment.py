@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,12 +9,14 @@ from typing import Any
 
 from detslurm._base import contract
 from detslurm.compat import with_determined
+from detslurm.config.run_config import RunConfig
+from detslurm.store.frame import encode_json, has_mark
 
 
 def run_environment(
     *,
     base: Mapping[str, str],
-    config: Mapping[str, Any],
+    config: RunConfig,
     start: Mapping[str, Any],
     experiment_dir: Path,
     node: str,
@@ -32,7 +33,7 @@ def run_environment(
     """
     variables = user_variables(config, gpus)
     ours = {
-        **_of_trial(start, experiment_dir, config.get("hyperparameters") or {}),
+        **_of_trial(start, experiment_dir, config.hyperparameters),
         **_of_node(node, slot_ids, gpus, peers),
         **_of_configuration(config, variables),
         contract.SESSION_TOKEN: "",
@@ -80,8 +81,8 @@ def _of_trial(
 
 def _hparams(recorded: Mapping[str, Any], space: Mapping[str, Any]) -> str:
     """The hyperparameters, whose length was checked at the submission, with their secrets."""
-    text = json.dumps(recorded)
-    return json.dumps(with_secrets(recorded, space)) if "****" in text else text
+    text = _json(recorded)
+    return _json(with_secrets(recorded, space)) if "****" in text else text
 
 
 def with_secrets(recorded: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,10 +99,10 @@ def _of_node(
     meeting = {"container_addrs", "container_rank", "container_slot_counts"}
     found = {
         contract.AGENT_ID: node,
-        contract.SLOT_IDS: json.dumps(list(slot_ids)),
+        contract.SLOT_IDS: _json(list(slot_ids)),
         contract.UNIQUE_PORT_OFFSET: str(min(slot_ids, default=0)),
-        contract.GPU_UUIDS: json.dumps([gpu for gpu in gpus if not gpu.isdigit()]),
-        contract.RENDEZVOUS: json.dumps({k: v for k, v in peers.items() if k in meeting}),
+        contract.GPU_UUIDS: _json([gpu for gpu in gpus if not gpu.isdigit()]),
+        contract.RENDEZVOUS: _json({k: v for k, v in peers.items() if k in meeting}),
     }
     if "port" in peers:
         found[contract.RENDEZVOUS_PORT] = str(peers["port"])
@@ -122,10 +123,10 @@ def _of_launchers(peers: Mapping[str, Any], run: str) -> dict[str, str]:
     return found
 
 
-def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, str]:
+def _of_configuration(config: RunConfig, variables: Mapping[str, str]) -> dict[str, str]:
     """The experiment's configuration, as far as code asks for it."""
-    found = {contract.DEBUG: "true" if config.get("debug") else "false"}
-    text = json.dumps(config)
+    found = {contract.DEBUG: "true" if config.debug else "false"}
+    text = _json(config.plain)
     if len(text) < contract.LONGEST_VALUE:
         found[contract.EXPERIMENT_CONFIG] = text
     interface = interface_of(config, variables)
@@ -134,25 +135,33 @@ def _of_configuration(config: Mapping[str, Any], variables: Mapping[str, str]) -
     return found
 
 
-def interface_of(config: Mapping[str, Any], env: Mapping[str, str]) -> str | None:
+def interface_of(config: RunConfig, env: Mapping[str, str]) -> str | None:
     """The interface that was asked for: by the variable, else by `slurm.network_interface`."""
-    return env.get(contract.INTERFACE) or (config.get("slurm") or {}).get("network_interface")
+    return env.get(contract.INTERFACE) or config.slurm.network_interface
 
 
-def user_variables(config: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, str]:
+def user_variables(config: RunConfig, gpus: Sequence[str]) -> dict[str, str]:
     """The variables that the configuration asks for, on slots of its type, or of the allocation's
     where it names none: GPUs if it was given some."""
-    variables = (config.get("environment") or {}).get("environment_variables") or []
-    if isinstance(variables, Mapping):
-        slot_type = (config.get("slurm") or {}).get("slot_type") or ("cuda" if gpus else "cpu")
-        variables = variables.get(slot_type) or []
-    return dict(_assignment(item) for item in variables)
+    slot_type = config.slurm.slot_type or ("cuda" if gpus else "cpu")
+    variables = config.environment.environment_variables.get(slot_type, ())
+    return dict(map(_assignment, variables))
 
 
 def _assignment(item: str) -> tuple[str, str]:
     # `NAME` alone takes the value of the submitting shell, as with `docker run -e`.
     name, equals, value = item.partition("=")
     return (name, value) if equals else (name, os.environ.get(name, ""))
+
+
+def _json(value: Any) -> str:
+    """JSON in ASCII, which has no other form in any locale, with NaN as Python writes it."""
+    raw = encode_json(value)
+    if raw.isascii() and not has_mark(raw):
+        return raw.decode()
+    import json  # only here: most nodes start without it
+
+    return json.dumps(value)
 
 
 def with_commands_in(folder: str, env: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from detslurm._base import startup
 from detslurm._base.states import INVALID_HP, RESTART, outcome_words
+from detslurm.config.run_config import RunConfig
 from detslurm.config.secret_values import masked_sample
 from detslurm.exec.attempt import REFRESH_SECONDS, Attempt, AttemptResult, Limits
 from detslurm.exec.hardware import hardware
@@ -71,7 +72,7 @@ class Execution:
         *,
         trial_queue: TrialQueue,
         intents: Intents,
-        config: Mapping[str, Any],
+        config: RunConfig,
         allocation: Allocation,
         cluster: Callable[[], Cluster],
         inbox: SignalInbox,
@@ -182,7 +183,7 @@ class Execution:
                 "experiment": self._trial.experiment_id,
                 "index": self.task.index,
                 "request_id": plan.request_id,
-                "hparams": masked_sample(plan.hparams, self._config["hyperparameters"]),
+                "hparams": masked_sample(plan.hparams, self._config.hyperparameters),
                 "seed": plan.seed if continued is None else continued.seed,
                 "job": allocation.record(),
                 "host": os.uname().nodename,
@@ -219,7 +220,7 @@ class Execution:
         return {"uuid": source, "steps": 0} if source else None
 
     def _configured_source(self) -> str | None:
-        named: str | None = self._config["searcher"].get("source_checkpoint_uuid")
+        named = self._config.searcher.source_checkpoint_uuid
         return self._intents.facts.created.source_checkpoint or named
 
     def _decide(self, before: TrialView, result: AttemptResult) -> Decision:
@@ -262,10 +263,9 @@ class Execution:
         experiment = self._intents.experiment
         agent = startup.command("detslurm.exec.agent")
         argv = [*agent, str(experiment.path), str(self._trial.id), str(number)]
-        timeout = self._config.get("preemption_timeout") or _DEFAULT_PREEMPTION_TIMEOUT
-        mpi = (self._config.get("slurm") or {}).get("mpi")
+        timeout = self._config.preemption_timeout or _DEFAULT_PREEMPTION_TIMEOUT
         return Attempt(
-            self._allocation.step_command(argv, mpi=mpi),
+            self._allocation.step_command(argv, mpi=self._config.slurm.mpi),
             self._allocation.nodes,
             inbox=self._inbox,
             log=log,
@@ -301,7 +301,7 @@ class Execution:
 
     def _idle_guard(self, number: int) -> IdleGuard:
         return IdleGuard.configured(
-            self._config,
+            self._config.slurm.idle_guard,
             nodes=self._allocation.nodes,
             slots=self._intents.facts.created.slots or 0,
             has_news=RecordsNews(str(self._trial.records_path(number))),
@@ -330,9 +330,8 @@ class Execution:
 
     def _step_environment(self, launchers: Mapping[str, str]) -> dict[str, str]:
         from detslurm.exec.containers import starting_environment  # only here: others pay nothing
-        from detslurm.exec.entrypoint import container_prefix
 
-        inside = bool(container_prefix(self._config))
+        inside = bool(self._config.slurm.container_prefix)
         return starting_environment(self._config, launchers) if inside else dict(launchers)
 
     def _explain_refusal(self, result: AttemptResult, log: TextLog) -> None:
@@ -414,13 +413,13 @@ class Execution:
             cancel_retries=result.cancel_retries,
             non_retryable=after.non_retryable or result.non_retryable,
             restarts=before.restarts,
-            max_restarts=self._config["max_restarts"],
+            max_restarts=self._config.max_restarts,
             resting=verdict.rest,
             why=result.why,
             error=self._error(result),
             failure=result.failure,
             earlier=self._earlier_failure() if result.failure is not None else None,
-            restart_repeated=bool(self._config.get("restart_repeated_failures")),
+            restart_repeated=self._config.restart_repeated_failures,
             pause_reason=self._intents.facts.desired.pause_reason,
             unprepared=result.unprepared,
             bad_node=result.bad_node,

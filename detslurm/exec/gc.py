@@ -7,16 +7,17 @@ and doesn't grow with the number of checkpoints.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from detslurm._base.quantities import counted, human_size
 from detslurm.exec.text_log import print_message
 from detslurm.store import ExperimentDir
 
 if TYPE_CHECKING:
+    from detslurm.config.run_config import RunConfig
     from detslurm.searcher import State
     from detslurm.storage import Storages
     from detslurm.store import EventLog
@@ -34,7 +35,7 @@ class CheckpointCollection:
     """Deletes checkpoints by the experiment's policy; a failure costs disk space only."""
 
     def __init__(
-        self, experiment: ExperimentDir, config: Mapping[str, Any], interval: float = INTERVAL
+        self, experiment: ExperimentDir, config: RunConfig, interval: float = INTERVAL
     ) -> None:
         self._experiment, self._config, self._interval = experiment, config, interval
         # The thread of a finished trial may still collect while the next trial wants to begin.
@@ -64,7 +65,7 @@ class CheckpointCollection:
         if is_last or (trials > PASSES and index % -(-trials // PASSES) == 0):
             self.collect()
         elif trials <= PASSES:
-            ranks_all = self._config["checkpoint_storage"].get("save_experiment_best")
+            ranks_all = self._config.checkpoint_storage.get("save_experiment_best")
             self.collect(None if ranks_all else trial_id)
 
     def before_restart(self, trial_id: int) -> None:
@@ -112,7 +113,7 @@ class CheckpointCollection:
     def _storages(self) -> Storages:
         from detslurm.storage import Storages
 
-        return Storages(self._config["checkpoint_storage"], self._experiment.store.path)
+        return Storages(self._config.checkpoint_storage, self._experiment.store.path)
 
     def _needed(self) -> Collection[str]:
         if not self._collector.facts.searching:
@@ -124,4 +125,4 @@ class CheckpointCollection:
         from detslurm.searcher import Search
         from detslurm.store import EventLog
 
-        return EventLog(self._experiment.search, Search(self._config))
+        return EventLog(self._experiment.search, Search(self._config.plain))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from detslurm._base.quantities import counted
+from detslurm.config.run_config import RunIdleGuard
 from detslurm.exec.awake_clock import is_gap
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord
@@ -102,10 +103,9 @@ class IdleGuard:
         self._reported = self._looked = 0.0
 
     @classmethod
-    def configured(cls, config: Mapping[str, Any], **run: Any) -> Self:
-        """A guard with an experiment's configuration; old experiments have no such section."""
-        known = (config.get("slurm") or {}).get("idle_guard") or {}
-        return cls(60.0 * known.get("minutes", 30.0), known.get("action", WARN), **run)
+    def configured(cls, config: RunIdleGuard, **run: Any) -> Self:
+        """A guard with an experiment's configuration."""
+        return cls(60.0 * config.minutes, config.action, **run)
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from detslurm._base.child_processes import die_with_parent_alone
+from detslurm.config.run_config import RunLogPolicy
 from detslurm.exec.agent_loop import PipeWriter
 
 # Characters of a line that are searched.
@@ -34,13 +36,13 @@ class LogPolicies:
     Plain text is looked for here; a true pattern by a `PatternMatcher`, for it may take any time.
     """
 
-    def __init__(self, policies: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, policies: Iterable[RunLogPolicy]) -> None:
         self._plain: list[tuple[str, PolicyMatch]] = []
         self.matchers: list[PatternMatcher] = []
         for policy in policies:
-            pattern, match = policy.get("pattern"), PolicyMatch(_name(policy), _action(policy))
-            if pattern is None:
+            if (pattern := policy.pattern) is None:
                 continue
+            match = PolicyMatch(policy.name or pattern, policy.action)
             text = plain(pattern)
             if text is not None:
                 self._plain.append((text, match))
@@ -97,7 +99,7 @@ class LineMatcher:
         self.writer = PipeWriter(self._stdin.fileno())
         self._closing = False
         self.pattern = pattern
-        self.put(json.dumps(pattern).encode() + b"\n")
+        self.put(msgspec.json.encode(pattern) + b"\n")
 
     @property
     def pid(self) -> int:
@@ -176,14 +178,3 @@ def plain(pattern: str) -> str | None:
     """The text that the pattern matches, if the pattern is nothing but a text."""
     text = re.sub(r"(?:\.\*)+$", "", essential(pattern))
     return text if re.fullmatch(_PLAIN, text) else None
-
-
-def _name(policy: Mapping[str, Any]) -> str:
-    return str(policy.get("name") or policy["pattern"])
-
-
-def _action(policy: Mapping[str, Any]) -> str | None:
-    action = policy.get("action")
-    if isinstance(action, Mapping):
-        action = action.get("type")
-    return None if action is None else str(action)

@@ -130,7 +130,7 @@ class NodePreparation:
     def make_workdir(self) -> Path:
         """Copy the code to this node. Raises `StoreError` or `OSError`."""
         workdir = retried(self._copy_code)
-        if self._node.config.get("arguments") is not None:
+        if self._node.config.arguments is not None:
             from detslurm.exec.trial_arguments import write_file  # only here: others pay nothing
 
             write_file(self._node.config, self._node.start["hparams"], workdir)

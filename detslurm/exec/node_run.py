@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from detslurm._base import contract
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.entrypoint import (
-    container_prefix,
     entrypoint_argv,
     names_plain_launcher,
     with_launcher_hook,
@@ -35,10 +35,9 @@ class NodeRun(NamedTuple):
 
     experiment: ExperimentDir
     start: Mapping[str, Any]  # the claim, and the token of the run
-    config: Mapping[str, Any]
+    config: RunConfig
     allocation: Allocation
     slot_ids: list[int]
-    prefix: list[str]
     mark: RunMark
 
     @property
@@ -55,7 +54,7 @@ class NodeRun(NamedTuple):
         if start is None:
             raise NotFound(f"run {number} of trial {trial_id} was never started")
         token = retried(lambda: experiment.token(trial_id, number))
-        config = retried(experiment.config)
+        config = retried(experiment.run_config)
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit(
@@ -66,28 +65,30 @@ class NodeRun(NamedTuple):
             {**start, "token": token},
             config,
             allocation,
-            _slot_ids(allocation, config),
-            container_prefix(config),
+            _slot_ids(allocation, config.resources.slots_per_trial or 1),
             RunMark(str(experiment.path), trial_id, number, contract.job_of(os.environ) or ""),
         )
+
+    @property
+    def prefix(self) -> Sequence[str]:
+        """The words that start the container of the code, if it has its own."""
+        return self.config.slurm.container_prefix
 
     def arguments(self) -> TrialArguments | None:
         """The hyperparameters as arguments of the entrypoint, where the configuration wants them.
 
         Raises `ValueError` for a missing hyperparameter.
         """
-        if self.config.get("arguments") is None:
+        if self.config.arguments is None:
             return None
-        from detslurm.exec.trial_arguments import (
-            arguments_of_trial,
-        )  # only here: others pay nothing
+        from detslurm.exec.trial_arguments import arguments_of_trial  # only here
 
         return arguments_of_trial(self.config, self.start["hparams"])
 
     def argv(self, workdir: Path, arguments: TrialArguments | None) -> list[str]:
         """The command that starts the entrypoint, behind its hook and in its container."""
         words = None if arguments is None else arguments.words
-        argv = entrypoint_argv(self.config["entrypoint"], words)
+        argv = entrypoint_argv(self.config.entrypoint, words)
         if (workdir / "startup-hook.sh").exists():
             argv = with_startup_hook(argv)
         return [*self.prefix, *argv]
@@ -115,7 +116,7 @@ class NodeRun(NamedTuple):
 
     def has_plain_launcher(self, workdir: Path) -> bool:
         """Whether another project's launcher starts the ranks."""
-        return names_plain_launcher(self.config["entrypoint"], workdir)
+        return names_plain_launcher(self.config.entrypoint, workdir)
 
     def _base(self) -> Mapping[str, str]:
         """That of the job, in which the code finds its Python."""
@@ -154,10 +155,9 @@ def retried(act: Callable[[], T]) -> T:
     return with_retries(act, lambda err: print_message(f"{err}: trying again"), SHORT)
 
 
-def _slot_ids(allocation: Allocation, config: Mapping[str, Any]) -> list[int]:
+def _slot_ids(allocation: Allocation, slots: int) -> list[int]:
     """Indices of this node's slots: GPUs as Slurm names them, or CPU slots counted from 0."""
     if allocation.slot_ids:
         ids = allocation.slot_ids
         return [int(gpu) if gpu.isdigit() else index for index, gpu in enumerate(ids)]
-    slots = (config.get("resources") or {}).get("slots_per_trial") or 1
     return list(range(max(slots // allocation.node_count, 1)))

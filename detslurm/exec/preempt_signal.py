@@ -121,9 +121,11 @@ class PreemptSignal:
         self._give_up_at: float | None = None
 
     @classmethod
-    def configured(cls, node: NodeRun, link: RunnerLink, flag: PreemptFlag) -> PreemptSignal:
-        """The signal that the experiment asks for."""
-        sig = signal.Signals[node.config["preempt_signal"]]
+    def configured(
+        cls, name: str, node: NodeRun, link: RunnerLink, flag: PreemptFlag
+    ) -> PreemptSignal:
+        """The signal that the experiment asks for by its name."""
+        sig = signal.Signals[name]
         parents = RunProcesses(node.mark).parents
         return cls(sig, parents, link, flag, in_container=bool(node.prefix))
 

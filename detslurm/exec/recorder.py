@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from detslurm._base import contract
 from detslurm._base.child_processes import die_with_parent_alone
 from detslurm._base.pythonpath import own_environment
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.log_policies import LineMatcher, essential
@@ -41,7 +41,7 @@ class RunRecorder:
 
     def __init__(
         self,
-        config: Mapping[str, Any],
+        config: RunConfig,
         flag: Path,
         log: Callable[[str], None],
         env: Mapping[str, str],
@@ -75,8 +75,8 @@ class RunRecorder:
             os.close(reader)
 
     def _start_matchers(self) -> list[LineMatcher]:
-        patterns = self._config.get("metrics_from_log") or ()
-        given = [[item["group"], essential(item["pattern"]), n] for n, item in enumerate(patterns)]
+        patterns = self._config.metrics_from_log
+        given = [[item.group, essential(item.pattern), n] for n, item in enumerate(patterns)]
         writer = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             return [LineMatcher(words, "metric_matcher.py", writer) for words in given]
@@ -85,7 +85,7 @@ class RunRecorder:
 
     def code_environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """The environment of the code, in which the hooks find the channel."""
-        sources = (self._config.get("record") or {}).get("from") or ()
+        sources = () if self._config.record is None else self._config.record.from_
         found = {**env, contract.RECORD: str(self._path)}
         if not sources:
             return found

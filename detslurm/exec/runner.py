@@ -14,7 +14,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detslurm._base import contract, pythonpath
 from detslurm.exec.attempt import AttemptResult
@@ -50,7 +50,7 @@ class Runner:
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
         with_long_retries(self._experiment.refuse_others_code)
-        self._config: dict[str, Any] = with_long_retries(self._experiment.config)
+        self._config = with_long_retries(self._experiment.run_config)
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit(

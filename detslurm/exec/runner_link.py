@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import selectors
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.config.run_config import RunLogPolicy
 from detslurm.exec import agent_protocol
 from detslurm.exec.agent_loop import FileEvent, PipeWriter
 from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class RunnerLink:
     """Sends the lines and the reports of one node; what the pipe does not take yet waits here."""
 
-    def __init__(self, rank: int, policies: Iterable[Mapping[str, Any]]) -> None:
+    def __init__(self, rank: int, policies: Iterable[RunLogPolicy]) -> None:
         self.copy: Path | None = None
         """The copy of the code, in which it runs."""
         self.recorder: RunRecorder | None = None

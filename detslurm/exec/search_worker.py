@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from detslurm._base.states import ERROR, TERMINAL
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplerLost, SamplingError, sample
@@ -34,11 +35,9 @@ class SearchTrialQueue:
     The runner, which calls this, tries failed calls of the store again.
     """
 
-    def __init__(
-        self, intents: Intents, config: Mapping[str, Any], *, ref: str, cluster: Cluster
-    ) -> None:
+    def __init__(self, intents: Intents, config: RunConfig, *, ref: str, cluster: Cluster) -> None:
         self._intents, self._ref = intents, ref
-        self._search = Search(config)
+        self._search = Search(config.plain)
         self._log: EventLog[State] = EventLog(intents.experiment.search, self._search)
         self._pool = WorkerPool(intents, ref=ref, cluster=cluster)
         self._incarnation = secrets.token_hex(4)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from detslurm._base.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
 from detslurm.exec.text_log import print_message
@@ -83,7 +84,7 @@ class StaticTrialQueue:
     def __init__(
         self,
         intents: Intents,
-        config: Mapping[str, Any],
+        config: RunConfig,
         share: range,
         *,
         ref: str,
@@ -92,10 +93,9 @@ class StaticTrialQueue:
         self._intents, self._share = intents, share
         self._experiment: ExperimentDir = intents.experiment
         self._ref, self._cluster = ref, cluster
-        searcher, seed = config["searcher"], config["reproducibility"]["experiment_seed"]
-        self._searcher: Mapping[str, Any] = searcher
-        self._max_restarts = int(config["max_restarts"])
-        self._samples = Samples(searcher["name"], config["hyperparameters"], seed)
+        self._searcher, self._max_restarts = config.searcher, config.max_restarts
+        seed = config.reproducibility.experiment_seed
+        self._samples = Samples(config.searcher.name, config.hyperparameters, seed)
         self._gone: set[int] = set()  # over, or not for this job
         self._found: int | None = None
 
@@ -181,7 +181,7 @@ class StaticTrialQueue:
 
     def on_run_ending(self, task: Task, decision: Decision) -> None:
         # Before the end record, or a crash between the two would leave the search a trial short.
-        if decision.outcome == INVALID_HP and self._searcher["name"] == "random":
+        if decision.outcome == INVALID_HP and self._searcher.name == "random":
             self._replace(task.index)
         if decision.outcome in (COMPLETED, ERROR, INVALID_HP):
             left = (i for i in self._indices() if i not in self._gone and i != task.index)
@@ -247,7 +247,7 @@ class StaticTrialQueue:
         """Add a sample in place of an invalid sample, once, however many workers try."""
         from detslurm.searcher.method import may_replace  # only here: a runner starts without it
 
-        intents, most = self._intents, self._searcher["max_trials"]
+        intents, most = self._intents, self._searcher.max_trials
         first = None
         while index not in intents.facts.replaced:
             if not may_replace(len(intents.facts.replaced), most):

@@ -20,6 +20,7 @@ from detslurm._base import contract
 from detslurm._base.addresses import own_address, peer_address
 from detslurm._base.flag import SIGNALS, PreemptFlag
 from detslurm._base.process import Identity
+from detslurm.config.run_config import RunConfig
 from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.hardware import hardware
@@ -80,7 +81,7 @@ class UnmanagedJob:
             peers["port"] = self._start["port"]
         found = run_environment(
             base=os.environ,
-            config=unmanaged_claims.configuration(experiment.store, self._step.argv),
+            config=RunConfig.of(unmanaged_claims.configuration(experiment.store, self._step.argv)),
             start=self._start,
             experiment_dir=experiment.path,
             node=nodes[rank],

@@ -19,6 +19,7 @@ from typing import Any
 
 from detslurm import core
 from detslurm._base.info import get_cluster_info
+from detslurm.config.run_config import RunConfig
 from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import LEAVE, OtherRecords
@@ -73,8 +74,8 @@ class Channel:
 class RunReports:
     """Reports through the Core API; the context begins with the first report."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
-        self._searcher = config["searcher"]
+    def __init__(self, config: RunConfig) -> None:
+        self._searcher = config.searcher
         self._context: core.Context | None = None
         self._times: dict[str, float] = {}
         self._told: set[str] = set()
@@ -84,7 +85,7 @@ class RunReports:
         context = self._begun()
         values: dict[str, Any] = dict(report.values)
         self._note_time(values)
-        if report.group == "validation" and self._searcher["metric"] in values:
+        if report.group == "validation" and self._searcher.metric in values:
             values = {**self._time(report.step), **values}
         try:
             context.train.report_metrics(report.group, report.step, values)
@@ -107,14 +108,14 @@ class RunReports:
 
     def _note_time(self, values: dict[str, Any]) -> None:
         """Remember the search's time metric, wherever the script logs it."""
-        wanted = self._searcher.get("time_metric")
+        wanted = self._searcher.time_metric
         if wanted is not None:
             names = (wanted, wanted.removesuffix("s"))
             found = [value for name, value in values.items() if name.rpartition("/")[2] in names]
             self._times |= {wanted: found[-1]} if found else {}
 
     def _time(self, step: int) -> dict[str, float]:
-        wanted = self._searcher.get("time_metric")
+        wanted = self._searcher.time_metric
         if wanted in (None, "batches"):
             return {}
         if not self._times:
@@ -166,9 +167,9 @@ def main() -> int:
     show_log()
     info = get_cluster_info()
     assert info is not None
-    config = info.trial._config
-    chosen = config.get("record") or {}
-    groups = Groups(config["searcher"]["metric"], chosen.get("validation") or ())
+    config = RunConfig.of(info.trial._config)
+    validation = () if config.record is None else config.record.validation
+    groups = Groups(config.searcher.metric or "", validation)
     channel, reports = Channel(sys.stdin.fileno()), RunReports(config)
     try:
         dropped = record(channel, reports, Gatherer(groups.of))

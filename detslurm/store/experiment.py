@@ -26,6 +26,7 @@ from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
+    from detslurm.config.run_config import RunConfig
     from detslurm.store.records import Created, Record
     from detslurm.store.store import Store
 
@@ -132,6 +133,15 @@ class ExperimentDir:
         if whole:
             self._config = data
         return _with_root(value, self.store.path)
+
+    def run_config(self) -> RunConfig:
+        """The part of the configuration that runs read, with its types."""
+        from detslurm.config.run_config import RunConfig  # lists of experiments start without it
+
+        try:
+            return RunConfig.of(self.config())
+        except ValueError as error:
+            raise CorruptRecord(f"{self.path / 'config.json'}: {error}") from error
 
     def _read_config(self) -> tuple[bytes, bool]:
         """The configuration, and whether it has its secrets."""

@@ -7,7 +7,6 @@ its writer and its readers once what it would cost for each record.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -53,14 +52,6 @@ def _decoder() -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder()
 
 
-def _decode(raw: bytes) -> Any:
-    if "msgspec" in sys.modules:
-        return _decoder().decode(raw)
-    import json  # a node agent reads two records, and starts twice as fast without msgspec
-
-    return json.loads(raw)
-
-
 def encode_json(value: Any) -> bytes:
     """JSON in which NaN, infinities and broken text survive (see `decode_json`)."""
     try:
@@ -75,7 +66,7 @@ def encode_json(value: Any) -> bytes:
 
 def decode_json(raw: bytes) -> Any:
     """The value that `encode_json` was given, tuples as lists and keys as text."""
-    value = _decode(raw)
+    value = _decoder().decode(raw)
     return restored(value) if has_mark(raw) else value
 
 

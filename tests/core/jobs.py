@@ -13,6 +13,7 @@ import pytest
 
 from detslurm._base import info
 from detslurm._base.flag import PreemptFlag
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, Store, TrialDir
 from detslurm.store.records import Created
@@ -62,7 +63,7 @@ def enter(
     flag = PreemptFlag.create()
     environment = run_environment(
         base={},
-        config=full,
+        config=RunConfig.of(full),
         start=start,
         experiment_dir=experiment.path,
         node="one",

@@ -45,7 +45,7 @@ def queue_of(
     intents.refresh()
     return StaticTrialQueue(
         intents,
-        experiment.config(),
+        experiment.run_config(),
         range(index * each, (index + 1) * each),
         ref=f"7_{index}",
         cluster=lambda name: scene.queue,

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from detslurm.config import load_experiment
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.containers import starting_environment
 from detslurm.exec.environment import interface_of, user_variables
 
 
-def configuration(**sections: Any) -> dict[str, Any]:
+def configuration(**sections: Any) -> RunConfig:
     """A complete one with a list of variables for each kind of slot."""
     of = {kind: [f"SLOTS={kind}", f"DET_INTER_NODE_NETWORK_INTERFACE={kind}0"]
           for kind in ("cpu", "cuda", "rocm")}  # fmt: skip
@@ -20,7 +21,7 @@ def configuration(**sections: Any) -> dict[str, Any]:
         "searcher": {"name": "single", "metric": "loss"},
         "environment": {"environment_variables": of},
     }
-    return load_experiment(given | sections).config.to_dict()
+    return RunConfig.of(load_experiment(given | sections).config.to_dict())
 
 
 @pytest.mark.parametrize("slot_type", ["cpu", "cuda", "rocm", None])

@@ -44,7 +44,7 @@ def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:
         cluster="slurm", job_id="7", nodes=("n1", "n2"), slot_ids=("0", "1", "2"), gpus_of_job=4
     )
     trial_queue = StaticTrialQueue(
-        intents, experiment.config(), range(1), ref="7", cluster=lambda name: scene.queue
+        intents, experiment.run_config(), range(1), ref="7", cluster=lambda name: scene.queue
     )
     assert trial_queue.has_work()
     task = trial_queue.take()
@@ -53,7 +53,7 @@ def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:
         task,
         trial_queue=trial_queue,
         intents=intents,
-        config=experiment.config(),
+        config=experiment.run_config(),
         allocation=allocation,
         cluster=lambda: scene.queue,
         inbox=inbox,

@@ -23,7 +23,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def collection(made: ExperimentDir, interval: float = 600.0) -> CheckpointCollection:
     """A worker's, that has just begun."""
-    return CheckpointCollection(made, made.config(), interval)
+    return CheckpointCollection(made, made.run_config(), interval)
 
 
 def test_now_and_then_while_a_trial_runs(scene: Scene) -> None:
@@ -89,7 +89,7 @@ def test_a_worker_that_can_not_collect_goes_on(
     made = collecting.experiment(scene, trial_best=0)
     run(scene, made, 0, [("a", 1, None), ("b", 2, None)])
     unread = ExperimentDir(made.store, made.id)
-    collector = CheckpointCollection(unread, made.config())
+    collector = CheckpointCollection(unread, made.run_config())
     (made.path / "config.json").unlink()
     collector.after_trial(0, made.created().first_trial, 1, is_last=True)
     assert "checkpoints are not collected" in capfd.readouterr().out

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from detslurm._base.flag import PreemptFlag
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.entrypoint import (
     HOOK_DIRECTORY,
     names_plain_launcher,
@@ -22,9 +23,10 @@ from detslurm.exec.launcher_hook.sitecustomize import launcher_name, with_placem
 
 def environment(nodes: int = 1, rank: int = 0, **user: str) -> dict[str, str]:
     """What the code has on one of the nodes, each with two slots."""
+    variables = [f"{k}={v}" for k, v in user.items()]
     return run_environment(
         base={"RANK": "7", "PET_NNODES": "9"},
-        config={"environment": {"environment_variables": [f"{k}={v}" for k, v in user.items()]}},
+        config=RunConfig.of({"environment": {"environment_variables": {"cpu": variables}}}),
         start={"experiment": 1, "trial": 2, "run": 3, "seed": 0, "hparams": {}, "job": {}},
         experiment_dir=Path("/store/experiments/1"),
         node=f"n{rank}",

@@ -7,6 +7,7 @@ import select
 
 import pytest
 
+from detslurm.config.run_config import RunLogPolicy
 from detslurm.exec.log_policies import LogPolicies, PatternMatcher, PolicyMatch, essential, plain
 
 PATIENCE = 120.0
@@ -27,7 +28,7 @@ def found(policies: LogPolicies, *lines: str) -> list[str]:
 def test_the_usual_patterns_are_plain_texts() -> None:
     """Those of every experiment need no process and no time that grows with the line's square."""
     assert plain(".*CUDA out of memory.*") == "CUDA out of memory"
-    policies = LogPolicies([{"name": "oom", "pattern": ".*CUDA out of memory.*"}])
+    policies = LogPolicies([RunLogPolicy(name="oom", pattern=".*CUDA out of memory.*")])
     assert not policies.matchers
     assert found(policies, "x" * 100_000, "E: CUDA out of memory. Tried to") == ["oom"]
     assert found(policies, "CUDA out of memory") == []  # once a run
@@ -48,11 +49,11 @@ def test_patterns_are_searched_beside_the_agent() -> None:
     """One matches, one does not, one takes years, one is none: each by itself."""
     policies = LogPolicies(
         [
-            {"name": "found", "pattern": "lo+ss"},
-            {"name": "absent", "pattern": "no+thing"},
-            {"name": "evil", "pattern": "(a+)+$"},
-            {"name": "broken", "pattern": "("},
-            {"name": "disabled", "pattern": None},
+            RunLogPolicy(name="found", pattern="lo+ss"),
+            RunLogPolicy(name="absent", pattern="no+thing"),
+            RunLogPolicy(name="evil", pattern="(a+)+$"),
+            RunLogPolicy(name="broken", pattern="("),
+            RunLogPolicy(name="disabled", pattern=None),
         ]
     )
     lines = ["log_policies: [{pattern: 'no+thing'}] nothing", "a" * 60 + "!", "loooss é \udc00"]
@@ -61,7 +62,9 @@ def test_patterns_are_searched_beside_the_agent() -> None:
 
 def test_a_bounded_part_of_a_line_is_searched() -> None:
     """What a pattern costs does not depend on the length of the line."""
-    policies = LogPolicies([{"name": "near", "pattern": "x+y"}, {"name": "far", "pattern": "x+z"}])
+    policies = LogPolicies(
+        [RunLogPolicy(name="near", pattern="x+y"), RunLogPolicy(name="far", pattern="x+z")]
+    )
     assert found(policies, "xy" + "." * 10_000 + "xz") == ["near"]
 
 

@@ -24,6 +24,7 @@ from detslurm._base.addresses import (
     own_address,
     peer_address,
 )
+from detslurm.config.run_config import RunConfig
 from detslurm.exec import ports
 from detslurm.exec.environment import interface_of
 from detslurm.exec.ports import candidates, reserve
@@ -205,7 +206,7 @@ def test_an_interface_is_found_by_each_of_its_addresses(tmp_path: Path) -> None:
 
 def test_the_variable_goes_before_the_configuration() -> None:
     """DET_INTER_NODE_NETWORK_INTERFACE is Determined's name for it."""
-    config = {"slurm": {"network_interface": "ib0"}}
+    config = RunConfig.of({"slurm": {"network_interface": "ib0"}})
     assert interface_of(config, {}) == "ib0"
     assert interface_of(config, {"DET_INTER_NODE_NETWORK_INTERFACE": "eth1"}) == "eth1"
-    assert interface_of({}, {}) is None
+    assert interface_of(RunConfig(), {}) is None

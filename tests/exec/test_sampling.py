@@ -157,7 +157,7 @@ def trial_queue_of(scene: Scene, experiment: ExperimentDir) -> SearchTrialQueue:
     scene.queue.put("7_0", "RUNNING")
     intents = Intents(experiment)
     intents.refresh()
-    return SearchTrialQueue(intents, experiment.config(), ref="7_0", cluster=scene.queue)
+    return SearchTrialQueue(intents, experiment.run_config(), ref="7_0", cluster=scene.queue)
 
 
 def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

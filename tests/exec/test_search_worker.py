@@ -43,7 +43,7 @@ class Desk:
     def worker(self, ref: str) -> SearchTrialQueue:
         intents = Intents(self.experiment)
         intents.refresh()
-        config = self.experiment.config()
+        config = self.experiment.run_config()
         return SearchTrialQueue(intents, config, ref=ref, cluster=self.scene.queue)
 
     def took(self, trial_queue: SearchTrialQueue | None = None) -> int | None:

@@ -13,6 +13,7 @@ import pytest
 
 from detslurm._base import info
 from detslurm._base.flag import PreemptFlag
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, MetricRow, Store, TrialView, fold_trial, trial_metrics
 from detslurm.store.records import Created
@@ -92,7 +93,7 @@ def inside(
     flag = PreemptFlag.create()
     environment = run_environment(
         base={},
-        config=config,
+        config=RunConfig.of(config),
         start=start,
         experiment_dir=experiment.path,
         node="one",

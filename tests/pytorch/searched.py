@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
@@ -67,7 +68,8 @@ class Searched:
         cluster: Any = SimpleNamespace(
             name="local", query=lambda refs: {}, cancel=lambda *a, **k: None
         )
-        trial_queue = SearchTrialQueue(intents, self.config, ref="1", cluster=cluster)
+        config = RunConfig.of(self.config)
+        trial_queue = SearchTrialQueue(intents, config, ref="1", cluster=cluster)
         while trial_queue.has_work() and (task := trial_queue.take()) is not None:
             self._train(task, trial_queue, intents, code)
         return self.state
@@ -100,7 +102,7 @@ class Searched:
             task,
             trial_queue=trial_queue,
             intents=intents,
-            config=self.config,
+            config=RunConfig.of(self.config),
             allocation=ALLOCATION,
             cluster=nothing,
             inbox=SimpleNamespace(wait=lambda seconds: False),  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.config.run_config import RunConfig
 from detslurm.exec.environment import run_environment
 from detslurm.experimental import client
 from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
@@ -198,8 +199,8 @@ def test_a_checkpoint_names_the_run_that_saved_it(scene: Scene) -> None:
         records.commit({"t": "checkpoint", "uuid": "second", "steps": 1, "resources": {},
                         "metadata": {}})  # fmt: skip
     environment = run_environment(
-        base={}, config={}, start=start, experiment_dir=experiment.path, node="n1", slot_ids=[0],
-        gpus=[], peers={"container_slot_counts": [1]}, flag="",
+        base={}, config=RunConfig(), start=start, experiment_dir=experiment.path, node="n1",
+        slot_ids=[0], gpus=[], peers={"container_slot_counts": [1]}, flag="",
     )  # fmt: skip
     second = scene.client.checkpoint("second")
     assert second.task_id == environment["DET_TASK_ID"] == "1.abc"

@@ -12,8 +12,8 @@ from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.output.printing import Document, UserData, describes
 
 if TYPE_CHECKING:
+    from detslurm.sdk.parts import CodeVersion, Software
     from detslurm.sdk.provenance.view import Provenance
-    from detslurm.store.provenance import CodeVersion, Software
 
 
 @click.command()

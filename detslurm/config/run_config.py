@@ -1,0 +1,136 @@
+"""The part of a recorded configuration that runs read: nodes start faster without the schema.
+
+A store may have been written by another version. Unknown fields are skipped, and a field that is
+missing has the value that the schema gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every part: immutable."""
+
+
+class RunSearcher(_Section, frozen=True, kw_only=True):
+    """What the searchers have in common, and how far a trial trains."""
+
+    name: str = "single"
+    metric: str | None = None
+    source_checkpoint_uuid: str | None = None
+    max_length: int | dict[str, int] | None = None
+    length_per_round: int | dict[str, int] | None = None
+    unit: str | None = None
+    time_metric: str | None = None
+    max_trials: int = 1
+    max_concurrent_trials: int | None = None
+
+    @property
+    def length(self) -> int | None:
+        """The number in `max_length`; None without a length."""
+        length = self.max_length
+        return next(iter(length.values())) if isinstance(length, dict) else length
+
+    @property
+    def length_unit(self) -> str | None:
+        """The unit of `max_length` or `length_per_round`, or that of a custom search."""
+        length = self.max_length or self.length_per_round
+        return next(iter(length)) if isinstance(length, dict) else self.unit
+
+
+class RunReproducibility(_Section, frozen=True, kw_only=True):
+    """The seed that all trials' seeds and samples are drawn from."""
+
+    experiment_seed: int = 0
+
+
+class RunResources(_Section, frozen=True, kw_only=True):
+    """The slots of each trial."""
+
+    slots_per_trial: int = 1
+
+
+class RunVariables(_Section, frozen=True, kw_only=True):
+    """Variables as `NAME=value`, or as `NAME` alone, for each kind of slot."""
+
+    environment_variables: dict[str, tuple[str, ...]] = {}
+
+
+class RunIdleGuard(_Section, frozen=True, kw_only=True):
+    """The action on a run that has used and reported nothing for `minutes`."""
+
+    minutes: float = 30.0
+    action: str = "warn"
+
+
+class RunSlurm(_Section, frozen=True, kw_only=True):
+    """The options of jobs that their processes read, too."""
+
+    container_prefix: tuple[str, ...] = ()
+    mpi: str | None = None
+    network_interface: str | None = None
+    slot_type: str | None = None
+    signal_lead: float = 120
+    idle_guard: RunIdleGuard = RunIdleGuard()
+
+
+class RunProfiling(_Section, frozen=True, kw_only=True):
+    """Whether the profiler runs, and from which batch of a Trainer on."""
+
+    enabled: bool = False
+    begin_on_batch: int = 0
+
+
+class RunLogPolicy(_Section, frozen=True, kw_only=True):
+    """A pattern that is looked for in every line, and the action on a match."""
+
+    name: str | None = None
+    pattern: str | None = None
+    action: str | None = None
+
+
+class RunRecord(_Section, frozen=True, kw_only=True):
+    """The trackers whose values are recorded, and the names that belong to validation."""
+
+    from_: tuple[str, ...] = msgspec.field(name="from", default=())
+    validation: tuple[str, ...] = ()
+
+
+class RunLogMetrics(_Section, frozen=True, kw_only=True):
+    """A pattern for lines of the log, whose named groups are metrics."""
+
+    pattern: str
+    group: str = "validation"
+
+
+class RunConfig(_Section, frozen=True, kw_only=True):
+    """An experiment's configuration as its runs read it; `plain` is the whole of it."""
+
+    plain: dict[str, Any] = {}
+    entrypoint: str | tuple[str, ...] = ()
+    arguments: str | dict[str, Any] | None = None  # `form_of` gives it its type
+    searcher: RunSearcher = RunSearcher()
+    reproducibility: RunReproducibility = RunReproducibility()
+    checkpoint_storage: dict[str, Any] = {}
+    hyperparameters: dict[str, Any] = {}
+    resources: RunResources = RunResources()
+    environment: RunVariables = RunVariables()
+    slurm: RunSlurm = RunSlurm()
+    max_restarts: int = 5
+    restart_repeated_failures: bool = False
+    preemption_timeout: float | None = None
+    preempt_signal: str | None = None
+    profiling: RunProfiling = RunProfiling()
+    log_policies: tuple[RunLogPolicy, ...] = ()
+    record: RunRecord | None = None
+    metrics_from_log: tuple[RunLogMetrics, ...] = ()
+    debug: bool = False
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Read a resolved configuration. Raises `ValueError` where a field has a wrong type."""
+        return msgspec.convert({**plain, "plain": plain}, cls)
