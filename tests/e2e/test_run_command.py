@@ -77,8 +77,8 @@ def test_a_script_as_it_is(desk: Desk, site: Cluster) -> None:
     )
     search = ("--random", "lr=log:1e-3:1", "--trials", "5", "--search", "adaptive_asha")
     goal = ("--metric", "loss", "--max-time", "4", "--time-metric", "epochs", "--no-follow")
-    words = (*search, *goal, *CPU, "--template", "printed.yaml", "--json")
-    done = desk.run("run", *words, "--", "python3", "train.py", cwd=folder)
+    options = (*search, *goal, *CPU, "--template", "printed.yaml", "--json")
+    done = desk.run("run", *options, "--", "python3", "train.py", cwd=folder)
     number = int(unwrap(done.stdout)["experiment_id"])
     desk.wait_for_state(number, "COMPLETED", "ERROR")
     assert desk.view(number).state == "COMPLETED"
