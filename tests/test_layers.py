@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
     "compat": set(),  # imports whatever its user names
     # Exec to join a job on request, lazily.
     "core": {"store", "storage", "searcher", "slurm", "config", "exec"},
-    "record": {"core"},
+    "record": {"core", "config"},
     "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.
     "pytorch": {"core", "compat", "config", "frameworks", "storage", "store"},
@@ -36,7 +36,7 @@ BELOW: dict[str, set[str]] = {
     "lightning": {"core", "frameworks"},
     "keras": {"core", "frameworks"},
     # In a user's own batch script a launcher is its node's agent.
-    "launch": {"core", "exec", "slurm", "store"},
+    "launch": {"core", "exec", "slurm", "store", "config"},
     # Submitting samples the trials, and checks what code imports of determined.
     "sdk": {"store", "storage", "slurm", "searcher", "config", "compat"},
     "look": {"sdk", "slurm", "store", "config"},
