@@ -28,7 +28,8 @@ BELOW: dict[str, set[str]] = {
     # Exec to join a job on request, lazily.
     "core": {"store", "storage", "searcher", "slurm", "config", "exec"},
     "record": {"core", "config"},
-    "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
+    "jobs": {"store", "slurm", "config"},
+    "exec": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.
     "pytorch": {"core", "compat", "config", "frameworks", "storage", "store"},
     "frameworks": {"core", "searcher"},
@@ -38,7 +39,7 @@ BELOW: dict[str, set[str]] = {
     # In a user's own batch script a launcher is its node's agent.
     "launch": {"core", "exec", "slurm", "store", "config"},
     # Submitting samples the trials, and checks what code imports of determined.
-    "sdk": {"store", "storage", "slurm", "searcher", "config", "compat"},
+    "sdk": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
     "look": {"sdk", "slurm", "store", "config"},
     "cli": {"sdk", "look"},
     "experimental": {"core", "sdk", "store"},  # Determined's name for parts of both
