@@ -27,7 +27,7 @@ _state = threading.local()
 _dropped = 0
 
 
-def install() -> None:
+def begin() -> None:
     """Patch the chosen trackers, each right after its import."""
     chosen = os.environ.get(_FROM, "").split(",") if os.environ.get(_CHANNEL) else []
     patches = {name: act for source in chosen for name, act in _PATCHES.get(source, {}).items()}
