@@ -12,7 +12,7 @@ from detslurm._base.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
-from detslurm.exec.text_log import print_message
+from detslurm.exec.text_log import print_message, retried
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import SlurmError
@@ -47,7 +47,10 @@ class SearchVerdict(msgspec.Struct, frozen=True):
 
 
 class TrialQueue(Protocol):
-    """Where a worker's trials come from."""
+    """Where a worker's trials come from.
+
+    `has_work`, `take`, `retake` and `release` go on over minutes in which the store can't be used.
+    """
 
     def has_work(self) -> bool:
         """Whether there is work for this worker, as far as it knows."""
@@ -99,6 +102,7 @@ class StaticTrialQueue:
         self._gone: set[int] = set()  # over, or not for this job
         self._found: int | None = None
 
+    @retried
     def has_work(self) -> bool:
         self._found = self._next()
         return self._found is not None

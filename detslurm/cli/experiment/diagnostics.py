@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base.quantities import counted
-from detslurm.store import StoreError
+from detslurm.sdk.parts import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.parts import ValidationView
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store import ValidationView
 
 
 def diagnostics(experiment: Experiment) -> list[str]:
