@@ -152,8 +152,7 @@ def _submit(
     options: Mapping[str, Any],
 ) -> None:
     """Submit the configuration that stands for a command, as `submit` would from a file."""
-    from detslurm.config import load_experiment, load_site
-    from detslurm.config.writing import as_yaml
+    from detslurm.sdk.parts import as_yaml, load_experiment, load_site
 
     config = {
         "name": run_config.name_of(command.entrypoint),
