@@ -183,6 +183,28 @@ def decide(result: AttemptResult, facts: EndFacts) -> Decision:
     return _failed(result, facts)
 
 
+def end_record(
+    decision: Decision, result: AttemptResult, facts: EndFacts, now: float
+) -> dict[str, Any]:
+    """The record of the run's end."""
+    began = result.began and not result.unprepared
+    record = {
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "exit_code": result.exit_code,
+        "exclude": [*result.exclude, *filter(None, [facts.bad_node])],
+        "time": now,
+        "cause": None if result.cause is None else str(result.cause),
+        "bad_node": facts.bad_node,
+        "began": None if began or not result.exit_code else False,
+        "failure": None if facts.failure is None else facts.failure.to_dict(),
+        "not_staged": result.not_staged or None,
+        "deleted": result.deleted,
+        "outputs": facts.outputs or None,
+    }
+    return {name: value for name, value in record.items() if value is not None}
+
+
 def _doubts(result: AttemptResult) -> str:
     """Name the signs against a success that the exit code claims."""
     count = result.oom_kills
