@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detslurm._base.states import INVALID_HP, RESTART
 from detslurm.exec.outcome import AttemptResult, EndFacts
