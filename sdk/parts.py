@@ -12,6 +12,7 @@ from detslurm._base.lazy import lazy_names
 if TYPE_CHECKING:
     from detslurm.config import ExperimentConfig, load_experiment, load_site
     from detslurm.config.errors import ConfigErrors
+    from detslurm.config.hydra_sweeps import sweep
     from detslurm.config.loading import LoadedExperiment
     from detslurm.config.reading import parse
     from detslurm.config.templates import packaged, purpose
@@ -75,6 +76,7 @@ _LAZY = {
     "parse": "detslurm.config.reading",
     "purpose": "detslurm.config.templates",
     "reason_of": "detslurm.slurm.reasons",
+    "sweep": "detslurm.config.hydra_sweeps",
 }
 
 __all__ = [
@@ -114,6 +116,7 @@ __all__ = [
     "parse",
     "purpose",
     "reason_of",
+    "sweep",
 ]
 
 __getattr__ = lazy_names(__name__, _LAZY)

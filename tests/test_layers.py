@@ -27,8 +27,9 @@ BELOW: dict[str, set[str]] = {
     "compat": set(),  # imports whatever its user names
     # Exec to join a job on request, lazily.
     "core": {"store", "storage", "searcher", "slurm", "config", "exec"},
-    "record": {"core"},
-    "exec": {"store", "storage", "slurm", "searcher", "config", "compat"},
+    "record": {"core", "config"},
+    "jobs": {"store", "slurm", "config"},
+    "exec": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.
     "pytorch": {"core", "compat", "config", "frameworks", "storage", "store"},
     "frameworks": {"core", "searcher"},
@@ -36,9 +37,9 @@ BELOW: dict[str, set[str]] = {
     "lightning": {"core", "frameworks"},
     "keras": {"core", "frameworks"},
     # In a user's own batch script a launcher is its node's agent.
-    "launch": {"core", "exec", "slurm", "store"},
+    "launch": {"core", "exec", "slurm", "store", "config"},
     # Submitting samples the trials, and checks what code imports of determined.
-    "sdk": {"store", "storage", "slurm", "searcher", "config", "compat"},
+    "sdk": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
     "look": {"sdk", "slurm", "store", "config"},
     "cli": {"sdk", "look"},
     "experimental": {"core", "sdk", "store"},  # Determined's name for parts of both
@@ -171,8 +172,9 @@ def test_each_variable_is_named_once() -> None:
     exempt = {
         "detslurm/_base/contract.py",
         "detslurm/compat/onpath/determined/__init__.py",
-        "detslurm/exec/launcher_hook/sitecustomize.py",
-        "detslurm/record/onpath/_detslurm_record.py",
+        "detslurm/exec/start_hooks/_detslurm_launcher.py",
+        "detslurm/exec/start_hooks/_detslurm_record.py",
+        "detslurm/exec/start_hooks/sitecustomize.py",
     }
     files = [p for package in BELOW for p in sources(package)]
     wrong = [

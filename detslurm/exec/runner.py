@@ -318,7 +318,7 @@ class Runner:
 
     def _submit_successor(self, hold: bool) -> str:
         # Only here: every runner pays for the imports at its start.
-        from detslurm.slurm.resubmit import NeverSubmitted, submitted_fact, successor_request
+        from detslurm.jobs.resubmit import NeverSubmitted, submitted_fact, successor_request
 
         share, cluster = self._trial_queue.remaining_trials(), self._cluster()
         try:

@@ -212,7 +212,7 @@ class StaticTrialQueue:
         """Go on with trials for which there was no room in the queue; whether there are any."""
         intents = self._intents
         while intents.facts.deferred and intents.cause is None:
-            from detslurm.slurm.deferred import take  # only here: runners start without it
+            from detslurm.jobs.deferred import take  # only here: runners start without it
 
             name, known = self._cluster(None).name, intents.facts.count
             taken = take(self._experiment, intents.facts, name, self._ref)
