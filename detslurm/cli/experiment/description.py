@@ -167,6 +167,14 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     searcher, resources = config.get("searcher") or {}, config.get("resources") or {}
     entrypoint = config.get("entrypoint")
     yield "Entrypoint", entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
+    if arguments := config.get("arguments"):
+        forms = ("flags", "file")
+        yield (
+            "Arguments",
+            arguments
+            if isinstance(arguments, str)
+            else next(form for form in forms if arguments.get(form)),
+        )
     if experiment.managed:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
