@@ -1,19 +1,18 @@
-"""Gathers the facts about a run that has ended: for the decision, and for its end record."""
+"""Gathers the facts about a run that has ended, for the decision about it."""
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detslurm._base.states import INVALID_HP, RESTART
-from detslurm.exec.end_reasons import EndReasons
-from detslurm.exec.outcome import AttemptResult, Decision, EndFacts
-from detslurm.exec.run_claim import JobContext
-from detslurm.exec.trial_queue import SearchVerdict
-from detslurm.store import TrialDir, TrialView
+from detslurm.exec.outcome import AttemptResult, EndFacts
 
 if TYPE_CHECKING:
+    from detslurm.exec.end_reasons import EndReasons
     from detslurm.exec.failure import Failure
+    from detslurm.exec.run_claim import JobContext
+    from detslurm.exec.trial_queue import SearchVerdict
+    from detslurm.store import TrialDir, TrialView
 
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
 _SHORT_RUN = 60.0
@@ -118,22 +117,3 @@ def _refusal(view: TrialView, result: AttemptResult) -> str | None:
         return None
     reason = f": {view.early_exit_text}" if view.early_exit_text else " by the code"
     return f"its hyperparameters were declared invalid{reason}"
-
-
-def end_record(decision: Decision, result: AttemptResult, facts: EndFacts) -> dict[str, Any]:
-    """The record of the run's end."""
-    began = result.began and not result.unprepared
-    record = {
-        "outcome": decision.outcome,
-        "reason": decision.reason,
-        "exit_code": result.exit_code,
-        "exclude": [*result.exclude, *filter(None, [facts.bad_node])],
-        "time": time.time(),
-        "cause": None if result.cause is None else str(result.cause),
-        "bad_node": facts.bad_node,
-        "began": None if began or not result.exit_code else False,
-        "failure": None if facts.failure is None else facts.failure.to_dict(),
-        "not_staged": result.not_staged or None,
-        "deleted": result.deleted,
-    }
-    return {name: value for name, value in record.items() if value is not None}
