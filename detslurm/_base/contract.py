@@ -35,6 +35,8 @@ TEST_MODE = "DETSLURM_TEST_MODE"
 """Set where the experiment is the short training of `submit --test-mode`."""
 OWN_SCRIPT = "DETSLURM_OWN_SCRIPT"
 """Set where the run belongs to a user's own batch script, which has no configuration."""
+TRIAL_DIR = "DETSLURM_TRIAL_DIR"
+"""The directory of the trial's `outputs`, the same in each of its runs."""
 DEBUG = "DET_DEBUG"
 EXPERIMENT_DIR = "DETSLURM_EXPERIMENT_DIR"
 JOB = "DETSLURM_JOB"
@@ -62,6 +64,8 @@ RECORD = "DETSLURM_RECORD"
 """The named pipe of a run with `record`, on its chief's node."""
 RECORD_FROM = "DETSLURM_RECORD_FROM"
 """The trackers whose values are recorded, with commas between them."""
+START_HOOKS = "DETSLURM_START_HOOKS"
+"""The hooks of `exec/start_hooks` that each Python of the run begins, with commas between them."""
 EXIT_LOG = "DETSLURM_EXIT_LOG"
 """The file where wrapped workers report their exit status to their launcher."""
 DEEPSPEED_HOSTFILE = "DET_DEEPSPEED_HOSTFILE_PATH"
@@ -97,10 +101,12 @@ OF_A_RUN = (
     "DET_",
     "DETSLURM_PREEMPT",
     RECORD,
+    START_HOOKS,
     CONTINUED_TRIAL,
     HPARAMS_CHANGED,
     TEST_MODE,
     OWN_SCRIPT,
+    TRIAL_DIR,
     JOB,
     RUNNER,
 )

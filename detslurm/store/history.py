@@ -24,19 +24,21 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
         experiment: The experiment of the trial that it continues.
         trial: That trial.
         saved_by: The trial that saved the checkpoint: that trial, or a trial that it had continued.
-        uuid: The checkpoint.
+        uuid: The checkpoint; None where it has none, but outputs.
         steps: How many batches are trained in it.
         seed: The seed of the trial.
         hparams: Its hyperparameters.
+        outputs: The directory of its outputs, if it had any: the trial begins with a copy of it.
     """
 
     experiment: int
     trial: int
     saved_by: int
-    uuid: str
+    uuid: str | None
     steps: int
     seed: int
     hparams: dict[str, Any]
+    outputs: str | None = None
 
     def as_claimed(self) -> dict[str, Any]:
         """The record of the history in a run's claim."""

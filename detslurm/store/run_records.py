@@ -39,6 +39,20 @@ class _Continued(msgspec.Struct):
     hparams: dict[str, Any] = {}
 
 
+class _OutputsClaim(msgspec.Struct):
+    uuid: str
+    path: str | None = None
+    storage: dict[str, Any] | None = None
+    copy: str | None = None
+
+
+class _OutputsLeft(msgspec.Struct):
+    uuid: str
+    resources: dict[str, Size] = {}
+    storage: dict[str, Any] | None = None
+    time: Time | None = None
+
+
 class Hardware(msgspec.Struct, frozen=True):
     """The hardware of a run's first node, as its processes see it.
 
@@ -73,6 +87,7 @@ class RunStart(msgspec.Struct):
     fencing_token: Size | None = None
     process: str | None = None
     index: int | None = None
+    outputs: _OutputsClaim | None = None
     hardware: Hardware | None = None
 
 
@@ -88,6 +103,7 @@ class RunEnd(msgspec.Struct):
     failure: dict[str, Any] | None = None
     not_staged: dict[str, str] | None = None
     deleted: str | None = None
+    outputs: _OutputsLeft | None = None
 
 
 class _Record(msgspec.Struct):

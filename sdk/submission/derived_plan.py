@@ -309,11 +309,10 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
     view = fold_trial(trial, one.facts.context(trial_id))
     # The first checkpoint of an imported trial stayed at the other site.
     before = {} if one.facts.created.imported else start.get("continued") or {}
-    latest = next(
-        (c for c in reversed(view.checkpoints) if c.state == "COMPLETED" and _there(c, storages)),
-        None,
-    )
-    if latest is None and not before:
+    there = [c for c in view.checkpoints if c.state == "COMPLETED" and _there(c, storages)]
+    latest = next((c for c in reversed(there) if c.kind is None), None)
+    outputs = next((c for c in reversed(there) if c.kind is not None), None)
+    if latest is None and outputs is None and not before:
         return None
     if latest is not None and (problem := _problem(latest, storages)):
         raise SubmitError(
@@ -322,11 +321,12 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
     continued = Continued(
         experiment=one.view.id,
         trial=trial_id,
-        saved_by=trial_id if latest is not None else before["saved_by"],
-        uuid=latest.uuid if latest is not None else before["uuid"],
-        steps=latest.steps if latest is not None else before["steps"],
+        saved_by=before.get("saved_by", trial_id) if latest is None else trial_id,
+        uuid=before.get("uuid") if latest is None else latest.uuid,
+        steps=before.get("steps", view.steps) if latest is None else latest.steps,
         seed=start["seed"],
         hparams=start["hparams"],
+        outputs=None if outputs is None else str(storages.of(outputs.storage).direct(outputs.uuid)),
     )
     return Begin(trial, continued)
 
@@ -349,8 +349,13 @@ def _sources(one: ExperimentSnapshot, begins: Mapping[int, Begin]) -> dict[int, 
     """The checkpoints by the experiment whose trial saved them, where that still exists."""
     store, found = one.directory.store, dict[int, tuple[str, ...]]()
     for begin in begins.values():
-        owner = store.find_trial(begin.continued.saved_by).experiment_id
-        found[owner] = (*found.get(owner, ()), begin.continued.uuid)
+        continued = begin.continued
+        if continued.uuid is not None:
+            owner = store.find_trial(continued.saved_by).experiment_id
+            found[owner] = (*found.get(owner, ()), continued.uuid)
+        if continued.outputs is not None:
+            owner = continued.experiment
+            found[owner] = (*found.get(owner, ()), Path(continued.outputs).name)
     return found
 
 

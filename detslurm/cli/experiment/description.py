@@ -167,6 +167,14 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     searcher, resources = config.get("searcher") or {}, config.get("resources") or {}
     entrypoint = config.get("entrypoint")
     yield "Entrypoint", entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
+    if arguments := config.get("arguments"):
+        forms = ("flags", "file")
+        yield (
+            "Arguments",
+            arguments
+            if isinstance(arguments, str)
+            else next(form for form in forms if arguments.get(form)),
+        )
     if experiment.managed:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
@@ -184,7 +192,11 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
 
-    code, software = kept_versions(experiment._snapshot)
+    try:
+        code, software = kept_versions(experiment._snapshot)
+    except StoreError as error:  # it must not hide what else is known
+        yield "Code", f"can't be read: {error}"
+        return
     yield "Code", None if code is None else code_text(code)
     yield "Software", None if software is None else software_text(software)
 
