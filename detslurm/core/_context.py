@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -63,6 +63,7 @@ from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.storage.shared_fs import check_access
 from detslurm.store import StoreError, fold_trial
+from detslurm.store.run_records import StartRecord
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
@@ -112,7 +113,7 @@ class Context(Displayed):
     _process: int = field(default_factory=os.getpid)
     _closed: bool = False
     _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _run: Mapping[str, Any] | None = None
+    _run: StartRecord | None = None
     experimental: UsageReports = field(default_factory=UsageReports)
 
     def __post_init__(self) -> None:

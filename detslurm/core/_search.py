@@ -23,6 +23,7 @@ from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
 from detslurm.store.curve import as_float
 from detslurm.store.retry import LONG, SHORT, with_retries
+from detslurm.store.run_records import StartRecord
 
 logger = logging.getLogger("detslurm.core")
 
@@ -181,12 +182,12 @@ def search_of(
 ) -> TrialSearch:
     """The part that this process's trial has in its experiment's search."""
     trial = experiment.trial(info.trial.trial_id)
-    start = trial.start(info.trial._trial_run_id, fresh=True) or {}
+    start = trial.start(info.trial._trial_run_id, fresh=True) or StartRecord()
     return TrialSearch(
         experiment,
         RunConfig.of(info.trial._config),
-        start["index"],
-        fencing_token=start.get("fencing_token"),
+        start.index,
+        fencing_token=start.fencing_token,
         must_leave=must_leave,
     )
 

@@ -125,7 +125,7 @@ def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -
     facts = fold_facts(experiment)
     searcher = experiment.run_config().searcher
     begun_with = {facts.created.source_checkpoint, searcher.source_checkpoint_uuid}
-    begun_with |= {(run.start.get("continued") or {}).get("uuid") for run in runs}
+    begun_with |= {run.start.continued.uuid for run in runs if run.start.continued is not None}
     if storage_id in begun_with:  # the usual case: no need to read the siblings' records
         return False
     others = (experiment.trial(number) for number in facts.trial_ids if number != trial.id)

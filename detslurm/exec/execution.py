@@ -31,13 +31,14 @@ from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.records import Idle, Intent, Record
+from detslurm.store.run_records import StartRecord
 from detslurm.store.trial_fold import FoldContext
 
 if TYPE_CHECKING:
     from detslurm.exec.budget import Meter
     from detslurm.exec.failure import Failure
     from detslurm.slurm import Cluster
-    from detslurm.store.history import Continued
+    from detslurm.store.run_records import Continued
 
 _DEFAULT_PREEMPTION_TIMEOUT = 3600.0
 # Seconds before the next try where Slurm refused to begin a step.
@@ -107,7 +108,7 @@ class Execution:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
         start = self._start(before)
-        self._run = number = start["run"]
+        self._run = number = start.run
         log = with_long_retries(lambda: TextLog(self._trial.log_path(number)))
         where = f"job {self._allocation.ref} on {self._hosts()}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
@@ -137,8 +138,8 @@ class Execution:
         # none: the allocation goes to another trial, or to another job on the same node.
         if result.agent_lost and decision.action is Action.STOP:
             self._clear_nodes(number)
-        ends = [run.end or {} for run in with_long_retries(self._trial.runs)]
-        self.excluded = [node for end in ends for node in end.get("exclude") or ()]
+        ends = (run.end for run in with_long_retries(self._trial.runs))
+        self.excluded = [node for end in ends if end is not None for node in end.exclude]
         return decision, result
 
     def _hosts(self) -> str:
@@ -160,7 +161,7 @@ class Execution:
             step = self._allocation.step_command(argv)
             subprocess.run(step, stdin=subprocess.DEVNULL, timeout=_CLEARING, check=False)
 
-    def _start(self, view: TrialView) -> dict[str, Any]:
+    def _start(self, view: TrialView) -> StartRecord:
         """Make the next run ours, which fences all earlier ones."""
         # Of a trial that is taken for lost a claim protects nothing: see store.gc.
         with_long_retries(lambda: self._intents.mark_found(self.task.trial_id))
@@ -174,7 +175,7 @@ class Execution:
                 return start
             view = self.view()
 
-    def _claim(self, view: TrialView) -> dict[str, Any]:
+    def _claim(self, view: TrialView) -> StartRecord:
         allocation, plan, token = self._allocation, self.task.plan, self.task.fencing_token
         continued = self._continued()
         return self._trial.open_run(
@@ -478,8 +479,8 @@ class Execution:
         """That of the run before, if it made this run a restart."""
         from detslurm.exec.failure import Failure
 
-        end = self._trial.end(self._run - 1) or {}
-        return Failure.from_dict(end.get("failure")) if end.get("outcome") == RESTART else None
+        end = self._trial.end(self._run - 1)
+        return Failure.from_dict(end.failure) if end and end.outcome == RESTART else None
 
     def stop_cause(self) -> Cause | None:
         """Why the trial should not run now, or None; as last known while the store is silent."""

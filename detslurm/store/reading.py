@@ -18,7 +18,7 @@ from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
-from detslurm.store.run_records import well_formed
+from detslurm.store.run_records import StartRecord, well_formed
 from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import (
     FoldContext,
@@ -38,7 +38,7 @@ class PartialLog(msgspec.Struct):
     """A rank's log of a run up to byte `end`; of metrics outside validations only the
     steps."""
 
-    start: dict[str, Any] = {}  # the run's claim: whose log it is
+    start: StartRecord = StartRecord()  # the run's claim: whose log it is
     end: int = 0
     records: list[dict[str, Any]] = []
     training: array[int] = msgspec.field(default_factory=lambda: array("q"))

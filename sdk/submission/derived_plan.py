@@ -29,8 +29,8 @@ from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
 from detslurm.store import CheckpointView, Store, fold_trial
 from detslurm.store.curve import flat
-from detslurm.store.history import Continued
 from detslurm.store.provenance import Software, read_kept
+from detslurm.store.run_records import Continued
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -308,25 +308,27 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
     start = runs[-1].start
     view = fold_trial(trial, one.facts.context(trial_id))
     # The first checkpoint of an imported trial stayed at the other site.
-    before = {} if one.facts.created.imported else start.get("continued") or {}
+    before = None if one.facts.created.imported else start.continued
     latest = next(
         (c for c in reversed(view.checkpoints) if c.state == "COMPLETED" and _there(c, storages)),
         None,
     )
-    if latest is None and not before:
+    if latest is None and before is None:
         return None
     if latest is not None and (problem := _problem(latest, storages)):
         raise SubmitError(
             f"{problem}; trial {trial_id} goes on from the one before once this one is deleted"
         )
+    source = latest or before
+    assert source is not None
     continued = Continued(
         experiment=one.view.id,
         trial=trial_id,
-        saved_by=trial_id if latest is not None else before["saved_by"],
-        uuid=latest.uuid if latest is not None else before["uuid"],
-        steps=latest.steps if latest is not None else before["steps"],
-        seed=start["seed"],
-        hparams=start["hparams"],
+        saved_by=source.saved_by if isinstance(source, Continued) else trial_id,
+        uuid=source.uuid,
+        steps=source.steps,
+        seed=start.seed,
+        hparams=start.hparams or {},
     )
     return Begin(trial, continued)
 
