@@ -120,7 +120,7 @@ class StartRecord(_RunRecord, frozen=True, kw_only=True):
     resume: ResumeRecord | None = None
     continued: Continued | None = None
     continues: bool = False  # it goes on after a terminal end record
-    counted_bytes: dict[Annotated[str, Meta(pattern=r"^\\d{1,9}(\\.\\d{1,9})?$")], Size] = {}
+    counted_bytes: dict[Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?$")], Size] = {}
     fencing_token: Size | None = None
     environment: dict[str, Any] | None = None  # `records.Environment`, which nodes stage
     hardware: Hardware | None = None
