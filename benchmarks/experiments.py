@@ -13,9 +13,10 @@ from pathlib import Path
 
 from benchmarks.peers import REPOSITORY, cache_directory
 from detslurm._base import startup
+from detslurm.jobs import resubmit
 from detslurm.sdk import Client
 from detslurm.sdk.submission.submit import cache_modules
-from detslurm.slurm import JobRequest, LocalCluster, resubmit
+from detslurm.slurm import JobRequest, LocalCluster
 from detslurm.store import ExperimentDir, ExperimentRow, RunLog, Store
 from detslurm.store.index import PART
 from detslurm.store.records import Created

@@ -2,14 +2,18 @@
 `mlflow ui --backend-store-uri detslurm:///path/of/the/store`.
 
 MLflow finds `TrackingStore` by the entry point `mlflow.tracking_store`. An experiment is an
-experiment there, and a trial is a run.
+experiment there, and a trial is a run. Inside a run, MLflow writes to the run of this trial.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -26,11 +30,13 @@ from mlflow.entities import (
     ViewType,
 )
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST
+from mlflow.protos.databricks_pb2 import INVALID_STATE, RESOURCE_DOES_NOT_EXIST
 from mlflow.store.entities.paged_list import PagedList
 from mlflow.store.tracking.abstract_store import AbstractStore
 from mlflow.utils.search_utils import SearchExperimentsUtils, SearchUtils
 
+from detslurm._base import contract
+from detslurm._base.info import get_cluster_info
 from detslurm.sdk.client import Client
 from detslurm.sdk.experiments.experiment import Experiment as OurExperiment
 from detslurm.sdk.export.content import (
@@ -40,7 +46,7 @@ from detslurm.sdk.export.content import (
     content_of,
     reported_at,
 )
-from detslurm.store import ExperimentRow, NotFound
+from detslurm.store import ExperimentDir, ExperimentRow, NotFound, TrialDir
 from detslurm.store.curve import as_float, flat, is_number
 
 _STATUS: Final = {
@@ -154,6 +160,45 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
                 return experiment, trial
         raise _absent(f"run of trial {run_id}, which has not begun")
 
+    # -- a run of ours writes --------------------------------------------------------------------
+
+    def create_experiment(self, name: str, artifact_location: str, tags: Any) -> str:
+        """The experiment of this run, whatever its name."""
+        return str(_OwnRun.here().experiment)
+
+    def create_run(
+        self, experiment_id: str, user_id: str, start_time: int, tags: Any, run_name: str
+    ) -> Run:
+        """The run of this trial: `mlflow.start_run()` goes on with it."""
+        own = _OwnRun.here()
+        own.write((), tags or ())
+        return self.get_run(str(own.trial))
+
+    def log_batch(self, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
+        """Keep parameters and tags; metrics take the way of `record: [mlflow]`."""
+        own = _OwnRun.here()
+        if str(own.trial) != run_id:
+            raise _refused(f"run {run_id} is not the run of this trial, {own.trial}")
+        if metrics and not own.records_metrics:
+            raise _refused("the configuration lacks `record: [mlflow]`, which records metrics")
+        own.write(params, tags)
+
+    def update_run_info(
+        self, run_id: str, run_status: Any, end_time: Any, run_name: Any
+    ) -> RunInfo:
+        """The run as it is: detslurm decides when a run has ended, and how."""
+        return self.get_run(run_id).info
+
+    def log_inputs(self, run_id: str, datasets: Any = None, models: Any = None) -> None:
+        """Nothing: the store keeps no data sets."""
+
+    def delete_run(self, *args: Any, **kwargs: Any) -> None:
+        """Refuse, as every change of what has been recorded."""
+        raise _refused("detslurm's own commands change and delete experiments")
+
+    delete_experiment = restore_experiment = rename_experiment = delete_run
+    restore_run = set_experiment_tag = delete_experiment_tag = delete_tag = delete_run
+
     # -- MLflow's pages ask for these; a store of ours has none ------------------------------------
 
     def search_logged_models(self, *args: Any, **kwargs: Any) -> PagedList:
@@ -167,6 +212,60 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
 
     def _search_datasets(self, experiment_ids: list[str]) -> list[Any]:
         return []
+
+
+@dataclass(frozen=True)
+class _OwnRun:
+    """The run that this process belongs to; its parameters and tags have a file of their own."""
+
+    experiment: int
+    trial: int
+    run: int
+    directory: TrialDir
+    records_metrics: bool
+
+    @classmethod
+    def here(cls) -> _OwnRun:
+        """The run of this process's environment. Raises MLflow's error outside of runs."""
+        info = get_cluster_info()
+        if info is None or info.trial is None or contract.EXPERIMENT_DIR not in os.environ:
+            raise _refused("only the code of a run writes to the store, and this is not one")
+        experiment = ExperimentDir.at(Path(os.environ[contract.EXPERIMENT_DIR]))
+        return cls(
+            experiment=info.trial.experiment_id,
+            trial=info.trial.trial_id,
+            run=info.trial._trial_run_id,
+            directory=experiment.trial(info.trial.trial_id),
+            records_metrics="mlflow" in os.environ.get(contract.RECORD_FROM, "").split(","),
+        )
+
+    def write(self, params: Iterable[Param], tags: Iterable[RunTag]) -> None:
+        """Append them, a line each."""
+        lines = [json.dumps(["param", one.key, one.value]) for one in params]
+        lines += [json.dumps(["tag", one.key, one.value]) for one in tags]
+        if lines:
+            with _own_file(self.directory, self.run).open("a") as file:
+                file.write("".join(f"{line}\n" for line in lines))
+
+
+def _own_file(trial: TrialDir, run: int) -> Path:
+    return trial.path / f"run-{run}.mlflow"
+
+
+def _written(trial: TrialContent, kind: str) -> dict[str, str]:
+    """The parameters or tags that the trial's runs wrote; the newest of a name stands."""
+    found: dict[str, str] = {}
+    for run in range(1, trial.row.run_count + 1):
+        with suppress(OSError):
+            for line in _own_file(trial.directory, run).read_text().splitlines():
+                with suppress(ValueError):  # torn
+                    of, name, value = json.loads(line)
+                    found |= {name: value} if of == kind else {}
+    return found
+
+
+def _refused(why: str) -> MlflowException:
+    return MlflowException(f"detslurm's store takes no writes here: {why}", INVALID_STATE)
 
 
 def _absent(thing: str) -> MlflowException:
@@ -215,11 +314,13 @@ def _run_info(experiment: ExperimentContent, trial: TrialContent) -> RunInfo:
 
 
 def _run_data(experiment: ExperimentContent, trial: TrialContent, metrics: list[Metric]) -> RunData:
-    named = {**trial.hparams, **dict(flat(experiment.config, "config."))}
+    config = dict(flat(experiment.config, "config."))
+    named = {**_written(trial, "param"), **trial.hparams, **config}
     tags = {
         "mlflow.runName": f"{experiment.name}/{trial.id}",
         "mlflow.user": experiment.view.owner,
         "detslurm.state": trial.row.state,
+        **_written(trial, "tag"),
         **{f"label.{label}": "true" for label in experiment.view.labels},
     }
     return RunData(

@@ -33,10 +33,10 @@ from benchmarks.site.costs import KEPT, AtOnce, Calls, Controller, Costs, Second
 from benchmarks.site.decisions import FileServer, crowd
 from benchmarks.site.real import LOCAL, controller
 from detslurm.exec.intents import Intents
+from detslurm.jobs.resubmit import runner_command
 from detslurm.look.top.watcher import Request, Watcher
 from detslurm.sdk import Client
 from detslurm.sdk.submission.submit import cache_modules
-from detslurm.slurm.resubmit import runner_command
 from detslurm.store import ExperimentDir, Store
 from tests.cluster import wait_for
 

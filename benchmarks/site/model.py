@@ -10,7 +10,7 @@ from typing import Literal
 
 from benchmarks.site.costs import Costs, kept
 from benchmarks.site.engine import Places, Process, Server, Simulation, Wait
-from detslurm.look.top.poll_interval import SHARE, SOONEST
+from detslurm.look.top.reader import SHARE, SOONEST
 from detslurm.sdk.jobs.queues import QUEUE_SECONDS
 
 MINUTE = 60.0

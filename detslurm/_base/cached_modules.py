@@ -292,4 +292,6 @@ def run(file: int, index: Index, module: str) -> None:
     __import__(module)
     gc.freeze()
     gc.enable()
+    for name in WITHOUT:
+        sys.modules.pop(name, None)  # packages that are imported later, as submitit, need them
     sys.exit(sys.modules[module].main(sys.argv[2:]))

@@ -17,7 +17,7 @@ def batch_script() -> None:
 @shows
 def list_scripts() -> Table:
     """List the batch scripts, each with its purpose."""
-    from detslurm.config.templates import packaged, purpose
+    from detslurm.sdk.parts import packaged, purpose
 
     rows = [{"name": n, "purpose": purpose(t)} for n, t in packaged("batch", ".sbatch").items()]
     columns = [
@@ -37,7 +37,7 @@ def print_script(name: str) -> Document:
     Examples:
       detslurm batch-script print torch > train.sbatch
     """
-    from detslurm.config.templates import packaged
+    from detslurm.sdk.parts import packaged
 
     texts = packaged("batch", ".sbatch")
     if name not in texts:

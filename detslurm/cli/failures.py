@@ -20,10 +20,8 @@ class ErrorMessage(NamedTuple):
 
 def described(error: Exception) -> ErrorMessage | None:
     """The message for an expected error, None for a fault of our own."""
-    from detslurm.config.errors import ConfigErrors
     from detslurm.sdk.errors import LifecycleError, SubmitError
-    from detslurm.slurm.errors import SlurmError
-    from detslurm.store.errors import NotFound, Refused, StoreError
+    from detslurm.sdk.parts import ConfigErrors, NotFound, Refused, SlurmError, StoreError
 
     if isinstance(error, click.ClickException):
         return ErrorMessage(_usage_text(error), "usage", error.exit_code)

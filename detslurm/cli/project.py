@@ -15,7 +15,7 @@ from detslurm.cli.experiment.list import chosen, list_options
 from detslurm.cli.output.printing import Column, Document, Table, describes, note, shows
 
 if TYPE_CHECKING:
-    from detslurm.store import ExperimentRow
+    from detslurm.sdk.parts import ExperimentRow
 
 
 class Folder(NamedTuple):
@@ -164,7 +164,7 @@ def _made(kind: str, name: str, path: str) -> Document:
 
 
 def _projects(workspace: str | None, project: str | None = None) -> Table:
-    from detslurm.store import NotFound
+    from detslurm.sdk.parts import NotFound
 
     rows = [row for row in _rows() if workspace is None or row.workspace == workspace]
     if workspace is not None and not rows:

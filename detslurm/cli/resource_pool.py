@@ -14,7 +14,7 @@ from detslurm.cli.output.printing import Column, Table, shows
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.resource_pool import ResourcePool
     from detslurm.sdk.jobs.slots import NodeSlots
-    from detslurm.slurm import NodeInfo
+    from detslurm.sdk.parts import NodeInfo
 
 _POOL = [
     Column("Name", lambda pool: pool.name + (" *" if pool.default else ""), least=8),
@@ -141,7 +141,7 @@ def _device(node: NodeInfo) -> str:
 
 
 def _ids(slots: NodeSlots) -> str:
-    from detslurm.slurm.hostlist import compress_indices
+    from detslurm.sdk.parts import compress_indices
 
     return compress_indices(slots.slot_ids)
 

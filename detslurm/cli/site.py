@@ -55,7 +55,7 @@ def init(output: Path | None, force: bool, example: str | None) -> None:
 @shows
 def list_profiles() -> Table:
     """List the examples of site profiles, each with the kind of cluster that it is for."""
-    from detslurm.config.templates import packaged, purpose
+    from detslurm.sdk.parts import packaged, purpose
 
     rows = [{"name": n, "purpose": purpose(t)} for n, t in packaged("sites", ".yaml").items()]
     columns = [
@@ -70,7 +70,7 @@ def list_profiles() -> Table:
 @describes
 def show(name: str | None) -> Document:
     """Print the site profile that applies here, and its path; or the example NAME."""
-    from detslurm.config import load_site
+    from detslurm.sdk.parts import load_site
 
     if name is not None:
         example = _example(name)
@@ -88,15 +88,13 @@ def show(name: str | None) -> Document:
 
 
 def _reported() -> str:
-    from detslurm.slurm.cluster import SlurmCluster
-    from detslurm.slurm.mpi import mpi_types
-    from detslurm.slurm.site import site_profile_from
+    from detslurm.sdk.site_report import site_report
 
-    return site_profile_from(SlurmCluster().limits(), mpi_types())
+    return site_report()
 
 
 def _example(name: str) -> str:
-    from detslurm.config.templates import packaged
+    from detslurm.sdk.parts import packaged
 
     texts = packaged("sites", ".yaml")
     if name not in texts:

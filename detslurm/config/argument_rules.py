@@ -35,6 +35,9 @@ def argument_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         return
     yield from _entrypoint(root)
     plain = space.plain() if space else {}
+    name = root.get("searcher", "name")
+    if name and name.value == "custom":  # its method may give trials other hyperparameters
+        return
     for message, hint in _faults(form, plain):
         yield ConfigProblem.at(node.at, "arguments", message, hint)
 

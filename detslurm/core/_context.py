@@ -43,6 +43,7 @@ from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder, Recorder, WorkerRecorder
 from detslurm.core._retries import keep_trying, retrying
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
+from detslurm.core._software import note_software
 from detslurm.core._tensorboard import AutoTensorboard, TensorboardFiles, TensorboardMode
 from detslurm.core._train import EarlyExitReason, TrainContext
 from detslurm.core._trial import (
@@ -324,6 +325,8 @@ def _init_in_job(
         check_access(store)  # a run that begins from a checkpoint may only want to read
     if is_chief:
         recorder = keep_trying(lambda: Recorder.of(trial.records_path(run)))
+    if is_chief:
+        note_software(trial, run)
     if is_chief and not recorder.shared:  # the other may be saving now
         collect_partial_checkpoints(
             trial, run, view, Storages(configured, experiment_of(info).store.path)

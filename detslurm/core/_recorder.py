@@ -198,47 +198,36 @@ class OtherRecords(RuntimeError):
 
 def _sign_for(path: Path) -> socket.socket:
     """A name that one process of this node can have; the kernel takes it back at its end."""
+    if channel := os.environ.get(contract.RECORD):
+        _take_over(Path(channel))
     sign = socket.socket(socket.AF_UNIX)
     keep_from_children(sign)
-    name = name_on_node(os.environ, f"records {path}")
     try:
-        if not (_is_bound(sign, name) or _is_left(sign, name)):
-            raise OtherRecords(
-                "another process of this run is in core.init() already, and only one can record"
-                " it: give core.init() the DistributedContext of all processes, or let this one"
-                " wait for the other's end"
-            )
-    except BaseException:
+        sign.bind(name_on_node(os.environ, f"records {path}"))
+    except OSError as err:
         sign.close()
-        raise
+        if err.errno != errno.EADDRINUSE:
+            raise
+        raise OtherRecords(
+            "another process of this run is in core.init() already, and only one can record it:"
+            " give core.init() the DistributedContext of all processes, or let this one wait for"
+            " the other's end"
+        ) from None
     return sign
 
 
-def _is_bound(sign: socket.socket, name: str) -> bool:
-    try:
-        sign.bind(name)
-    except OSError as err:
-        if err.errno != errno.EADDRINUSE:
-            raise
-        return False
-    return True
+def _take_over(channel: Path) -> None:
+    """Let the recorder of a run with `record` write what it has, and end.
 
-
-def _is_left(sign: socket.socket, name: str) -> bool:
-    """Let the recorder of a run with `record` leave the run to this process, and take the name."""
-    channel = os.environ.get(contract.RECORD)
-    if channel is None:
-        return False
+    Its agent removes the channel then.
+    """
     is_asked, until = False, time.monotonic() + _LEAVING_SECONDS
-    while not _is_bound(sign, name):
+    while channel.exists() and time.monotonic() < until:
         is_asked = is_asked or _is_asked_to_leave(channel)
-        if time.monotonic() >= until:
-            return False
         time.sleep(0.02)  # the end of a process that is not a child: there is nothing to wait on
-    return True
 
 
-def _is_asked_to_leave(channel: str) -> bool:
+def _is_asked_to_leave(channel: Path) -> bool:
     try:
         fd = os.open(channel, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

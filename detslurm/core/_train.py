@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +86,8 @@ class TrainContext(Displayed):
         self._best_validation = best_validation
         self._metadata = dict(metadata) if metadata is not None else None
         self._reported: defaultdict[str, ReportedSteps] = defaultdict(ReportedSteps)
-        self._exited_early = self._spares_final = False
+        self._exited_early = False
+        self._spared_until = -math.inf
         self._tensorboard_mode = tensorboard_mode
         self._tensorboard = tensorboard
         self._auto_tensorboard = auto_tensorboard
@@ -279,15 +281,16 @@ class TrainContext(Displayed):
     def _judge(self, search: TrialSearch, steps: int, values: Mapping[str, Any]) -> None:
         if not search.reported(steps, values) or self._flag is None:
             return
-        if self._spares_final and search.is_final:
-            self._spares_final = False
+        if search.is_final and steps <= self._spared_until:
+            if math.isinf(self._spared_until):  # later come other parts of this and earlier steps
+                self._spared_until = steps
             return
         self._flag.request_stop()
 
     def _spare_the_final(self) -> None:
         """Let code end by itself that has trained to the full length, as it may be about to save
-        its result. A further validation shows that it does not end: then it is stopped."""
-        self._spares_final = True
+        its result. A validation of a later step shows that it does not end: then it is stopped."""
+        self._spared_until = math.inf
 
     def _show_nothing(self) -> None:
         """Leave it to the caller to show the reports."""

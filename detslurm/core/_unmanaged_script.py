@@ -23,8 +23,10 @@ from detslurm.core._distributed import DistributedContext
 from detslurm.core._heartbeat import Heartbeat
 from detslurm.core._metrics import plain
 from detslurm.core._recorder import AnyRecorder, NullRecorder, Recorder, WorkerRecorder
+from detslurm.core._software import note_software
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.core._unmanaged_trial import unmanaged_trial
+from detslurm.exec.hardware import hardware
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 from detslurm.store.reading import latest_of
 from detslurm.store.run_records import StartRecord
@@ -114,6 +116,7 @@ def _recorded(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
         store.touch(trial.experiment_id)  # it may have been over before
     note_recorded(trial)
     run = start.run
+    note_software(trial, run)
     recorder = Recorder.of(trial.records_path(run))
     experiment = ExperimentDir(store, trial.experiment_id)
     heartbeat = Heartbeat(experiment, trial, run, lambda: _stop(trial, recorder), seen)
@@ -135,6 +138,7 @@ def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:
         "process": str(Identity.own()),
         "interactive": is_interactive(),
         "host": host,
+        "hardware": hardware(),
         "time": time.time(),
         "hparams": masked_values(plain(unmanaged_info.hparams)),
         "seed": 0,

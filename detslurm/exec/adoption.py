@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from detslurm._base.states import LOST, TERMINAL
 from detslurm.exec.intents import Intents
+from detslurm.jobs.resubmit import submitted_fact, successor_request
 from detslurm.slurm import Cluster, SlurmError
-from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentFacts, Job
 from detslurm.store.trial import Run
 

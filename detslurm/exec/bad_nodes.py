@@ -18,8 +18,8 @@ from detslurm._base.states import COMPLETED, ERROR, INVALID_HP, OUT_OF_OPS, REST
 from detslurm.exec.adoption import DIED
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
+from detslurm.jobs.resubmit import NeverSubmitted, excluded_nodes
 from detslurm.slurm import Cluster, JobInfo, SlurmError
-from detslurm.slurm.resubmit import NeverSubmitted, excluded_nodes
 from detslurm.store import RunView, TrialView, fold_trial, fs
 from detslurm.store.records import Deferred, NodeFailed
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 
 from detslurm._base.quantities import amount
-from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.intents import Intents
+from detslurm.exec.signals import awake_clock
 from detslurm.exec.text_log import print_message
 from detslurm.slurm import Cluster, SlurmError
 from detslurm.slurm.interface import own_jobs

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import log_store_error, print_message
+from detslurm.jobs.deferred import send, settle
 from detslurm.slurm import Cluster, SlurmError
-from detslurm.slurm.deferred import send, settle
 from detslurm.store import StoreError
 
 

@@ -11,15 +11,13 @@ from typing import Any, Final, NamedTuple, Self
 
 from detslurm._base.quantities import counted
 from detslurm.config.run_config import RunIdleGuard
-from detslurm.exec.awake_clock import is_gap
+from detslurm.exec.signals import is_gap
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
 from detslurm.store.run_usage import is_idle
 
-WARN: Final = "warn"
-PAUSE: Final = "pause"
 # A node whose agent has been silent for so long is no longer known to be idle.
 _STALE: Final = 90.0
 _PROFILE: Final = b'"t":"profile"'

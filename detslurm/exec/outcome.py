@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import enum
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import msgspec
+
+from detslurm._base.states import ENDED, KILLED_BY_SIGNAL, RunOutcome
 
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
-from detslurm._base.states import ENDED, KILLED_BY_SIGNAL, RunOutcome
-
 
 class Cause(enum.StrEnum):
-    """Why the code was asked to stop; the user's latest intent wins over Slurm's reason."""
+    """Why the code was asked to stop. `meaning` has an entry for each."""
 
     KILL = "kill"
     CANCEL = "cancel"
@@ -39,49 +39,6 @@ class Action(enum.Enum):
     HOLD = "hold"
 
 
-class AttemptFacts(msgspec.Struct, frozen=True):
-    """The facts of one ended attempt.
-
-    `exit_code` follows the shell: 128 + N for death by signal N. `new_checkpoint`: this run has
-    committed a checkpoint. `stalled`: the trial has no checkpoint, and this run reported no step
-    past those of the last run that did. `restarts` counts those used before it. `non_retryable` is
-    why the next run would fail in the same way. `resting`: the search has no more for the trial
-    now, though it may promote it later. `why` is the failure where the exit code does not show it,
-    `error` the last line of the exception that ended it. `failure` is an error of the code that
-    ended this run at once, without a step gained, and `earlier` the error that made this run a
-    restart; `restart_repeated` is the user's choice to try all the same. `unprepared`: the code
-    never began, by the fault of a node. `bad_node` is a node that is to blame, because others work:
-    the next run goes elsewhere. `got_sigint`: SIGINT came. `oom_kills` counts the processes that
-    the kernel killed for lack of memory. `store_failed`: the store could not be used when the run
-    ended. `pause_reason` is why the experiment is paused, if not by its user, `ended_by` Slurm's
-    line about the job's end.
-    """
-
-    exit_code: int
-    cause: Cause | None = None
-    acknowledged: bool = False
-    invalid_hp: str | None = None
-    new_checkpoint: bool = False
-    stalled: bool = False
-    cancel_retries: str | None = None
-    non_retryable: str | None = None
-    restarts: int = 0
-    max_restarts: int = 5
-    resting: bool = False
-    why: str | None = None
-    error: str | None = None
-    failure: Failure | None = None
-    earlier: Failure | None = None
-    restart_repeated: bool = False
-    pause_reason: str | None = None
-    unprepared: bool = False
-    bad_node: str | None = None
-    got_sigint: bool = False
-    oom_kills: int = 0
-    store_failed: bool = False
-    ended_by: str | None = None
-
-
 class Decision(msgspec.Struct, frozen=True):
     """The outcome to record for the run, why, and the next step."""
 
@@ -90,42 +47,157 @@ class Decision(msgspec.Struct, frozen=True):
     action: Action
 
 
-def decide(facts: AttemptFacts) -> Decision:
+class Meaning(NamedTuple):
+    """The consequences of a cause.
+
+    Attributes:
+        rank: Of several causes the highest rank counts.
+        text: The cause in the log, when the code is asked to stop.
+        decision: The end of code that left as it was asked to.
+        after_failure: The next step after code that failed meanwhile; None where `decision` stands.
+        overrides: Whether `decision` stands whatever the code did.
+        yields: Whether Slurm wants the allocation back.
+        ends_job: Whether the job itself may be ending, which agents take for a preemption.
+    """
+
+    rank: int
+    text: str
+    decision: Decision
+    after_failure: Action | None = Action.REQUEUE
+    overrides: bool = False
+    yields: bool = False
+    ends_job: bool = False
+
+
+def meaning(cause: Cause) -> Meaning:
+    """The table of all causes: a new cause is entered here, and nowhere else."""
+    # The user's latest intent wins over Slurm's reason. The signal of the time limit itself looks
+    # like a preemption to the agents. A trial that the search has stopped is done, whatever else
+    # asks it to stop.
+    match cause:
+        case Cause.PREEMPTION:
+            decision = Decision("preempted", "preempted by Slurm", Action.REQUEUE)
+            return Meaning(0, "preemption", decision, yields=True)
+        case Cause.TIME_LIMIT:
+            decision = Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
+            return Meaning(1, "time limit", decision, yields=True)
+        case Cause.ENDING:
+            # A user may have cancelled the job; Slurm itself requeues jobs that it preempts to the
+            # end.
+            decision = Decision(ENDED, "Slurm ended the job without a known reason", Action.STOP)
+            text = "Slurm ends the job without a known reason"
+            return Meaning(2, text, decision, Action.STOP, ends_job=True)
+        case Cause.PAUSE:
+            decision = Decision("paused", "paused by the user", Action.HOLD)
+            return Meaning(3, "pause", decision, Action.HOLD)
+        case Cause.STOP:
+            decision = Decision("completed", "stopped by the search", Action.STOP)
+            return Meaning(4, "the search has stopped it", decision, overrides=True)
+        case Cause.CANCEL:
+            decision = Decision("canceled", "canceled by the user", Action.STOP)
+            return Meaning(5, "cancel", decision, after_failure=None)
+        case Cause.KILL:
+            decision = Decision("killed", "killed by the user", Action.STOP)
+            return Meaning(6, "kill", decision, overrides=True, ends_job=True)
+        case _:
+            assert_never(cause)
+
+
+def outranks(cause: Cause, known: Cause | None) -> bool:
+    """Whether a cause counts in place of the known one."""
+    return known is None or meaning(cause).rank > meaning(known).rank
+
+
+class AttemptResult(msgspec.Struct):
+    """How an attempt ended, as far as the runner observed it.
+
+    `exit_code` follows the shell: 128 + N for death by signal N.
+    """
+
+    exit_code: int = 0
+    cause: Cause | None = None
+    acknowledged: bool = False
+    invalid_hp: bool = False
+    cancel_retries: str | None = None  # the log policy that forbids a restart
+    exclude: list[str] = []
+    began: bool = False  # a step that never began is not a failure of the code
+    refused: bool = False  # Slurm starts no more steps in this job
+    controller_silent: bool = False  # srun found no controller that could start the step
+    unlaunched: list[str] = []  # nodes that srun did not reach, so that no code has begun
+    agent_lost: bool = False  # an agent was gone without a word, and what it ran may live on
+    non_retryable: str | None = None  # why no step can begin here
+    why: str | None = None  # the failure, where the exit code does not show it
+    unprepared: bool = False  # a node could not begin the code
+    failed_node: str | None = None  # the first of several nodes that failed by itself
+    got_sigint: bool = False  # SIGINT has come to a node's agent
+    oom_kills: int = 0  # processes that the kernel has killed for lack of memory
+    seconds: float = 0.0  # how long it lasted
+    not_staged: dict[str, str] = {}  # why, by node
+    deleted: str | None = None  # what the code wrote into its working directory
+    job_is_ending: bool = False
+    yield_allocation: bool = False  # Slurm wants the allocation back, whatever becomes of the trial
+
+
+class EndFacts(msgspec.Struct, frozen=True):
+    """The facts about the run that its attempt does not show, from the store and the queue."""
+
+    refusal: str | None = None  # of the hyperparameters, by the code
+    new_checkpoint: bool = False  # this run has committed a checkpoint
+    # The trial has no checkpoint, and this run reported no step past those of the last run that
+    # did.
+    stalled: bool = False
+    stopped: bool = False  # the search wants no more of this trial
+    resting: bool = False  # the search has no more for the trial now, and may promote it later
+    non_retryable: str | None = None  # why the next run would fail in the same way
+    restarts: int = 0  # those used before this run
+    max_restarts: int = 5
+    error: str | None = None  # the last line of the exception that ended the run
+    failure: Failure | None = None  # an error of the code, met at once, without a step gained
+    earlier: Failure | None = None  # the error that made this run a restart
+    restart_repeated: bool = False  # the user wants a restart after the same error, too
+    pause_reason: str | None = None  # why the experiment is paused, if not by its user
+    bad_node: str | None = None  # the node that is to blame, because others work
+    store_failed: bool = False  # the store could not be used when the run ended
+    ended_by: str | None = None  # Slurm's line about the job's end
+
+
+def decide(result: AttemptResult, facts: EndFacts) -> Decision:
     """The outcome of an attempt."""
-    if facts.cause is Cause.KILL:
-        return Decision("killed", "killed by the user", Action.STOP)
-    if facts.cause is Cause.STOP:
-        return Decision("completed", "stopped by the search", Action.STOP)
-    if facts.cause is not None and (facts.acknowledged or _cut_short(facts)):
-        again = facts.cause is Cause.TIME_LIMIT and facts.stalled
-        return _failed(facts) if again else _stopped(facts)
-    if facts.invalid_hp is not None:
-        return Decision("invalid_hp", facts.invalid_hp, Action.STOP)
-    if facts.exit_code == 0 and facts.resting:
+    cause = result.cause
+    if facts.stopped and outranks(Cause.STOP, cause):
+        cause = Cause.STOP
+    if cause is not None and meaning(cause).overrides:
+        return meaning(cause).decision
+    if cause is not None and (result.acknowledged or _cut_short(result, facts)):
+        again = cause is Cause.TIME_LIMIT and facts.stalled
+        return _failed(result, facts) if again else _stopped(cause, facts)
+    if facts.refusal is not None:
+        return Decision("invalid_hp", facts.refusal, Action.STOP)
+    if result.exit_code == 0 and facts.resting:
         return Decision("out_of_ops", "the search may promote it later", Action.STOP)
-    if facts.exit_code == 0:
-        asked = facts.cause in (Cause.PREEMPTION, Cause.TIME_LIMIT)  # and it may have saved
+    if result.exit_code == 0:
+        asked = cause is not None and meaning(cause).yields  # and it may have saved
         more = " after it was asked to stop, without should_preempt()" if asked else ""
-        return Decision("completed", f"the code exited with 0{more}{_doubts(facts)}", Action.STOP)
-    return _failed(facts)
+        return Decision("completed", f"the code exited with 0{more}{_doubts(result)}", Action.STOP)
+    return _failed(result, facts)
 
 
-def _doubts(facts: AttemptFacts) -> str:
+def _doubts(result: AttemptResult) -> str:
     """Name the signs against a success that the exit code claims."""
-    count = facts.oom_kills
+    count = result.oom_kills
     killed = f"; the kernel killed {count} of its processes for lack of memory" if count else ""
-    return f"{'; SIGINT had come before' if facts.got_sigint else ''}{killed}"
+    return f"{'; SIGINT had come before' if result.got_sigint else ''}{killed}"
 
 
-def _cut_short(facts: AttemptFacts) -> bool:
+def _cut_short(result: AttemptResult, facts: EndFacts) -> bool:
     # The code did not acknowledge, but it was ended by the signal that came with the request: that
     # is not its failure. At a time limit it must at least have saved something, or a script
     # that never checkpoints would be chained without end.
-    if facts.store_failed and facts.exit_code and facts.invalid_hp is None:
+    if facts.store_failed and result.exit_code and facts.refusal is None:
         return True  # nor is it that the code could not save while the store was away
-    if facts.exit_code not in KILLED_BY_SIGNAL:
+    if result.exit_code not in KILLED_BY_SIGNAL:
         return False
-    return facts.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
+    return result.cause is not Cause.TIME_LIMIT or facts.new_checkpoint
 
 
 _RESTARTED = {
@@ -135,61 +207,59 @@ _RESTARTED = {
 }
 
 
-def _stopped(facts: AttemptFacts) -> Decision:
-    cause = facts.cause
-    if cause is Cause.CANCEL:
-        return Decision("canceled", "canceled by the user", Action.STOP)
-    if cause is Cause.PAUSE:
-        reason = facts.pause_reason
-        why = f"paused: {reason}" if reason else "paused by the user"
-        return Decision("paused", why, Action.HOLD)
-    if cause is Cause.TIME_LIMIT:
-        return Decision("time_limit", "the job's time limit was near", Action.REQUEUE)
-    if cause is Cause.ENDING:
-        # A user may have cancelled the job; Slurm itself requeues jobs that it preempts to the end.
-        return Decision(ENDED, "Slurm ended the job without a known reason", Action.STOP)
-    why = _RESTARTED.get(facts.ended_by or "", "preempted by Slurm")
-    return Decision("preempted", why, Action.REQUEUE)
+def _stopped(cause: Cause, facts: EndFacts) -> Decision:
+    decision = meaning(cause).decision
+    reason = decision.reason
+    if cause is Cause.PAUSE and facts.pause_reason:
+        reason = f"paused: {facts.pause_reason}"
+    if cause is Cause.PREEMPTION:
+        reason = _RESTARTED.get(facts.ended_by or "", reason)
+    return Decision(decision.outcome, reason, decision.action)
 
 
-_AFTER_FAILURE = {None: Action.RETRY, Cause.PAUSE: Action.HOLD, Cause.ENDING: Action.STOP}
-
-
-def _failed(facts: AttemptFacts) -> Decision:
-    how = _how(facts)
-    if facts.cause is Cause.CANCEL:
-        return Decision("canceled", f"canceled by the user; {how}", Action.STOP)
-    if facts.bad_node is not None and facts.cancel_retries is None:
+def _failed(result: AttemptResult, facts: EndFacts) -> Decision:
+    how = _how(result, facts)
+    action = Action.RETRY
+    if result.cause is not None:
+        known = meaning(result.cause)
+        if known.after_failure is None:
+            reason = f"{known.decision.reason}; {how}"
+            return Decision(known.decision.outcome, reason, known.decision.action)
+        action = known.after_failure
+    if facts.bad_node is not None and result.cancel_retries is None:
         reason = f"{how} on {facts.bad_node}, while other nodes work; the next run goes elsewhere"
         return Decision("restart", reason, Action.REQUEUE)
-    if facts.non_retryable is not None:
-        return Decision("error", f"{facts.non_retryable}; a restart would not help", Action.STOP)
-    if facts.cancel_retries is not None:
-        reason = f"{how}; log policy {facts.cancel_retries!r} forbids a restart"
-        return Decision("error", reason, Action.STOP)
-    if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
-        again = "the last two runs failed with the same error, and a restart would not help"
-        reason = f"{facts.failure.error}; {again} (restart_repeated_failures: true tries it)"
-        return Decision("error", reason, Action.STOP)
-    if facts.restarts >= facts.max_restarts:
-        reason = f"{how} after {facts.restarts} of {facts.max_restarts} restarts"
-        return Decision("error", reason, Action.STOP)
-    reason = f"{how}; restart {facts.restarts + 1} of {facts.max_restarts}"
-    action = _AFTER_FAILURE.get(facts.cause, Action.REQUEUE)
-    if facts.unprepared and action is Action.RETRY:
+    if (final := _final_reason(how, result, facts)) is not None:
+        return Decision("error", final, Action.STOP)
+    if result.unprepared and action is Action.RETRY:
         action = Action.REQUEUE  # here it would fail at once, as often as it may
+    reason = f"{how}; restart {facts.restarts + 1} of {facts.max_restarts}"
     return Decision("restart", reason, action)
 
 
-def _how(facts: AttemptFacts) -> str:
-    if facts.why is not None:
-        return facts.why
-    if facts.cause is Cause.TIME_LIMIT and facts.stalled:
+def _final_reason(how: str, result: AttemptResult, facts: EndFacts) -> str | None:
+    """Why a failure is the last one; None where a restart may help."""
+    if (final := facts.non_retryable or result.non_retryable) is not None:
+        return f"{final}; a restart would not help"
+    if result.cancel_retries is not None:
+        return f"{how}; log policy {result.cancel_retries!r} forbids a restart"
+    if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
+        again = "the last two runs failed with the same error, and a restart would not help"
+        return f"{facts.failure.error}; {again} (restart_repeated_failures: true tries it)"
+    if facts.restarts >= facts.max_restarts:
+        return f"{how} after {facts.restarts} of {facts.max_restarts} restarts"
+    return None
+
+
+def _how(result: AttemptResult, facts: EndFacts) -> str:
+    if result.why is not None:
+        return result.why
+    if result.cause is Cause.TIME_LIMIT and facts.stalled:
         return "the code left at the time limit, without a checkpoint and no further than before"
-    if facts.cause is Cause.TIME_LIMIT and facts.exit_code in KILLED_BY_SIGNAL:
+    if result.cause is Cause.TIME_LIMIT and result.exit_code in KILLED_BY_SIGNAL:
         return "the code reached the time limit without saving a checkpoint"
     error = "" if facts.error is None else f"{facts.error}; "
-    return f"{error}the code {describe_exit(facts.exit_code)}{_doubts(facts)}"
+    return f"{error}the code {describe_exit(result.exit_code)}{_doubts(result)}"
 
 
 def describe_exit(exit_code: int) -> str:

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm._base import contract, pythonpath
-from detslurm.exec.attempt import AttemptResult
-from detslurm.exec.execution import Execution, is_limit_near
+from detslurm.config.run_config import RunConfig
+from detslurm.exec.execution import Execution
 from detslurm.exec.gc import CheckpointCollection
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, Cause, Decision
+from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision
+from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox, discard_signals
-from detslurm.exec.text_log import log_store_error, print_message, with_long_retries
+from detslurm.exec.text_log import log_store_error, print_message, retried, with_long_retries
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
@@ -49,23 +50,33 @@ class Runner:
         discard_signals()
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
-        with_long_retries(self._experiment.refuse_others_code)
-        self._config = with_long_retries(self._experiment.run_config)
+        self._config = self._read_config()
         allocation = Allocation.from_environment()
         if allocation is None:
             raise SystemExit(
                 "detslurm runner: this is not a job; `detslurm submit` starts runners in jobs"
             )
         self._allocation = allocation
-        output, since = _slurm_output()
-        self._end_reason = partial(allocation.end_reason, output, since)
         self._intents = Intents(self._experiment)
+        self._job = JobContext(
+            self._intents,
+            self._config,
+            allocation,
+            self._cluster,
+            self._inbox,
+            end_reason=partial(allocation.end_reason, *_slurm_output()),
+        )
         with_long_retries(self._intents.refresh)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._collection = CheckpointCollection(self._experiment, self._config)
         self._excluded: list[str] = []
         self._worked = self._failed = self._yielded = False
         self._longest = 0.0  # seconds that a trial took
+
+    @retried
+    def _read_config(self) -> RunConfig:
+        self._experiment.refuse_others_code()
+        return self._experiment.run_config()
 
     def _make_trial_queue(self, first: int, each: int) -> TrialQueue:
         if self._intents.facts.created.search:
@@ -90,7 +101,7 @@ class Runner:
     def run(self) -> int:
         """Work; returns the exit status of the job: 0 unless a trial failed."""
         self._submit_deferred()
-        while with_long_retries(self._trial_queue.has_work):
+        while self._trial_queue.has_work():
             cause = self._stop_cause()
             if cause is not None:
                 self._on_stop_cause(cause)
@@ -98,19 +109,10 @@ class Runner:
             if self._worked and (self._time_is_short() or self._may_not_suffice()):
                 self._yield_allocation(Action.REQUEUE)
                 break
-            task = with_long_retries(self._trial_queue.take)
+            task = self._trial_queue.take()
             if task is None:  # another worker has been faster, or the user has killed the trial
                 continue
-            execution = Execution(
-                task,
-                trial_queue=self._trial_queue,
-                intents=self._intents,
-                config=self._config,
-                allocation=self._allocation,
-                cluster=self._cluster,
-                inbox=self._inbox,
-                end_reason=self._end_reason,
-            )
+            execution = Execution(task, self._trial_queue, self._job)
             with self._collection.watching(task.trial_id, len(self._intents.facts.trial_ids)):
                 going_on = self._work_on(execution)
             if not going_on:
@@ -158,7 +160,7 @@ class Runner:
             while decision.action is Action.RETRY and not self._on_excluded_node:
                 if execution.stop_cause() is not None:
                     return self._abandon(execution, decision)
-                task = with_long_retries(partial(self._trial_queue.retake, execution.task))
+                task = self._trial_queue.retake(execution.task)
                 if task is None:
                     return True
                 execution.task = task
@@ -170,7 +172,7 @@ class Runner:
             print_message(str(err))
             return False
         self._longest = max(self._longest, time.monotonic() - begun)
-        if execution.superseded:
+        if execution.is_superseded():
             return False  # the runner that goes on with the trial records its end
         return self._after(execution, decision, result)
 
@@ -183,10 +185,8 @@ class Runner:
         return cause is None
 
     def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
-        task, view = execution.task, execution.view()
-        with_long_retries(
-            lambda: self._trial_queue.release(task, decision, view, going_on=going_on)
-        )
+        view = execution.view()
+        self._trial_queue.release(execution.task, decision, view, going_on=going_on)
 
     def _after(self, execution: Execution, decision: Decision, result: AttemptResult) -> bool:
         over = decision.action is Action.STOP
@@ -203,7 +203,7 @@ class Runner:
             if (
                 result.yield_allocation
                 and self._stop_cause() is None
-                and with_long_retries(self._trial_queue.has_work)
+                and self._trial_queue.has_work()
             ):
                 self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
             # Last, for it may take longer than there is time: the next run to tidy does the rest.
@@ -239,7 +239,7 @@ class Runner:
 
     def _time_is_short(self) -> bool:
         """Whether a trial that began now would be asked to stop almost at once."""
-        return is_limit_near(self._allocation.seconds_left(), self._intents)
+        return self._job.is_limit_near(self._allocation.seconds_left())
 
     def _may_not_suffice(self) -> bool:
         """Whether a trial that was to have a job of its own should begin with all of the time."""
@@ -318,7 +318,7 @@ class Runner:
 
     def _submit_successor(self, hold: bool) -> str:
         # Only here: every runner pays for the imports at its start.
-        from detslurm.slurm.resubmit import NeverSubmitted, submitted_fact, successor_request
+        from detslurm.jobs.resubmit import NeverSubmitted, submitted_fact, successor_request
 
         share, cluster = self._trial_queue.remaining_trials(), self._cluster()
         try:

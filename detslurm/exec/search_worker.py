@@ -14,7 +14,7 @@ from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplerLost, SamplingError, sample
-from detslurm.exec.text_log import print_message
+from detslurm.exec.text_log import print_message, retried
 from detslurm.exec.trial_queue import SearchVerdict, Task
 from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
@@ -47,6 +47,7 @@ class SearchTrialQueue:
     def _state(self) -> State:
         return self._log.state
 
+    @retried
     def has_work(self) -> bool:
         self._log.catch_up()
         if not self._has_trial() and self._search.name == "custom":
@@ -115,6 +116,7 @@ class SearchTrialQueue:
     def _may_submit(self) -> bool:
         return bool(self._intents.facts.created.submit_from_jobs)
 
+    @retried
     def take(self) -> Task | None:
         index = self._ask() if self._own_trial is None else self._own_trial
         while index is not None and (outcome := self._over(index) or self._refusal(index)):
@@ -197,6 +199,7 @@ class SearchTrialQueue:
             intents.refresh()
         return intents.facts.trial_id(index)
 
+    @retried
     def retake(self, task: Task) -> Task | None:
         # Processes of the run before may have outlived its agent: their reports must not count.
         self._incarnation = secrets.token_hex(4)
@@ -213,6 +216,7 @@ class SearchTrialQueue:
     def on_run_ending(self, task: Task, decision: Decision) -> None:
         pass
 
+    @retried
     def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
         if decision.outcome in ("canceled", "killed") and self._intents.cause is not None:
             return  # everything ends: the search is not concerned

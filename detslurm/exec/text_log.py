@@ -7,14 +7,16 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from detslurm._base.quantities import counted
 from detslurm.store import fs
 from detslurm.store.errors import explained
 from detslurm.store.retry import LONG, with_retries
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -34,17 +36,31 @@ def with_long_retries(act: Callable[[], T]) -> T:
     return with_retries(act, log_store_error, LONG)
 
 
+def retried(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method, which may run twice, go on over minutes in which the store can't be used."""
+
+    @wraps(method)
+    def over_outages(*args: P.args, **kwargs: P.kwargs) -> T:
+        return with_long_retries(lambda: method(*args, **kwargs))
+
+    return over_outages
+
+
 class TextLog:
     """Appends stamped lines; a file system that fails never stops the run, it only costs lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = str(path)
-        try:
-            self._fd = fs.create(self._path, os.O_WRONLY | os.O_APPEND)
-        except OSError as err:
-            raise explained(err, self._path) from err
+        self._fd = self._open()
         self._lost = 0
         self._why = ""  # the first of them was lost
+
+    @retried
+    def _open(self) -> int:
+        try:
+            return fs.create(self._path, os.O_WRONLY | os.O_APPEND)
+        except OSError as err:
+            raise explained(err, self._path) from err
 
     def write(self, lines: Iterable[str]) -> None:
         """Append lines, each as `[time] line`."""

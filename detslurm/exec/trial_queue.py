@@ -12,7 +12,7 @@ from detslurm._base.states import COMPLETED, ERROR, INVALID_HP, TERMINAL
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Decision
-from detslurm.exec.text_log import print_message
+from detslurm.exec.text_log import print_message, retried
 from detslurm.searcher import TrialPlan
 from detslurm.searcher.sampling import Samples
 from detslurm.slurm import SlurmError
@@ -48,7 +48,10 @@ class SearchVerdict(msgspec.Struct, frozen=True):
 
 
 class TrialQueue(Protocol):
-    """Where a worker's trials come from."""
+    """Where a worker's trials come from.
+
+    `has_work`, `take`, `retake` and `release` go on over minutes in which the store can't be used.
+    """
 
     def has_work(self) -> bool:
         """Whether there is work for this worker, as far as it knows."""
@@ -100,6 +103,7 @@ class StaticTrialQueue:
         self._gone: set[int] = set()  # over, or not for this job
         self._found: int | None = None
 
+    @retried
     def has_work(self) -> bool:
         self._found = self._next()
         return self._found is not None
@@ -207,7 +211,7 @@ class StaticTrialQueue:
         """Go on with trials for which there was no room in the queue; whether there are any."""
         intents = self._intents
         while intents.facts.deferred and intents.cause is None:
-            from detslurm.slurm.deferred import take  # only here: runners start without it
+            from detslurm.jobs.deferred import take  # only here: runners start without it
 
             name, known = self._cluster(None).name, intents.facts.count
             taken = take(self._experiment, intents.facts, name, self._ref)

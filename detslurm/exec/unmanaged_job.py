@@ -25,7 +25,7 @@ from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide
+from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, EndFacts, decide
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
@@ -169,18 +169,14 @@ class UnmanagedJob:
         return (job is not None and job.ending) or is_preempted(self._step.allocation.ref)
 
     def _decision(self, exit_code: int, cause: Cause | None, view: TrialView) -> Decision:
-        return decide(
-            AttemptFacts(
-                exit_code=exit_code,
-                cause=cause,
-                acknowledged=self.flag.acknowledged,
-                invalid_hp=(
-                    "declared invalid by the code" if view.early_exit == "invalid_hp" else None
-                ),
-                new_checkpoint=any(c.run == self._start.run for c in view.checkpoints),
-                max_restarts=0,
-            )
+        invalid = view.early_exit == "invalid_hp"
+        facts = EndFacts(
+            refusal="declared invalid by the code" if invalid else None,
+            new_checkpoint=any(c.run == self._start.run for c in view.checkpoints),
+            max_restarts=0,
         )
+        acknowledged = self.flag.acknowledged
+        return decide(AttemptResult(exit_code, cause, acknowledged=acknowledged), facts)
 
     def _requeue(self, action: Action) -> None:
         # A step that exits in good order would end the job for good: Slurm requeues only what it

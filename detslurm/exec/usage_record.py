@@ -18,13 +18,13 @@ _PART: Final = 0.05  # of its age: a file is left as it is for that time
 class UsageRecord:
     """The usage of one run; readers see it after half a minute, then less and less often."""
 
-    def __init__(self, trial: TrialDir, run: int, *, nodes: int, slots: int) -> None:
+    def __init__(self, trial: TrialDir, run: int, *, begun: float, nodes: int, slots: int) -> None:
         self._trial, self._run = trial, run
         cpus, memory = allocated()
         self._usage = RunUsage(
             requested=Requested(nodes=nodes, slots=slots, cpus=cpus, memory=memory)
         )
-        self._begun = time.monotonic()
+        self._begun = begun  # monotonic
         self._due: float | None = None
 
     def add(self, sample: Mapping[str, Any]) -> None:

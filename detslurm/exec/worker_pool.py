@@ -9,18 +9,18 @@ from typing import Any
 from detslurm.exec.adoption import DIED
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message, with_long_retries
-from detslurm.searcher import State
-from detslurm.searcher.workers import Workers
-from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.command import is_transient
-from detslurm.slurm.deferred import submit_as_many, within_array
-from detslurm.slurm.interface import own_jobs
-from detslurm.slurm.resubmit import (
+from detslurm.jobs.deferred import submit_as_many, within_array
+from detslurm.jobs.resubmit import (
     NeverSubmitted,
     standby_request,
     submitted_fact,
     workers_request,
 )
+from detslurm.searcher import State
+from detslurm.searcher.workers import Workers
+from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm.command import is_transient
+from detslurm.slurm.interface import own_jobs
 from detslurm.store.records import AddingWorkers, Job
 
 # Seconds between two queries of the queue: while trials wait for workers, and otherwise.

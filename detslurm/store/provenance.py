@@ -16,10 +16,14 @@ from detslurm._base import access
 from detslurm.store import fs
 
 if TYPE_CHECKING:
+    from detslurm.store.experiment import ExperimentDir
     from detslurm.store.store import Store
 
 FOLDER: Final = "provenance"
 """The directory of these records in a store."""
+
+RAN: Final = "software"
+"""The directory of an experiment that names the software of runs, where it was another."""
 
 _LARGEST: Final = 4 << 20  # bytes
 
@@ -60,7 +64,6 @@ class Software(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         python: The version of Python; None if unknown.
-        executable: The path of the interpreter.
         prefix: The directory of its environment.
         conda: The name of conda's environment; None if it is not conda's.
         packages: The versions of Python's packages by name; "" where a version is unknown.
@@ -70,7 +73,6 @@ class Software(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     python: str | None = None
-    executable: str | None = None
     prefix: str | None = None
     conda: str | None = None
     packages: dict[str, str] = {}
@@ -92,14 +94,47 @@ def keep(store: Store, record: CodeVersion | Software) -> str:
     if isinstance(record, CodeVersion) and access.shared(str(store.path)):
         # Else two users with equal code would share a file that one of them can't read.
         record = msgspec.structs.replace(record, owner=os.geteuid())
-    data = msgspec.json.encode(record, order="deterministic")
-    digest = hashlib.sha256(data).hexdigest()
+    digest, data = _encoded(record)
     path = store.path / FOLDER / f"{digest}.json"
     # The time of the last submission with it: garbage collection leaves young records alone.
     if not fs.renew(path):
         fs.ensure_directory(path.parent)
         fs.put_if_absent(path, data, secret=secret)
     return digest
+
+
+def _encoded(record: CodeVersion | Software) -> tuple[str, bytes]:
+    data = msgspec.json.encode(record, order="deterministic")
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def note_software(experiment: ExperimentDir, found: Software, trial: int, run: int) -> None:
+    """Record the software of a run, unless the submission or an earlier run recorded the same."""
+    recorded = experiment.created().provenance
+    digest, _ = _encoded(found)
+    path = experiment.path / RAN / f"{digest}.json"
+    if (recorded is not None and recorded.software == digest) or fs.exists(path):
+        return
+    keep(experiment.store, found)
+    fs.ensure_directory(path.parent)
+    fs.put_if_absent(path, msgspec.json.encode({"trial": trial, "run": run}))
+
+
+def digests_of_runs(experiment: ExperimentDir) -> list[str]:
+    """Return the digests of software of runs that differ from the submission's, first run first."""
+    folder, found = experiment.path / RAN, []
+    for name in fs.names_in(folder):
+        data = fs.read_file(folder / name) or b""
+        try:
+            found.append((msgspec.json.decode(data, type=_FirstRun), name.removesuffix(".json")))
+        except msgspec.DecodeError:
+            continue  # damaged, or not ours
+    return [digest for _, digest in sorted(found)]
+
+
+class _FirstRun(msgspec.Struct, order=True):
+    trial: int
+    run: int
 
 
 def read_kept(store: Store, digest: str | None, kind: type[R]) -> R | None:

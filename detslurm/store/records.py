@@ -110,6 +110,7 @@ class RecordedProvenance(msgspec.Struct, frozen=True, kw_only=True, omit_default
         host: The node of the submission.
         detslurm: The version of detslurm.
         optuna: The version of Optuna, where it draws the samples.
+        unsure: The parts of the configuration by which jobs may have other software.
     """
 
     code: str | None = None
@@ -117,6 +118,7 @@ class RecordedProvenance(msgspec.Struct, frozen=True, kw_only=True, omit_default
     host: str | None = None
     detslurm: str | None = None
     optuna: str | None = None
+    unsure: str | None = None
 
 
 class Created(Record, frozen=True, tag="created"):

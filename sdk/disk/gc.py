@@ -53,6 +53,7 @@ from detslurm.store.errors import Problem
 from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.gc import Collector
 from detslurm.store.gc_policy import FIELD, GCPolicy
+from detslurm.store.provenance import digests_of_runs
 from detslurm.store.rebuildable import relocated
 from detslurm.store.rebuilding import (
     ADVICE,
@@ -327,7 +328,7 @@ class GarbageCollection:
                 self._finish_deletion(directory)
                 return None
             return SettledExperiment()
-        records = _recorded_digests(facts.created)
+        records = _recorded_digests(directory, facts.created)
         self._records.update(records)
         before = self._work
         storages = _storages_of(directory)
@@ -426,14 +427,16 @@ class GarbageCollection:
         return True
 
 
-def _recorded_digests(created: Created) -> tuple[str, ...]:
+def _recorded_digests(directory: ExperimentDir, created: Created) -> tuple[str, ...]:
     """Return the digests of the records of what an experiment ran.
 
     Args:
+        directory: The experiment.
         created: Its first fact.
     """
     recorded = created.provenance
-    return () if recorded is None else tuple(filter(None, (recorded.code, recorded.software)))
+    own = () if recorded is None else (recorded.code, recorded.software)
+    return tuple(filter(None, (*own, *digests_of_runs(directory))))
 
 
 def _storages_of(directory: ExperimentDir) -> Storages | None:

@@ -40,8 +40,8 @@ class Lifecycle(ExperimentBase):
             LifecycleError: If the experiment is over or being stopped, if it has used its budget,
                 or if the queue does not answer: held jobs stay held then.
         """
+        from detslurm.jobs.resubmit import NeverSubmitted
         from detslurm.sdk.experiments.activation import activate, lost_trials
-        from detslurm.slurm.resubmit import NeverSubmitted
 
         if not lost_trials(self._snapshot):
             self._refuse_when_over("activate", self._ways_on())

@@ -37,6 +37,8 @@ class ExperimentPoller:
         self._trials = trials  # those to read, None for all
         self._clock = clock
         self._queue_at = clock() + QUEUE_SECONDS
+        # Seconds: a big experiment costs a shared file system more to read, and is read less often.
+        self.rest = 0.0
 
     @property
     def due(self) -> bool:
@@ -45,11 +47,12 @@ class ExperimentPoller:
 
     def poll(self) -> None:
         """Read the news of the store, and query the queue when that is due."""
-        experiment, one = self._experiment, self._experiment._snapshot
+        one, began = self._experiment._snapshot, self._clock()
         one.refresh(self._trials)
         if self.due:
-            attach_job_status([one], experiment._queues)
+            attach_job_status([one], self._experiment._queues)
             self._queue_at = self._clock() + QUEUE_SECONDS
+        self.rest = 20 * (self._clock() - began)
 
     def message(self) -> str | None:
         """Why an unfinished trial does not run, of the first that has a reason."""
@@ -71,7 +74,7 @@ def wait(
     """Wait until the experiment is over, or paused with nothing running; returns its state. The
     store is read every `interval` seconds, and more often at first, for short experiments."""
     poller = ExperimentPoller(experiment, clock=clock)
-    reported, cost, pause = None, 0.0, min(_FIRST_PAUSE, interval)
+    reported, pause = None, min(_FIRST_PAUSE, interval)
     if experiment.view.finished or _is_at_rest(experiment):
         poller.poll()  # it may have been activated since it was read
     while True:
@@ -81,12 +84,9 @@ def wait(
             reported = text
         if experiment.view.finished or _is_at_rest(experiment):
             return experiment.state
-        # A big experiment costs a shared file system more to read: read it less often.
-        sleep(max(pause, 20 * cost))
+        sleep(max(pause, poller.rest))
         pause = min(1.5 * pause, interval)
-        began = clock()
         poller.poll()
-        cost = clock() - began
 
 
 def first_trial(
@@ -96,17 +96,15 @@ def first_trial(
     sleep: Sleep = time.sleep,
 ) -> Trial:
     """Wait for the first trial that a search makes. Raises `LifecycleError` if it ends without."""
-    poller, cost = ExperimentPoller(experiment), 0.0
+    poller = ExperimentPoller(experiment)
     while True:
         try:
             return experiment.first_trial()
         except LifecycleError:
             if experiment.view.finished:
                 raise
-        sleep(max(interval, 20 * cost))
-        began = time.monotonic()
+        sleep(max(interval, poller.rest))
         poller.poll()
-        cost = time.monotonic() - began
 
 
 def _is_at_rest(experiment: Experiment) -> bool:
@@ -128,12 +126,7 @@ class _Follower:
     """Knows when a trial is over; while nothing changes, a poll costs two file names."""
 
     def __init__(
-        self,
-        trial: Trial,
-        report: Callable[[str], None],
-        *,
-        clock: Clock,
-        sleep: Callable[[], None],
+        self, trial: Trial, report: Callable[[str], None], clock: Clock, sleep: Sleep
     ) -> None:
         self._trial = trial
         self._poller = ExperimentPoller(trial.experiment, [trial.id], clock=clock)
@@ -161,7 +154,7 @@ class _Follower:
         if message and message != self._reported:
             self._report(message)
         self._reported = message
-        self._sleep()
+        self._sleep(1.0)
 
     def _explanation(self) -> str | None:
         trial = self._trial
@@ -185,8 +178,6 @@ def follow_logs(
     clock: Clock = time.monotonic,
 ) -> Iterator[LogLine]:
     """The trial's lines as they come until the trial is over; reports why none come."""
-    follower = _Follower(trial, report, clock=clock, sleep=lambda: sleep(1.0))
-    yield from follow(
-        trial.directory, follower.is_over, follower.idle, wanted, tail_count=tail_count
-    )
+    one = _Follower(trial, report, clock, sleep)
+    yield from follow(trial.directory, one.is_over, one.idle, wanted, tail_count=tail_count)
     yield from before_any_run(trial, wanted)

@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from detslurm._base.process import Identity
-from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.submission.deferring import no_room
-from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.arrays import JobArray, plan_arrays, turns
-from detslurm.slurm.command import is_transient
-from detslurm.slurm.deferred import is_over, send, settle, submit_as_many, within_array
-from detslurm.slurm.hostlist import contiguous_ranges
-from detslurm.slurm.resubmit import (
+from detslurm.jobs.deferred import is_over, send, settle, submit_as_many, within_array
+from detslurm.jobs.resubmit import (
     COMMAND_PATIENCE,
     submitted_fact,
     successor_request,
     workers_request,
 )
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.submission.deferring import no_room
+from detslurm.slurm import Cluster, JobRequest, SlurmError, SubmitLimitReached
+from detslurm.slurm.arrays import JobArray, plan_arrays, turns
+from detslurm.slurm.command import is_transient
+from detslurm.slurm.hostlist import contiguous_ranges
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.records import Resubmitting
 

@@ -145,9 +145,9 @@ class Settings(ExperimentBase):
 
         A wrong name would end later submissions. Raises SlurmError.
         """
+        from detslurm.jobs.resubmit import NeverSubmitted, workers_request
         from detslurm.slurm import SlurmError
         from detslurm.slurm.command import is_submit_limit
-        from detslurm.slurm.resubmit import NeverSubmitted, workers_request
 
         if not self.managed:
             return

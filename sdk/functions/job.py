@@ -38,17 +38,12 @@ class SharedPoller:
 
     def poll(self, *, force: bool = False) -> None:
         """Read the news, unless that was done a moment ago."""
-        began = time.monotonic()
         if force:
             self.experiment.reload()
             self._poller = ExperimentPoller(self.experiment)
-        elif began >= self._next:
+        elif time.monotonic() >= self._next:
             self._poller.poll()
-        else:
-            return
-        # A big experiment costs a shared file system more to read: read it less often.
-        now = time.monotonic()
-        self._next = now + max(0.5, 20 * (now - began))
+            self._next = time.monotonic() + max(0.5, self._poller.rest)
 
 
 class _Paths(JobPaths):  # type: ignore[misc]

@@ -131,9 +131,6 @@ class _Listing:
     def rows(self) -> list[JobInfo]:
         """All jobs that wait or run. Raises SlurmError as long as the cluster refuses."""
         self._refresh()
-        return self._listed()
-
-    def _listed(self) -> list[JobInfo]:
         if self._refusal is not None:
             raise self._refusal
         return self._rows
@@ -156,7 +153,7 @@ class _Listing:
             self._wanted_at.setdefault(job_id, self._clock())
         self._refresh()
         self._seen = self._answers  # before the rows: the next answer may come now
-        rows = [row for row in self._listed() if row.job_id in job_ids]
+        rows = [row for row in self.rows() if row.job_id in job_ids]
         return {ref: replace(row, ref=ref) for row in rows for ref in row.refs}
 
     def ends(self, refs: Collection[str], since: float | None) -> dict[str, JobInfo]:

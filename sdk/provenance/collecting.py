@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import structs
-
 import detslurm
 from detslurm.sdk.provenance import git, software
 from detslurm.sdk.provenance.view import uncommitted
@@ -90,6 +88,7 @@ class ProvenanceCollector:
             software=_kept(store, self.software),
             host=os.uname().nodename,
             detslurm=detslurm.__version__,
+            unsure=self._source.prepared,
         )
 
     def _find_code(self) -> None:
@@ -104,12 +103,7 @@ class ProvenanceCollector:
         if source.in_container:
             self._software = Software(problem="the packages in the container are unknown")
             return
-        found = software.software_of(source.python, source.modules, self._env)
-        if source.prepared is not None and found.problem is None:
-            found = structs.replace(
-                found, problem=f"as at the submission: {source.prepared} may change it in the jobs"
-            )
-        self._software = found
+        self._software = software.software_of_python(source.python, source.modules, self._env)
 
 
 def _kept(store: Store, record: CodeVersion | Software) -> str | None:

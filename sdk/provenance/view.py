@@ -12,7 +12,7 @@ from detslurm._base.quantities import counted
 from detslurm.config.secret_texts import masked_text
 from detslurm.store import ExperimentDir, StoreError, fs
 from detslurm.store.experiment_files import open_shown
-from detslurm.store.provenance import CodeVersion, Software, read_kept
+from detslurm.store.provenance import CodeVersion, Software, digests_of_runs, read_kept
 from detslurm.store.records import RecordedProvenance
 from detslurm.store.run_records import Hardware
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 
 _MOST_TRIALS = 50
+_MOST_SOFTWARE = 10
 _LONGEST_SCRIPT = 1 << 20
 _OPTION = "#SBATCH "
 
@@ -30,7 +31,11 @@ class Provenance:
 
     Attributes:
         code: The version of its code; None where none is recorded, or it is another user's.
-        software: The Python that trains, with its packages; None where none is recorded.
+        software: The Python that trains, with its packages, as the first run found it, else the
+            submission; None where none is recorded.
+        other_software: That of later runs, where it was another.
+        unsure: The parts of the configuration by which jobs may have other software than the
+            submission found; None where there are none, or a run recorded its software.
         host: The node of the submission; None if unknown.
         detslurm: The version of detslurm; None if unknown.
         optuna: The version of Optuna, where it draws the samples; else None.
@@ -41,6 +46,8 @@ class Provenance:
 
     code: CodeVersion | None = None
     software: Software | None = None
+    other_software: tuple[Software, ...] = ()
+    unsure: str | None = None
     host: str | None = None
     detslurm: str | None = None
     optuna: str | None = None
@@ -64,17 +71,22 @@ def kept_versions(one: ExperimentSnapshot) -> tuple[CodeVersion | None, Software
     directory, recorded = one.directory, one.facts.created.provenance or RecordedProvenance()
     hidden = recorded.code is None or directory.foreign_owner() is not None
     code = None if hidden else read_kept(directory.store, recorded.code, CodeVersion)
-    return code, read_kept(directory.store, recorded.software, Software)
+    ran = digests_of_runs(directory)
+    return code, read_kept(directory.store, ran[0] if ran else recorded.software, Software)
 
 
 def provenance_of(one: ExperimentSnapshot) -> Provenance:
     """Return the record of what an experiment ran. Raises `StoreError` if it can't be read."""
     directory, recorded = one.directory, one.facts.created.provenance or RecordedProvenance()
     code, software = kept_versions(one)
+    ran = digests_of_runs(directory)
+    others = (read_kept(directory.store, digest, Software) for digest in ran[1:_MOST_SOFTWARE])
     slurm = directory.config().get("slurm") or {}
     return Provenance(
         code=code,
         software=software,
+        other_software=tuple(filter(None, others)),
+        unsure=None if ran else recorded.unsure,
         host=recorded.host,
         detslurm=recorded.detslurm,
         optuna=recorded.optuna,

@@ -13,6 +13,8 @@ from msgspec import structs
 
 from detslurm._base import module_cache
 from detslurm._base.quantities import counted
+from detslurm.jobs.deferred import submit_as_many
+from detslurm.jobs.resubmit import kept, runner_command, standby_request, submitted_fact
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.collecting import optuna_version
 from detslurm.sdk.submission.context import freeze
@@ -21,9 +23,7 @@ from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import keeping
 from detslurm.searcher.method import length_of
 from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.deferred import submit_as_many
 from detslurm.slurm.plan import JobArray
-from detslurm.slurm.resubmit import kept, runner_command, standby_request, submitted_fact
 from detslurm.store import ExperimentDir, Store, StoreError, fs, records
 
 

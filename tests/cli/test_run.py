@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from detslurm.cli.submission.run_config import hydra_command, name_of, random_space, without_flags
+from detslurm.sdk.submission.command_line import hydra_command, name_of, random_space, without_flags
 from tests.sdk.scenes import Scene
 
 from .conftest import Detslurm

@@ -69,6 +69,11 @@ def test_taken(arguments: Any, space: dict[str, Any]) -> None:
     assert problems(arguments, hyperparameters=space) == ""
 
 
+def test_a_custom_search_may_have_other_names() -> None:
+    searcher = {"name": "custom", "metric": "m"}
+    assert problems("--a {a}", hyperparameters={}, searcher=searcher) == ""
+
+
 def test_problems_have_their_line(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.beside import hugging_face, lightning
 from tests.cluster import Cluster
@@ -84,9 +86,90 @@ def test_two_torchruns_meet_each_on_its_own_port_and_outlive_a_preemption(
         desk.wait_for_state(number, "COMPLETED", "ERROR")
         assert desk.outcomes(number) == ["preempted", "completed"]
         log = desk.log(number)
-        print(log)
         assert log.count("saved after 1 signal") == 2
         assert "SignalException" not in log
         assert "rank 0 of 2 epoch 3" in log
         ports |= set(re.findall(r"rank 0 of 2 epoch 0 at (\d+)", log))
     assert len(ports) == 2
+
+
+def _again(command: str) -> ParameterSet:
+    return pytest.param(command, id=command.partition(" -")[0], marks=pytest.mark.nightly)
+
+
+# Ranks that each launcher starts, on two nodes: they sum to the number of all of them.
+COUNTS = """\
+    import os, sys
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    print("rank", dist.get_rank(), "of", int(total), flush=True)
+    dist.destroy_process_group()
+    """
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param("python3 -m accelerate.commands.launch train.py", id="accelerate"),
+        _again("torchrun --nproc_per_node=2 train.py"),
+        _again("python3 -m torch.distributed.run --rdzv-backend=c10d --nproc-per-node=2 train.py"),
+        _again("deepspeed --no_local_rank train.py"),
+    ],
+)
+def test_ranks_on_two_nodes_meet(desk: Desk, hugging_face: Path, command: str) -> None:
+    """Without an option or a variable for the nodes."""
+    more = ["DS_ACCELERATOR=cpu"]
+    if "accelerate" in command:
+        more = [f"PYTHONPATH={hugging_face}"]
+    config = desk.project(COUNTS)
+    variables = with_variables(*more)
+    number = desk.submit(config, *TWO_NODES, variables, entrypoint(command))
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["completed"]
+    log = desk.log(number)
+    assert [f"rank {rank} of 4" in log for rank in range(4)] == [True] * 4
+
+
+FITS = """\
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Net(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch, index):
+            return self.layer(batch[0]).pow(2).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        def on_train_end(self):
+            total = self.all_gather(torch.ones(1)).sum()
+            print("rank", self.global_rank, "of", int(total), flush=True)
+
+    trainer = Trainer(
+        accelerator="cpu", devices=2, num_nodes=NODES, max_epochs=1, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False,
+    )
+    trainer.fit(Net(), DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=4))
+    """
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_lightning_starts_its_own_ranks(desk: Desk, lightning: Path, nodes: int) -> None:
+    """It does not take the step of the node agents for its launcher."""
+    config = desk.project(FITS.replace("NODES", str(nodes)))
+    options = TWO_NODES if nodes == 2 else TWO_SLOTS
+    number = desk.submit(config, *options, with_variables(f"PYTHONPATH={lightning}"))
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["completed"]
+    log = desk.log(number)
+    assert [f"rank {n} of {2 * nodes}" in log for n in range(2 * nodes)] == [True] * 2 * nodes

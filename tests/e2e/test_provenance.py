@@ -20,8 +20,8 @@ with det.core.init() as core:
 
 
 def test_a_record_of_what_ran(desk: Desk) -> None:
-    """Commit, changed line, packages, the node's hardware and sbatch's options; a repository that
-    git refuses to read is a sentence, and the experiment runs all the same."""
+    """Commit, changed line, packages with those of the jobs' setup, hardware and sbatch's options;
+    a repository that git refuses to read is a sentence, and the experiment runs all the same."""
     config = desk.project(SCRIPT)
     project = config.parent
     identity = ("-c", "user.name=A", "-c", "user.email=a@example.org")
@@ -29,7 +29,11 @@ def test_a_record_of_what_ran(desk: Desk) -> None:
         desk.user.run("git", "-C", str(project), *words)
     number = desk.submit(config)
     desk.write("project/train.py", SCRIPT + 'api_key = "hush-hush"\n')
-    changed = desk.run("submit", str(config), "--config", "slurm.sbatch_args=[--mem=50]")
+    installed = desk.write("packages/special-7.0.dist-info/METADATA", "").parents[1]
+    changed = desk.run(
+        "submit", str(config), "--config", "slurm.sbatch_args=[--mem=50]",
+        "--config", f"slurm.setup=[export PYTHONPATH={installed}]",
+    )  # fmt: skip
     assert "The code has uncommitted changes in 1 file\n" in changed.stderr
     for one in (number, number + 1):
         desk.wait_for_state(one, "COMPLETED")
@@ -39,10 +43,12 @@ def test_a_record_of_what_ran(desk: Desk) -> None:
     assert (record["code"]["commit"], record["code"]["branch"]) == (head, "main")
     assert '+api_key = "********"' in record["code"]["diff"]
     assert "detslurm" in record["software"]["packages"] and "--mem=50" in record["sbatch"]
+    assert record["unsure"] is None  # the run has recorded what the setup brought
     (hardware,) = record["hardware"].values()
     assert hardware["kernel"] == os.uname().release
     compared = unwrap(desk.run("compare", str(number), str(number + 1), "--json").stdout)
-    assert compared["environment"].keys() == {"git diff"}
+    assert compared["environment"].keys() == {"git diff", "package special"}
+    assert not (desk.experiment(number).path / "software").exists()  # it ran as submitted
 
     os.chown(project / ".git", 0, 0)
     refused = desk.run("submit", str(config), "--paused")

@@ -66,9 +66,23 @@ def test_a_script_as_it_is(desk: Desk, site: Cluster) -> None:
     assert "--lr 0.1 is left out: each trial gets its own lr" in done.stderr
     number = int(unwrap(done.stdout)["experiment_id"])
     desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert "Arguments : flags" in desk.run("experiment", "describe", str(number)).stdout
     found = {line for index in range(4) for line in re.findall("epoch .*", desk.log(number, index))}
     losses = {(epoch, (1 - lr) ** (2 * epoch + 2)) for epoch, lr in product((0, 1), (0.5, 0.1))}
     assert found == {f"epoch {epoch}: loss={loss:.4f}" for epoch, loss in losses}
+
+    pattern = r"epoch (?P<step>\d+): loss=(?P<loss>\S+)"
+    desk.write(
+        "project/printed.yaml", f"metrics_from_log: [{{group: validation, pattern: '{pattern}'}}]"
+    )
+    search = ("--random", "lr=log:1e-3:1", "--trials", "5", "--search", "adaptive_asha")
+    goal = ("--metric", "loss", "--max-time", "4", "--time-metric", "epochs", "--no-follow")
+    options = (*search, *goal, *CPU, "--template", "printed.yaml", "--json")
+    done = desk.run("run", *options, "--", "python3", "train.py", cwd=folder)
+    number = int(unwrap(done.stdout)["experiment_id"])
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.view(number).state == "COMPLETED"
+    assert all(desk.trial(number, index).best_validation for index in range(5))
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ import pytest
 from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, Decision
 from detslurm.exec.trial_queue import StaticTrialQueue
+from detslurm.jobs.resubmit import submitted_fact, successor_request
 from detslurm.sdk.experiments.polling import ExperimentPoller
 from detslurm.slurm import JobRequest
-from detslurm.slurm.resubmit import submitted_fact, successor_request
 from detslurm.store import ExperimentDir
 from tests.sdk.scenes import YAML, Scene
 

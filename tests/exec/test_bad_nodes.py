@@ -12,8 +12,8 @@ import pytest
 from detslurm.exec.bad_nodes import BadNodes
 from detslurm.exec.intents import Intents
 from detslurm.exec.worker_pool import WorkerPool
+from detslurm.jobs.resubmit import successor_request, workers_request
 from detslurm.searcher import State
-from detslurm.slurm.resubmit import successor_request, workers_request
 from detslurm.store import ExperimentDir, fold_facts, fold_trial
 from detslurm.store.records import NodeFailed
 from tests.sdk.scenes import YAML, Scene

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from detslurm.exec.awake_clock import awake_clock
 from detslurm.exec.budget import Meter, share_seconds
 from detslurm.exec.intents import Intents
+from detslurm.exec.signals import awake_clock
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.store import ExperimentDir
 from detslurm.store.records import Intent, Set

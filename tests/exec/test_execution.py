@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec.attempt import AttemptResult
+from detslurm.exec.end_reasons import EndReasons
 from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, Cause
+from detslurm.exec.outcome import Action, AttemptResult, Cause
+from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue
@@ -36,30 +37,32 @@ def inbox() -> Iterator[SignalInbox]:
     signal.set_wakeup_fd(before)
 
 
-def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:
-    """Of a trial whose GPUs were dealt unequally, so that no step can use them."""
+def job_of(scene: Scene, inbox: SignalInbox, said: str | None = None, **about: Any) -> JobContext:
+    """A job whose GPUs were dealt unequally, so that no step can use them; Slurm `said` a line."""
     experiment = scene.experiment(about=about)
     intents = Intents(experiment)
     intents.refresh()
     allocation = Allocation(
         cluster="slurm", job_id="7", nodes=("n1", "n2"), slot_ids=("0", "1", "2"), gpus_of_job=4
     )
+    config = experiment.run_config()
+    return JobContext(intents, config, allocation, lambda: scene.queue, inbox, lambda: said)
+
+
+def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:
+    """The first trial in such a job."""
+    job = job_of(scene, inbox, **about)
     trial_queue = StaticTrialQueue(
-        intents, experiment.run_config(), range(1), ref="7", cluster=lambda name: scene.queue
+        job.intents, job.config, range(1), ref="7", cluster=lambda name: scene.queue
     )
     assert trial_queue.has_work()
     task = trial_queue.take()
     assert task is not None
-    return Execution(
-        task,
-        trial_queue=trial_queue,
-        intents=intents,
-        config=experiment.run_config(),
-        allocation=allocation,
-        cluster=lambda: scene.queue,
-        inbox=inbox,
-        end_reason=lambda: None,
-    )
+    return Execution(task, trial_queue, job)
+
+
+def reasons_of(job: JobContext) -> EndReasons:
+    return EndReasons(job, job.intents.experiment.trial(1))
 
 
 @pytest.fixture
@@ -90,15 +93,14 @@ def test_a_step_that_ended_before_its_runner_heard_why(
 ) -> None:
     """Agents take every end of a job for a preemption: the queue tells one from the other."""
     scene = Scene(tmp_path / "store")
-    execution = refused(scene, listening)
+    reasons = reasons_of(job_of(scene, listening, said))
     scene.queue.put("7", state)
-    execution._read_end_reason = lambda: said
     if state == "COMPLETING":
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
     result = AttemptResult(
         cause=Cause.PREEMPTION, began=True, acknowledged=True, yield_allocation=True
     )
-    execution._confirm_cause(result)
+    reasons.confirm(result)
     assert (result.cause, result.yield_allocation) == (cause, yield_allocation)
     assert result.job_is_ending == (state == "COMPLETING")
 
@@ -118,11 +120,10 @@ def test_a_sigterm_by_hand_is_no_cancel(
 ) -> None:
     """slurmstepd prints the same line for both; a cancelled job does not run any more."""
     scene = Scene(tmp_path / "store")
-    execution = refused(scene, inbox)
+    reasons = reasons_of(job_of(scene, inbox, said))
     if state is not None:
         scene.queue.put("7", state)
-    execution._read_end_reason = lambda: said
-    assert execution._sigterm_cause() is cause
+    assert reasons.sigterm_cause() is cause
 
 
 @pytest.mark.parametrize(
@@ -143,14 +144,13 @@ def test_an_agent_that_went_with_its_node(
 ) -> None:
     """Where the job is being ended, that is no failure of the code; else it may be one."""
     scene = Scene(tmp_path / "store")
-    execution = refused(scene, listening)
+    reasons = reasons_of(job_of(scene, listening, "node_failed"))
     scene.queue.put("7", state, nodes=nodes)
-    execution._read_end_reason = lambda: "node_failed"
     slurm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
     if cause is not None:
         slurm.start()
     result = AttemptResult(began=True, agent_lost=True, exit_code=1)
-    execution._confirm_cause(result)
+    reasons.confirm(result)
     slurm.cancel()
     assert (result.cause, result.exit_code) == (cause, exit_code)
 
@@ -179,7 +179,7 @@ def test_code_that_leaves_at_the_time_limit_with_nothing_won(
     before = execution._fold()
     scenes.run(execution._trial, records, resume=resume)
     left = AttemptResult(cause=Cause.TIME_LIMIT, began=True, acknowledged=True)
-    decision = execution._decide(before, left)
+    decision, _ = execution._decide(before, left)
     assert (decision.outcome, decision.action) == expected
 
 
@@ -192,11 +192,11 @@ def test_why_sigusr1_came_where_the_controller_is_silent(
 ) -> None:
     """Far from the limit that the job began with it is a preemption."""
     scene = Scene(tmp_path / "store")
-    execution = refused(scene, inbox)
+    job = job_of(scene, inbox)
     end_time = None if left is None else time.time() + left
-    execution._allocation = execution._allocation._replace(end_time=end_time)
+    job = job._replace(allocation=job.allocation._replace(end_time=end_time))
     scene.queue.down = True
-    assert execution._signal_cause() is cause
+    assert reasons_of(job).signal_cause() is cause
 
 
 def test_a_warm_start_begins_with_what_was_chosen_at_the_submission(
@@ -300,7 +300,7 @@ def test_a_node_that_is_not_reached_is_waited_for(
     execution = refused(scene, inbox)
     dead = {"exit_code": 233, "began": True, "controller_silent": True, "unlaunched": ["n2"]}
     results = [AttemptResult(**dead), AttemptResult(began=True)]  # type: ignore[arg-type]
-    monkeypatch.setattr(execution, "_attempt", lambda number, log: results.pop(0))
+    monkeypatch.setattr(execution, "_attempt", lambda log: results.pop(0))
     monkeypatch.setattr(inbox, "wait", lambda seconds: None)
     assert execution.run()[0].outcome == "completed" and results == []
     log = scene.client.trial(1).directory.log_path(1).read_text()
@@ -310,7 +310,7 @@ def test_a_node_that_is_not_reached_is_waited_for(
     other = refused(scene, inbox)
     scene.queue.put("7", "RUNNING")
     results = [AttemptResult(**dead)]  # type: ignore[arg-type]
-    monkeypatch.setattr(other, "_attempt", lambda number, log: results.pop(0))
+    monkeypatch.setattr(other, "_attempt", lambda log: results.pop(0))
     decision, _ = other.run()
     assert (decision.outcome, decision.action) == ("restart", Action.REQUEUE)
     assert decision.reason.startswith("the step could not begin: n2 did not answer; restart 1 of")
@@ -331,7 +331,7 @@ def test_a_line_of_slurm_that_is_missing_at_the_time_limit(
     monkeypatch.setattr(Allocation, "seconds_left", lambda self: left)
     execution = refused(Scene(tmp_path / "store"), inbox)
     ended = AttemptResult(began=True, cause=Cause.ENDING, acknowledged=True, job_is_ending=True)
-    monkeypatch.setattr(execution, "_attempt", lambda number, log: ended)
+    monkeypatch.setattr(execution, "_attempt", lambda log: ended)
     decision, result = execution.run()
     assert (decision.outcome, decision.action) == expected
     assert result.yield_allocation is (expected[1] is Action.REQUEUE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,9 +15,9 @@ from unittest import mock
 
 import pytest
 
-from detslurm.exec.attempt import AttemptResult
+from detslurm.exec.end_reasons import EndReasons
 from detslurm.exec.execution import Execution
-from detslurm.exec.outcome import Cause
+from detslurm.exec.outcome import AttemptResult, Cause
 from detslurm.exec.runner import Runner, _slurm_output, main
 from detslurm.exec.text_log import TextLog
 from detslurm.slurm import Allocation, JobRequest, SlurmError
@@ -102,9 +103,9 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 UNCATCHABLE = {signal.SIGKILL, signal.SIGSTOP}
 
 
-def trained(execution: Execution, number: int, log: object) -> AttemptResult:
+def trained(execution: Execution, log: object) -> AttemptResult:
     with mock.patch.object(fs, "os", os):  # the code has troubles of its own
-        path = execution._trial.records_path(number)
+        path = execution._trial.records_path(execution._run)
         with RunLog.open(path) as records:
             records.append({"t": "metrics", "group": "validation", "steps": 1, "metrics": {}})
     return AttemptResult(exit_code=0, began=True)
@@ -184,20 +185,23 @@ def test_a_worker_gives_a_full_quota_its_minutes_once(
     assert pauses == [*retry.LONG]
 
 
-@pytest.mark.parametrize("after", ["_claim", "_attempt"])
+@pytest.mark.parametrize(
+    ("place", "name"), [("detslurm.exec.execution", "claim_run"), (Execution, "_attempt")]
+)
 def test_a_store_that_stays_away_has_its_minutes_once(
-    scene: Scene, pauses: list[float], monkeypatch: pytest.MonkeyPatch, after: str
+    scene: Scene, pauses: list[float], monkeypatch: pytest.MonkeyPatch, place: Any, name: str
 ) -> None:
     """Also where several things are to be read of it, and a run is claimed but once."""
     experiment = scene.experiment()
-    outage, real = Outage(), getattr(Execution, after)
+    place = importlib.import_module(place) if isinstance(place, str) else place
+    outage, real = Outage(), getattr(place, name)
 
     def last(*args: Any) -> Any:
         done = real(*args)
         outage.down = True
         return done
 
-    monkeypatch.setattr(Execution, after, last)
+    monkeypatch.setattr(place, name, last)
     with mock.patch.object(fs, "os", outage):
         assert main([str(experiment.path), "0"]) == 1
     assert pauses == [*retry.LONG]
@@ -220,7 +224,7 @@ def test_a_preemption_while_the_store_is_away_uses_no_restart(
 
     monkeypatch.setattr(Execution, "_attempt", preempted)
     monkeypatch.setattr(retry, "time", SimpleNamespace(sleep=back))
-    monkeypatch.setattr(Execution, "_job_is_ending", lambda _: False)
+    monkeypatch.setattr(EndReasons, "is_job_ending", lambda _: False)
     monkeypatch.setattr(Runner, "_cluster", lambda *_: scene.queue)
     experiment = scene.experiment()
     with mock.patch.object(fs, "os", outage):

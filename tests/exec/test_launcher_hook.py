@@ -60,7 +60,8 @@ def test_variables_place_the_ranks_and_the_users_win() -> None:
 
 
 C10D = ["--rdzv_backend=c10d"]
-AT = ["--rdzv_endpoint=10.0.0.1:23456"]
+AT = ["--rdzv_endpoint=10.0.0.1:23456", "--rdzv_conf=is_host=true", "--local_addr=10.0.0.1"]
+SECOND = [AT[0], "--rdzv_conf=is_host=false", "--local_addr=10.0.0.2"]
 PORT = ["--main_process_port=23456"]
 ALL_SLOTS = ["--multi_gpu", "--num_processes=2"]
 MACHINES = ["--num_machines=2", "--machine_rank=1", "--main_process_ip=10.0.0.1"]
@@ -73,7 +74,7 @@ MACHINES += ["--deepspeed_multinode_launcher=standard"]
         (["torchrun", "--nproc_per_node=2"], 2, []),
         (["torchrun", "--standalone"], 1, []),
         (["/opt/bin/torchrun", *C10D], 1, AT),
-        (["torch.distributed.run", "--rdzv-backend", "c10d"], 2, AT),
+        (["torch.distributed.run", "--rdzv-backend", "c10d"], 2, SECOND),
         (["accelerate-launch", "--cpu"], 1, PORT),
         (["accelerate-launch"], 1, [*ALL_SLOTS, *PORT]),
         (["accelerate-launch", "--num_processes", "1"], 1, PORT),

@@ -227,6 +227,7 @@ try:
 except SystemExit:
     from detslurm._base import startup
     import json, optuna, detslurm.exec.runner as runner, detslurm.exec.sampling, msgspec._core
+    import submitit.slurm.slurm
     assert runner.__spec__.loader.__class__.__name__ == "_CachedLoader", runner.__spec__
     assert runner.__file__.endswith("detslurm/exec/runner.py")
     assert "StoreError" in runner.__loader__.get_source(runner.__name__)

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
+from detslurm.exec import outcome
 from detslurm.exec.failure import Failure
-from detslurm.exec.outcome import Action, AttemptFacts, Cause, Decision, decide, describe_exit
+from detslurm.exec.outcome import (
+    Action,
+    AttemptResult,
+    Cause,
+    Decision,
+    EndFacts,
+    describe_exit,
+    meaning,
+)
 
 
-def outcome_of(**facts: object) -> tuple[str, Action]:
-    decision: Decision = decide(AttemptFacts(**facts))  # type: ignore[arg-type]
+def decide(**about: Any) -> Decision:
+    """The decision by fields of the attempt's result and by facts of the run."""
+    result = {name: about.pop(name) for name in AttemptResult.__struct_fields__ if name in about}
+    return outcome.decide(AttemptResult(**result), EndFacts(**about))
+
+
+def outcome_of(**about: Any) -> tuple[str, Action]:
+    decision = decide(**about)
     return decision.outcome, decision.action
 
 
@@ -19,7 +35,7 @@ def outcome_of(**facts: object) -> tuple[str, Action]:
 @pytest.mark.parametrize("acknowledged", [True, False])
 def test_a_kill_by_the_user_outranks_everything(exit_code: int, acknowledged: bool) -> None:
     """Whatever the code did, a killed trial is killed and uses no restart."""
-    facts = {"exit_code": exit_code, "acknowledged": acknowledged, "invalid_hp": "bad"}
+    facts = {"exit_code": exit_code, "acknowledged": acknowledged, "refusal": "bad"}
     assert outcome_of(cause=Cause.KILL, **facts) == ("killed", Action.STOP)
 
 
@@ -40,7 +56,7 @@ def test_no_progress_at_the_time_limit_uses_restarts() -> None:
     won_nothing = {"exit_code": 0, "acknowledged": True, "stalled": True}
     assert outcome_of(cause=Cause.TIME_LIMIT, **won_nothing) == ("restart", Action.REQUEUE)
     assert outcome_of(cause=Cause.PREEMPTION, **won_nothing) == ("preempted", Action.REQUEUE)
-    last = decide(AttemptFacts(cause=Cause.TIME_LIMIT, restarts=5, **won_nothing))  # type: ignore[arg-type]
+    last = decide(cause=Cause.TIME_LIMIT, restarts=5, **won_nothing)
     assert (last.outcome, last.action) == ("error", Action.STOP)
     assert "without a checkpoint and no further than before" in last.reason
 
@@ -60,7 +76,7 @@ def test_a_completed_trial_that_was_asked_to_stop_says_so() -> None:
         Cause.PREEMPTION: f"{plain} after it was asked to stop, without should_preempt()",
         Cause.TIME_LIMIT: f"{plain} after it was asked to stop, without should_preempt()",
     }.items():
-        assert decide(AttemptFacts(exit_code=0, cause=cause)).reason == reason
+        assert decide(exit_code=0, cause=cause).reason == reason
 
 
 def test_a_job_that_slurm_ends_without_a_reason_is_never_requeued() -> None:
@@ -90,18 +106,18 @@ def test_a_node_that_can_not_begin_gets_time_or_gives_way() -> None:
 
 def test_a_success_is_doubted_where_something_speaks_against_it() -> None:
     """SIGINT, or processes that were killed for lack of memory, though the code exited with 0."""
-    doubted = decide(AttemptFacts(exit_code=0, got_sigint=True, oom_kills=2))
+    doubted = decide(exit_code=0, got_sigint=True, oom_kills=2)
     assert doubted.outcome == "completed"
     assert "SIGINT had come before" in doubted.reason
     assert "killed 2 of its processes for lack of memory" in doubted.reason
-    assert "for lack of memory" in decide(AttemptFacts(exit_code=137, oom_kills=1)).reason
+    assert "for lack of memory" in decide(exit_code=137, oom_kills=1).reason
 
 
 def test_a_run_whose_node_is_to_blame_goes_elsewhere() -> None:
     """Whatever restarts are left, and though its code failed so before; not if its user wants."""
     failure = Failure("ImportError: no mount", "digest")
     facts = {"exit_code": 1, "bad_node": "n2", "restarts": 5, "failure": failure}
-    decided = decide(AttemptFacts(**facts, earlier=failure))  # type: ignore[arg-type]
+    decided = decide(**facts, earlier=failure)
     assert (decided.outcome, decided.action) == ("restart", Action.REQUEUE)
     assert "on n2, while other nodes work" in decided.reason
     assert outcome_of(**facts, non_retryable="no srun") == ("restart", Action.REQUEUE)
@@ -120,9 +136,7 @@ def test_a_run_whose_node_is_to_blame_goes_elsewhere() -> None:
 def test_why_a_job_gives_way(ended_by: str | None, reason: str) -> None:
     """A node that fails is no preemption to its users."""
     facts = {"cause": Cause.PREEMPTION, "acknowledged": True, "ended_by": ended_by}
-    assert decide(AttemptFacts(exit_code=0, **facts)) == Decision(  # type: ignore[arg-type]
-        "preempted", reason, Action.REQUEUE
-    )
+    assert decide(exit_code=0, **facts) == Decision("preempted", reason, Action.REQUEUE)
 
 
 def test_an_error_while_giving_way_restarts_elsewhere() -> None:
@@ -166,19 +180,19 @@ def test_a_segment_without_a_checkpoint_counts_as_a_restart() -> None:
 def test_invalid_hp_ends_the_trial_without_a_restart() -> None:
     """The report counts, not the exit code."""
     for code in (0, 1):
-        assert outcome_of(exit_code=code, invalid_hp="bad") == ("invalid_hp", Action.STOP)
+        assert outcome_of(exit_code=code, refusal="bad") == ("invalid_hp", Action.STOP)
 
 
 def test_a_log_policy_forbids_the_restart() -> None:
     """cancel_retries makes the next failure final and is named in the reason."""
-    decision = decide(AttemptFacts(exit_code=1, cancel_retries="CUDA OOM"))
+    decision = decide(exit_code=1, cancel_retries="CUDA OOM")
     assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert "CUDA OOM" in decision.reason
 
 
 def test_what_would_fail_again_is_not_tried_again() -> None:
     """The reason is the code's own."""
-    decision = decide(AttemptFacts(exit_code=1, non_retryable="there is no metric 'acc'"))
+    decision = decide(exit_code=1, non_retryable="there is no metric 'acc'")
     assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert decision.reason == "there is no metric 'acc'; a restart would not help"
 
@@ -187,7 +201,7 @@ def test_an_error_of_the_code_is_tried_twice() -> None:
     """Whoever wants more says so; another error, or one after work was done, is a restart."""
     failure, other = Failure("KeyError: 'lr'", "1"), Failure("KeyError: 'lr'", "2")
     assert outcome_of(exit_code=1, failure=failure) == ("restart", Action.RETRY)
-    decision = decide(AttemptFacts(exit_code=1, failure=failure, earlier=failure, restarts=1))
+    decision = decide(exit_code=1, failure=failure, earlier=failure, restarts=1)
     assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert decision.reason.startswith(
         "KeyError: 'lr'; the last two runs failed with the same error"
@@ -202,7 +216,7 @@ def test_an_error_of_the_code_is_tried_twice() -> None:
 
 def test_the_exception_comes_first() -> None:
     """Before the exit code and the restarts, which are the same for every failure."""
-    decision = decide(AttemptFacts(exit_code=1, error="OSError: gone", max_restarts=0))
+    decision = decide(exit_code=1, error="OSError: gone", max_restarts=0)
     assert decision.reason == "OSError: gone; the code exited with 1 after 0 of 0 restarts"
 
 
@@ -211,9 +225,7 @@ def test_every_combination_has_an_outcome() -> None:
     for cause, ack, code, hp in itertools.product(
         [None, *Cause], [True, False], [0, 1, 137], [None, "bad"]
     ):
-        decision = decide(
-            AttemptFacts(exit_code=code, cause=cause, acknowledged=ack, invalid_hp=hp)
-        )
+        decision = decide(exit_code=code, cause=cause, acknowledged=ack, refusal=hp)
         assert decision.reason
         if decision.outcome == "restart":
             assert code != 0 and not (ack and cause)
@@ -221,9 +233,9 @@ def test_every_combination_has_an_outcome() -> None:
 
 def test_how_it_ended_where_the_exit_code_does_not_tell() -> None:
     """Neither a time limit nor a failed hook looks like something else."""
-    limited = AttemptFacts(exit_code=137, cause=Cause.TIME_LIMIT, restarts=5)
-    assert "memory" not in decide(limited).reason and "time limit" in decide(limited).reason
-    hook = decide(AttemptFacts(exit_code=3, why="startup-hook.sh exited with 3"))
+    limited = decide(exit_code=137, cause=Cause.TIME_LIMIT, restarts=5)
+    assert "memory" not in limited.reason and "time limit" in limited.reason
+    hook = decide(exit_code=3, why="startup-hook.sh exited with 3")
     assert hook.reason == "startup-hook.sh exited with 3; restart 1 of 5"
 
 
@@ -241,6 +253,15 @@ def test_what_the_search_has_stopped_is_completed(exit_code: int) -> None:
     for acknowledged in (True, False):
         facts = {"exit_code": exit_code, "acknowledged": acknowledged}
         assert outcome_of(cause=Cause.STOP, **facts) == ("completed", Action.STOP)
+    for cause in Cause:
+        strongest = cause if cause in (Cause.CANCEL, Cause.KILL) else Cause.STOP
+        expected = meaning(strongest).decision
+        assert decide(cause=cause, stopped=True, acknowledged=True) == expected
+
+
+def test_the_causes_have_an_order() -> None:
+    """Of two causes that come in any order the same one counts."""
+    assert len({meaning(cause).rank for cause in Cause}) == len(Cause)
 
 
 def test_a_trial_that_may_be_promoted_rests() -> None:

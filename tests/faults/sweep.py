@@ -23,8 +23,8 @@ import pytest
 from detslurm import core
 from detslurm.core import CheckpointContext, DistributedContext
 from detslurm.core._retries import retrying
-from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
+from detslurm.exec.outcome import AttemptResult
 from detslurm.exec.runner import Runner
 from detslurm.searcher import Search, State
 from detslurm.storage import SharedFS

@@ -52,6 +52,29 @@ def test_runner_and_agent(bench: Bench) -> None:
     assert startup.import_calls() <= 700
 
 
+SOFTWARE = """
+import sys
+from pathlib import Path
+from detslurm.core import _context
+from detslurm.store import ExperimentDir, provenance, software
+trial = ExperimentDir.at(Path(sys.argv[1])).trial(1)
+if sys.argv[2] == "noted":
+    _context.note_software(trial, 1)
+"""
+
+
+def test_software_of_a_run(environment: dict[str, str]) -> None:
+    """A run compares its packages with those that are recorded by a few names."""
+    experiment = Scene(Path(environment["DETSLURM_ROOT"])).experiment(1, job=None)
+
+    def named(word: str) -> int:
+        argv = [sys.executable, "-c", SOFTWARE, str(experiment.path), word]
+        run(argv, environment)  # after it, all is compiled, and recorded
+        return sum("AT_EMPTY_PATH" not in line for _, line in trace(argv, environment).calls)
+
+    assert named("noted") - named("not") <= 15
+
+
 def test_a_report_takes_no_path_call(bench: Bench) -> None:
     """However often a script reports, the run's log was opened once."""
     assert calls_of_a_report(bench) == 0

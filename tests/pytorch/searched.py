@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from detslurm.config.run_config import RunConfig
-from detslurm.exec.attempt import AttemptResult
 from detslurm.exec.execution import Execution
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, Decision, decide
+from detslurm.exec.outcome import Action, AttemptResult, Decision
+from detslurm.exec.run_claim import JobContext
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.exec.trial_queue import Task
 from detslurm.searcher import Search, State
@@ -98,21 +98,16 @@ class Searched:
         code: Callable[[], object],
     ) -> Decision:
         nothing: Any = None
-        execution = Execution(
-            task,
-            trial_queue=trial_queue,
-            intents=intents,
-            config=RunConfig.of(self.config),
-            allocation=ALLOCATION,
-            cluster=nothing,
-            inbox=SimpleNamespace(wait=lambda seconds: False),  # type: ignore[arg-type]
-            end_reason=lambda: None,
+        inbox: Any = SimpleNamespace(wait=lambda seconds: False)
+        job = JobContext(
+            intents, RunConfig.of(self.config), ALLOCATION, nothing, inbox, lambda: None
         )
+        execution = Execution(task, trial_queue, job)
         before = execution.view()
         start = execution._start(before)
         with inside(self.experiment, self.config, start, self._patch):
             status = _status(code)
-        decision = decide(execution._facts(before, AttemptResult(exit_code=status)))
+        decision, _ = execution._decide(before, AttemptResult(exit_code=status))
         end = {"type": "end", "run": start.run, "outcome": decision.outcome}
         self.experiment.trial(task.trial_id).write_end(
             start.run, {**end, "reason": decision.reason, "time": 0.0}

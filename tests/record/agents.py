@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.experiments import Nowhere, agent_command, job_environment
+from detslurm._base.child_processes import descendants
 from detslurm.exec.agent_protocol import parse_report
 from detslurm.sdk import Client
-from detslurm.store import ExperimentDir, MetricRow, trial_metrics
+from detslurm.store import ExperimentDir, trial_metrics
 
 
 @dataclass
@@ -28,9 +29,7 @@ class Ended:
 
     def metrics(self, group: str) -> list[tuple[int, dict[str, Any]]]:
         """The steps and values that the trial has recorded."""
-        trial = self.experiment.trial(self.experiment.created().first_trial)
-        rows: list[MetricRow] = trial_metrics(trial, group)
-        return [(row.steps, row.metrics) for row in rows]
+        return _metrics(self.experiment, group)
 
 
 @dataclass
@@ -39,6 +38,23 @@ class Running:
 
     experiment: ExperimentDir
     process: subprocess.Popen[bytes]
+
+    def metrics(self, group: str) -> list[tuple[int, dict[str, Any]]]:
+        """The steps and values that the trial has recorded so far."""
+        return _metrics(self.experiment, group)
+
+    def recorder(self) -> int:
+        """The recorder's process; 0 where there is none."""
+        return next(
+            (pid for pid in self._below() if _argv(pid)[-1:] == ["detslurm.record.recorder"]), 0
+        )
+
+    def code(self) -> list[int]:
+        """The processes of the code."""
+        return [pid for pid in self._below() if _argv(pid)[-1:] == ["train.py"]]
+
+    def _below(self) -> list[int]:
+        return descendants(self.process.pid)
 
     def end(self) -> Ended:
         """Wait for its end."""
@@ -50,6 +66,18 @@ class Running:
             "\n".join(line for line, report in found if report is None),
             {report["event"]: report for _, report in found if report is not None},
         )
+
+
+def _metrics(experiment: ExperimentDir, group: str) -> list[tuple[int, dict[str, Any]]]:
+    trial = experiment.trial(experiment.created().first_trial)
+    return [(row.steps, row.metrics) for row in trial_metrics(trial, group)]
+
+
+def _argv(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0").split("\0")
+    except OSError:
+        return []
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.config import load_experiment
+from detslurm.jobs.resubmit import submitted_fact
 from detslurm.sdk import Client
 from detslurm.searcher import Search, State
 from detslurm.slurm import (
@@ -23,7 +24,6 @@ from detslurm.slurm import (
 )
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.pending_details import PendingDetails
-from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import EventLog, ExperimentDir, RunLog, Store, TrialDir
 from detslurm.store.records import Created, Set
 from tests.store.clients import elsewhere

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from detslurm.jobs.resubmit import submitted_fact
 from detslurm.sdk.errors import LifecycleError
 from detslurm.slurm import ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.hostlist import contiguous_ranges
-from detslurm.slurm.resubmit import submitted_fact
 from detslurm.store import ExperimentDir, RunLog, StoreFault, TrialDir, fold_facts
 from detslurm.store.records import Intent
 from tests.sdk.scenes import YAML, Scene

@@ -13,16 +13,29 @@ from pathlib import Path
 
 import pytest
 
+import detslurm as det
 from detslurm.exec.hardware import hardware
+from detslurm.sdk import Client
 from detslurm.sdk.provenance import git, software
 from detslurm.sdk.provenance.collecting import CodeSource, ProvenanceCollector
 from detslurm.sdk.provenance.differences import software_warning
 from detslurm.sdk.provenance.git import code_version, without_credentials
-from detslurm.sdk.provenance.software import installed_packages, software_of
+from detslurm.sdk.provenance.software import software_of_python
 from detslurm.sdk.submission.entrypoint import other_python
 from detslurm.store import Store, StoreFull, fs
-from detslurm.store.provenance import CodeVersion, Software, keep, read_kept
+from detslurm.store.provenance import (
+    CodeVersion,
+    Software,
+    digests_of_runs,
+    keep,
+    note_software,
+    read_kept,
+)
+from detslurm.store.records import RecordedProvenance
 from detslurm.store.run_records import Hardware, misfit
+from detslurm.store.software import installed_packages
+from tests.cluster.waiting import wait_for
+from tests.sdk.scenes import Scene
 
 Git = Callable[..., str]
 
@@ -189,8 +202,15 @@ def test_a_slow_repository_is_given_up(
     assert time.monotonic() - begun < 60
     assert found.commit == commit and found.changed_count is None
     assert "git did not answer within" in (found.problem or "")
-    state = Path(f"/proc/{pid.read_text().strip()}/stat")
-    assert not state.exists() or state.read_text().split()[2] in "ZX"
+    child = Path(f"/proc/{pid.read_text().strip()}/stat")
+
+    def has_ended() -> bool:
+        try:
+            return child.read_text().split()[2] in "ZX"
+        except OSError:
+            return True
+
+    wait_for(has_ended, timeout=120)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -241,7 +261,7 @@ def normal(name: str) -> str:
 def test_packages_are_those_of_importlib_metadata() -> None:
     """Found by the names of their directories alone."""
     expected = {normal(one.metadata["Name"]): one.version for one in metadata.distributions()}
-    found = software_of(None, env={}).packages
+    found = software_of_python(None, env={}).packages
     known = {name: version for name, version in expected.items() if name in found}
     assert found == known and len(expected.keys() - found.keys()) <= 1
 
@@ -264,7 +284,7 @@ def test_modules_conda_and_pythonpath(tmp_path: Path) -> None:
     (tmp_path / "lib-1.0.dist-info").mkdir()
     env = {"PYTHONPATH": str(tmp_path), "LOADEDMODULES": "gcc/12:cuda/12.4",
            "CONDA_PREFIX": sys.prefix, "CONDA_DEFAULT_ENV": "train"}  # fmt: skip
-    found = software_of(None, ["nccl/2", "gcc/12"], env)
+    found = software_of_python(None, ["nccl/2", "gcc/12"], env)
     assert found.packages["lib"] == "1.0" and found.conda == "train"
     assert found.modules == ("gcc/12", "cuda/12.4", "nccl/2")
 
@@ -283,12 +303,12 @@ def test_another_python_is_asked(tmp_path: Path) -> None:
     assert other_python(["./run.py", "--lr", "1"], files) == str(python)
     assert other_python("python3 train.py", files) is None
     assert other_python("cd x && python3 train.py", files) is None
-    found = software_of(str(python))
+    found = software_of_python(str(python))
     assert found.prefix == str(other) and found.packages == {"special": "7.0"}
     python.unlink()
     python.write_text("#!/bin/sh\nexit 3\n")
     python.chmod(0o755)
-    assert "its packages are unknown" in (software_of(str(python)).problem or "")
+    assert "its packages are unknown" in (software_of_python(str(python)).problem or "")
 
 
 def test_a_warning_names_packages() -> None:
@@ -348,6 +368,33 @@ def test_a_record_that_can_not_be_kept_stops_nothing(
     monkeypatch.setattr(fs, "put_if_absent", refuse)
     kept = ProvenanceCollector(CodeSource(tmp_path)).kept(store)
     assert kept.code is None and kept.software is None and kept.host == os.uname().nodename
+
+
+def test_a_run_records_other_software(scene: Scene) -> None:
+    """Once, however many runs have the same; the first one's is the experiment's."""
+    store = scene.store
+    recorded = RecordedProvenance(software=keep(store, Software(python="3.11.2")), unsure="x")
+    experiment = scene.experiment(3, job=None, about={"provenance": recorded})
+    assert scene.client.experiment(1).provenance().unsure == "x"
+    note_software(experiment, Software(python="3.11.2"), 1, 1)
+    assert digests_of_runs(experiment) == []
+    for trial, version in ((2, "3.13"), (1, "3.12"), (3, "3.13"), (1, "3.12")):
+        note_software(experiment, Software(python=version), trial, 1)
+    record = scene.client.experiment(1).provenance()
+    assert record.software == Software(python="3.12") and record.unsure is None
+    assert record.other_software == (Software(python="3.13"),)
+
+
+def test_scripts_by_hand_record_packages_and_hardware(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
+    with det.core.init():
+        pass
+    record = Client(tmp_path / "store").experiment(1).provenance()
+    assert record.software is not None and "detslurm" in record.software.packages
+    (node,) = record.hardware.values()
+    assert node.kernel == os.uname().release and record.code is None
 
 
 # -- hardware --------------------------------------------------------------------------------------

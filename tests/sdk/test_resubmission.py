@@ -8,8 +8,9 @@ import os
 import pytest
 
 from detslurm.exec.unmanaged_claims import JobStep, claim
-from detslurm.slurm import Allocation, JobInfo, JobRequest, SlurmError, resubmit, user_script
-from detslurm.slurm.resubmit import standby_request, successor_request, workers_request
+from detslurm.jobs import resubmit
+from detslurm.jobs.resubmit import standby_request, successor_request, workers_request
+from detslurm.slurm import Allocation, JobInfo, JobRequest, SlurmError, user_script
 from detslurm.store import ExperimentDir, fold_facts
 from tests.sdk.scenes import Scene
 

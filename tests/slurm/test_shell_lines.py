@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from detslurm._base import startup
+from detslurm.jobs.resubmit import runner_command
 from detslurm.slurm import JobRequest
-from detslurm.slurm.resubmit import runner_command
 from detslurm.slurm.shell_lines import command_line, failed_setups, prologue
 
 SAYS = '#!/bin/bash\nprintf "%s\\n" "$0" "$@"\n'

@@ -96,7 +96,7 @@ def _soon(seconds: float) -> Iterator[None]:
 
 def _config_keys() -> Offers:
     """Keys of the configuration with an equals sign."""
-    from detslurm.config import ExperimentConfig
+    from detslurm.sdk.parts import ExperimentConfig
 
     yield from ((f"{key}=", "") for key in _keys(ExperimentConfig, ""))
 
@@ -149,7 +149,7 @@ def _templates() -> Offers:
 
 
 def _packaged(folder: str, suffix: str) -> Offers:
-    from detslurm.config.templates import packaged, purpose
+    from detslurm.sdk.parts import packaged, purpose
 
     yield from ((name, purpose(text)) for name, text in packaged(folder, suffix).items())
 

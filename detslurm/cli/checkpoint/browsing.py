@@ -12,8 +12,8 @@ from detslurm.look.top.cells import one_line
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.client import Client
+    from detslurm.sdk.parts import ExperimentRow
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store import ExperimentRow
 
 PAGE: Final = 200
 

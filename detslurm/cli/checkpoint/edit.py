@@ -52,8 +52,7 @@ def metadata(uuid: str, changes: tuple[str, ...], removed: tuple[str, ...]) -> D
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    from detslurm.config.errors import ConfigErrors
-    from detslurm.config.reading import parse
+    from detslurm.sdk.parts import ConfigErrors, parse
 
     key, equals, value = text.partition("=")
     if not equals or not key:

@@ -29,16 +29,20 @@ from detslurm.cli.output.tables import (
     printable,
     terminal_width,
 )
-from detslurm.slurm.reasons import reason_of
-from detslurm.store import StoreError
+from detslurm.sdk.parts import StoreError, reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.parts import (
+        ExperimentView,
+        GCPolicy,
+        JobInfo,
+        TrialDir,
+        TrialView,
+        ValidationView,
+    )
     from detslurm.sdk.searches.view import SearchView
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.slurm import JobInfo
-    from detslurm.store import ExperimentView, TrialDir, TrialView, ValidationView
-    from detslurm.store.gc_policy import GCPolicy
 
 # The tracebacks of a few trials explain a failure; those of hundreds hide it.
 _TRACEBACKS = 3
@@ -163,6 +167,14 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     searcher, resources = config.get("searcher") or {}, config.get("resources") or {}
     entrypoint = config.get("entrypoint")
     yield "Entrypoint", entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
+    if arguments := config.get("arguments"):
+        forms = ("flags", "file")
+        yield (
+            "Arguments",
+            arguments
+            if isinstance(arguments, str)
+            else next(form for form in forms if arguments.get(form)),
+        )
     if experiment.managed:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
@@ -285,7 +297,7 @@ def trials_table(experiment: Experiment) -> str:
 def hparams_column(trials: Sequence[Trial]) -> Column:
     """Hyperparameters of trials: those that differ come first, and as few as possible are cut."""
     from detslurm.sdk.experiments.ordering import differing
-    from detslurm.store.curve import flat
+    from detslurm.sdk.parts import flat
 
     apart, constants = differing(trial.row.hparams for trial in trials)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.output.printing import csv_text, plain, table
-from detslurm.store import fs
+from detslurm.sdk.parts import fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base.quantities import counted
-from detslurm.store import StoreError
+from detslurm.sdk.parts import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.parts import ValidationView
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store import ValidationView
 
 
 def diagnostics(experiment: Experiment) -> list[str]:
@@ -73,10 +73,23 @@ def unknown_metric(experiment: Experiment) -> str | None:
     if names:
         return f"No validation has the searcher's metric {view.metric}: only {', '.join(names)}."
     if experiment.search is not None and view.finished:
-        return f"No trial has reported {view.metric}: the search had nothing to compare."
+        unseen = f"No trial has reported {view.metric}: the search had nothing to compare"
+        return f"{unseen}{_recorded(experiment)}."
     if view.state == "COMPLETED" and _is_to_report(experiment):
-        return f"No trial has reported {view.metric}."
+        return f"No trial has reported {view.metric}{_recorded(experiment)}."
     return None
+
+
+def _recorded(experiment: Experiment) -> str:
+    """The metrics that `record` found in the last trial's training, for a text about others."""
+    try:
+        config = experiment.config
+        if not (config.get("record") or config.get("metrics_from_log")):
+            return ""
+        names = sorted(experiment.trials()[-1].metrics("training").metrics)
+    except (StoreError, IndexError):
+        return ""
+    return f"; recorded were {', '.join(names) or 'no others either'}"
 
 
 def _is_to_report(experiment: Experiment) -> bool:

@@ -12,7 +12,7 @@ from detslurm.cli.output.printing import json_option, note, number, print_json, 
 
 if TYPE_CHECKING:
     from detslurm.sdk.disk.gc import GCPreview
-    from detslurm.store.gc_policy import GCPolicy
+    from detslurm.sdk.parts import GCPolicy
 
 _COUNT = click.IntRange(0)
 

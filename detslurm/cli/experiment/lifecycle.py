@@ -151,7 +151,7 @@ def delete(ids: list[int], yes: bool, force: bool, as_json: bool) -> None:
 
 def _size_of(experiment: Experiment) -> int:
     """The disk usage of an experiment, as far as readable; 0 where it was half deleted before."""
-    from detslurm.store import StoreError
+    from detslurm.sdk.parts import StoreError
 
     try:
         return 0 if experiment.state == "DELETED" else experiment.disk_usage().total
@@ -161,7 +161,7 @@ def _size_of(experiment: Experiment) -> int:
 
 def _question(what: str, ids: list[int]) -> str:
     """Ids with names, for an id is easily mistyped, and what they take together."""
-    from detslurm.store import StoreError
+    from detslurm.sdk.parts import StoreError
 
     mine, named, total = client(), [], 0
     for number in ids:

@@ -15,7 +15,7 @@ from detslurm.cli.output.printing import Column, Table, shows, warn
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.query import ExperimentQuery
-    from detslurm.store import ExperimentRow
+    from detslurm.sdk.parts import ExperimentRow
 
 STATES = (
     "ACTIVE",

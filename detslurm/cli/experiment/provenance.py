@@ -12,8 +12,10 @@ from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.output.printing import Document, UserData, describes
 
 if TYPE_CHECKING:
+    from detslurm.sdk.parts import CodeVersion, Software
     from detslurm.sdk.provenance.view import Provenance
-    from detslurm.store.provenance import CodeVersion, Software
+
+_UNSURE = "the software is that of the submission; jobs may have another, by {}"
 
 
 @click.command()
@@ -54,7 +56,7 @@ def provenance(experiment_id: int, diff: bool, crate: Path | None) -> Document:
 
 def _text(record: Provenance) -> str:
     from detslurm.cli.experiment.description import properties
-    from detslurm.sdk.provenance.view import hardware_text
+    from detslurm.sdk.provenance.view import hardware_text, software_text
 
     rows: list[tuple[str, Any]] = [
         ("Submitted from", record.host),
@@ -62,6 +64,8 @@ def _text(record: Provenance) -> str:
         ("Optuna", record.optuna),
         *(() if record.code is None else _code_rows(record.code)),
         *(() if record.software is None else _software_rows(record.software)),
+        ("Other software", "\n".join(map(software_text, record.other_software))),
+        ("Unsure", None if record.unsure is None else _UNSURE.format(record.unsure)),
         ("Container", " ".join(record.container)),
         *((f"Node {name}", hardware_text(one)) for name, one in record.hardware.items()),
         ("sbatch", "\n".join(record.sbatch)),
@@ -89,9 +93,6 @@ def _software_rows(software: Software) -> Iterator[tuple[str, Any]]:
     from detslurm.sdk.provenance.view import software_text
 
     yield "Software", software_text(software)
-    yield "Interpreter", software.executable
     yield "Modules", "\n".join(software.modules)
-    if software.python is not None:
-        yield "Uncertain", software.problem
     packages = software.packages | software.conda_packages
     yield "Packages", "\n".join(f"{name} {version}".rstrip() for name, version in packages.items())

@@ -101,7 +101,7 @@ def config(experiment_id: int) -> Document:
     data: dict[str, Any] = client().stored(experiment_id).config
 
     def text() -> str:
-        from detslurm.config.writing import as_yaml
+        from detslurm.sdk.parts import as_yaml
 
         return as_yaml(data, sort_keys=True).rstrip("\n")
 

@@ -11,7 +11,7 @@ from detslurm.cli.arguments.cluster_option import cluster_option
 from detslurm.cli.arguments.ids import client, either_kind, job_or_experiment
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, local_time, size
-from detslurm.slurm.hostlist import compress_indices
+from detslurm.sdk.parts import compress_indices
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -52,7 +52,7 @@ def describe(job: str, cluster: str, experiment: bool, is_job: bool) -> Document
 
 
 def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
-    from detslurm.slurm.reasons import reason_of
+    from detslurm.sdk.parts import reason_of
 
     yield "Job", job.id
     yield "Type", job.type
@@ -84,7 +84,7 @@ def _rows(mine: Client, job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _remedy(job: Job) -> str:
-    from detslurm.slurm.reasons import reason_of
+    from detslurm.sdk.parts import reason_of
 
     if job.held and job.experiment_id is not None:
         return f"`detslurm job why -j {job.id}` shows how it can go on"

@@ -16,9 +16,9 @@ from detslurm.look.plot import progress_bar
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
+    from detslurm.sdk.parts import TrialView
     from detslurm.sdk.trials.log_lines import LogLine
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store import TrialView
 
 
 def follow_first_trial(client: Client, experiment_id: int) -> bool:

@@ -11,7 +11,8 @@ import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.output.printing import json_option, note
-from detslurm.cli.submission import config_options, run_config, submit
+from detslurm.cli.submission import config_options, submit
+from detslurm.sdk.submission import command_line
 
 _DECORATORS = (
     click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
@@ -108,13 +109,13 @@ def run(
             "--grid and --random can't be combined: --random NAME=A,B draws, too"
         )
     try:
-        space = {**run_config.grid_space(grids), **run_config.random_space(randoms)}
-        settled = run_config.without_flags(command, space)
-        search = run_config.SearchOptions(
+        space = {**command_line.grid_space(grids), **command_line.random_space(randoms)}
+        settled = command_line.without_flags(command, space)
+        search = command_line.SearchOptions(
             search_name, options["metric"], options["maximize"], trials, time_metric, max_time
         )
         default = "grid" if grids else "random" if randoms else "single"
-        searcher = run_config.searcher_section(search, default)
+        searcher = command_line.searcher_section(search, default)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     _submit(settled, space, searcher, {"arguments": "flags"} if space else {}, options)
@@ -134,29 +135,28 @@ def multirun(command: tuple[str, ...], **options: Any) -> None:
       detslurm multirun --slots 1 --pool gpu -- python3 -m app 'seed=range(0,5)' +debug=true
     """
     try:
-        settled, space = run_config.hydra_command(command)
+        settled, space = command_line.hydra_command(command)
         if not space:
             raise ValueError("no argument has several values, such as lr=1,2: use `detslurm run`")
-        search = run_config.SearchOptions(metric=options["metric"], maximize=options["maximize"])
-        searcher = run_config.searcher_section(search, "grid")
+        search = command_line.SearchOptions(metric=options["metric"], maximize=options["maximize"])
+        searcher = command_line.searcher_section(search, "grid")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     _submit(settled, space, searcher, {"arguments": "hydra"}, options)
 
 
 def _submit(
-    command: run_config.Command,
-    space: run_config.Space,
+    command: command_line.Command,
+    space: command_line.Space,
     searcher: Mapping[str, Any],
     arguments: Mapping[str, str],
     options: Mapping[str, Any],
 ) -> None:
     """Submit the configuration that stands for a command, as `submit` would from a file."""
-    from detslurm.config import load_experiment, load_site
-    from detslurm.config.writing import as_yaml
+    from detslurm.sdk.parts import as_yaml, load_experiment, load_site
 
     config = {
-        "name": run_config.name_of(command.entrypoint),
+        "name": command_line.name_of(command.entrypoint),
         "entrypoint": command.entrypoint,
         **({"hyperparameters": space} if space else {}),
         **arguments,

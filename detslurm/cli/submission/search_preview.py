@@ -16,11 +16,9 @@ from detslurm.cli.output.printing import Document, describes, human_time, number
 from detslurm.cli.submission import config_options
 
 if TYPE_CHECKING:
-    from detslurm.config.loading import LoadedExperiment
     from detslurm.sdk.costs.cost import Cost, Figure
+    from detslurm.sdk.parts import LoadedExperiment, Preview, Row, Simulation
     from detslurm.sdk.searches.preview import RecordedCurves
-    from detslurm.searcher.preview import Preview, Row
-    from detslurm.searcher.simulation import Simulation
 
 
 @click.command("preview-search")
@@ -166,7 +164,7 @@ def _cost_text(cost: Cost) -> str:
 
 
 def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) -> LoadedExperiment:
-    from detslurm.config import load_experiment, load_site
+    from detslurm.sdk.parts import load_experiment, load_site
 
     return load_experiment(config_file, overrides=overrides, template=template, site=load_site())
 

@@ -115,7 +115,7 @@ def _shown(options: Mapping[str, Any]) -> Shown:
 
 
 def _metric_rows(trial: Trial, group: str | None) -> Iterator[FigureRow]:
-    from detslurm.store.curve import flat
+    from detslurm.sdk.parts import flat
 
     for row in trial.metric_rows(group):
         keys = {"group": row.group, "steps": row.steps, "run": row.run, "time": row.time}
@@ -151,7 +151,7 @@ def _chosen(rows: Sequence[FigureRow], shown: Shown) -> Sequence[FigureRow]:
 
 def _table(found: Sequence[FigureRow], keys: Sequence[Column], shown: Shown) -> Table:
     """The chosen rows; their columns are those of all rows, whichever are chosen."""
-    from detslurm.store.columns import column_name
+    from detslurm.sdk.parts import column_name
 
     rows = _chosen(found, shown)
     names = shown.names or list(dict.fromkeys(name for row in found for name in row.metrics))

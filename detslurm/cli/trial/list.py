@@ -89,7 +89,7 @@ def _best_first(
     experiment: Experiment, trials: Sequence[Trial], metric: str | None, *, smaller: bool
 ) -> list[Trial]:
     """The trials that have the metric."""
-    from detslurm.store.metric_rank import metric_rank
+    from detslurm.sdk.parts import metric_rank
 
     values = ((metric_value(trial, metric), trial) for trial in trials)
     rated = [(metric_rank(value, smaller), trial) for value, trial in values if value is not None]
@@ -100,7 +100,7 @@ def _best_first(
 
 def metric_value(trial: Trial, metric: str | None) -> float | None:
     """A metric of the trial's last validation; the searcher's metric of its best validation."""
-    from detslurm.store.curve import as_float, flat, is_number
+    from detslurm.sdk.parts import as_float, flat, is_number
 
     row = trial.row
     if metric == trial.experiment.view.metric:
@@ -111,7 +111,7 @@ def metric_value(trial: Trial, metric: str | None) -> float | None:
 
 def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
     from detslurm.cli.experiment.diagnostics import reported_metrics
-    from detslurm.store.curve import flat, is_number
+    from detslurm.sdk.parts import flat, is_number
 
     found = [trial.row.last_validation for trial in trials if trial.row.last_validation]
     leaves = (leaf for validation in found for leaf in flat(reported_metrics(validation)))

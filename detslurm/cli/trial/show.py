@@ -24,8 +24,8 @@ from detslurm.cli.output.printing import (
 from detslurm.cli.output.tables import columns_text
 
 if TYPE_CHECKING:
+    from detslurm.sdk.parts import RunView, TrialView
     from detslurm.sdk.trials.trial import Trial
-    from detslurm.store import RunView, TrialView
 
 
 @click.command()
@@ -108,7 +108,7 @@ def _expected_start(trial: Trial) -> float | None:
 
 
 def _hosts(run: RunView) -> str | None:
-    from detslurm.slurm.hostlist import compress_hostlist
+    from detslurm.sdk.parts import compress_hostlist
 
     nodes = run.job.nodes
     return compress_hostlist(nodes) if len(nodes) > 1 else run.host

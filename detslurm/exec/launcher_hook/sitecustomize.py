@@ -67,7 +67,14 @@ def _torch_options(args: Sequence[str], env: Mapping[str, str]) -> list[str]:
     c10d = "PET_RDZV_BACKEND" in env or _has(args, "--rdzv_backend", "--rdzv-backend")
     if not c10d or "PET_RDZV_ENDPOINT" in env:
         return []
-    return [f"--rdzv_endpoint={env['MASTER_ADDR']}:{env['MASTER_PORT']}"]
+    met = _nodes(env)
+    rank = met["container_rank"]
+    return [
+        f"--rdzv_endpoint={env['MASTER_ADDR']}:{env['MASTER_PORT']}",
+        # Else it looks both up by this machine's name, which may lead nowhere but here.
+        f"--rdzv_conf=is_host={'false' if rank else 'true'}",
+        f"--local_addr={met['container_addrs'][rank]}",
+    ]
 
 
 def _accelerate_options(args: Sequence[str], env: Mapping[str, str]) -> list[str]:

@@ -118,7 +118,7 @@ class TopApp(App[None]):
     def __init__(self, watcher: Watcher, acting: Callable[[Callable[[str], None]], Client]) -> None:
         super().__init__()
         self._reader = Reader(
-            watcher,
+            watcher.poll,
             lambda view: self._tell(ViewRead(view)),
             lambda error: self._tell(LookFailed(error)),
         )

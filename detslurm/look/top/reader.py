@@ -5,14 +5,35 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final
 
-from detslurm.look.top.poll_interval import PollInterval
 from detslurm.look.top.watcher import Request, TopView
 
+SHARE: Final = 0.01
+"""The most of one core that looking and drawing may take; the terminal takes the rest."""
 
-class _Looks(Protocol):
-    def poll(self, request: Request) -> TopView: ...
+SOONEST: Final = 1.0
+LATEST: Final = 15.0
+MOST: Final = 60.0
+"""The longest pause after a slow look: the display gets no older, even if looks then take more
+than `SHARE`."""
+
+
+class PollInterval:
+    """The pause between two looks, in seconds."""
+
+    def __init__(self) -> None:
+        self._pause = SOONEST
+
+    def after(self, *, changed: bool, cost: float) -> float:
+        """Return how long to wait after a look.
+
+        Args:
+            changed: Whether it has found anything new.
+            cost: The processor time that the process took since the look before, in seconds.
+        """
+        self._pause = SOONEST if changed else min(1.5 * self._pause, LATEST)
+        return max(self._pause, min(cost / SHARE, MOST))
 
 
 class Reader:
@@ -21,18 +42,18 @@ class Reader:
     The thread is a daemon: a file server that hangs keeps no program from ending.
 
     Args:
-        watcher: Looks.
+        poll: Looks.
         show: Gets each view, in the thread.
         failed: Gets a fault of our own, in the thread, which then ends.
     """
 
     def __init__(
         self,
-        watcher: _Looks,
+        poll: Callable[[Request], TopView],
         show: Callable[[TopView], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        self._watcher = watcher
+        self._poll = poll
         self._show = show
         self._failed = failed
         self._request = Request()
@@ -71,7 +92,7 @@ class Reader:
             self._news = False
             self._busy_since = time.monotonic()
             try:
-                view = self._watcher.poll(self._request)
+                view = self._poll(self._request)
             except Exception as error:  # the view's thread raises it: here it would be invisible
                 self._failed(error)
                 return

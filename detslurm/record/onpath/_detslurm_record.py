@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 from functools import wraps
+from time import monotonic
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "HOROVOD_RANK
 _LOCAL_RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK")
 _state = threading.local()
 _dropped = 0
+_RANK_SECONDS = 1.0
+_known = (False, 0.0, 0)  # whether it is the chief, until when, and in which process
 
 
 def install() -> None:
@@ -225,7 +228,18 @@ def _send(source: str, step: Any, values: dict[Any, Any]) -> None:
 
 
 def _is_chief() -> bool:
-    """Whether this process has rank 0; alone on its node, it has."""
+    """Whether this process has rank 0; known for a second, because looking takes long."""
+    global _known
+    now, pid = monotonic(), os.getpid()
+    is_chief, until, of = _known
+    if now > until or pid != of:
+        is_chief = _has_rank_0()
+        _known = (is_chief, now + _RANK_SECONDS, pid)
+    return is_chief
+
+
+def _has_rank_0() -> bool:
+    """By torch, else by the variables; alone on its node, a process has it."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and torch.is_available() and torch.is_initialized():
         return bool(torch.get_rank() == 0)
@@ -255,7 +269,7 @@ def _write(source: str, step: Any, values: dict[str, Any]) -> None:
     from json import dumps
 
     message = {"s": source, "k": step, "v": values, "d": _dropped}
-    line = f"{dumps(message, separators=(',', ':'))}\n".encode()
+    line = f"{dumps(message)}\n".encode()
     if len(line) > _LONGEST and len(values) > 1:
         half, items = len(values) // 2, list(values.items())
         _write(source, step, dict(items[:half]))

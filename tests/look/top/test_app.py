@@ -293,7 +293,7 @@ def test_a_fault_of_our_own_ends_it(scene: Scene) -> None:
 
 def test_what_is_chosen_stays_when_rows_come(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new experiment stands first, and the cursor goes with its own line."""
-    monkeypatch.setattr("detslurm.look.top.poll_interval.MOST", 1.0)  # a busy machine waits longer
+    monkeypatch.setattr("detslurm.look.top.reader.MOST", 1.0)  # a busy machine waits longer
 
     async def act(pilot: Pilot[None]) -> None:
         assert isinstance(pilot.app, TopApp)

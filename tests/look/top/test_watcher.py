@@ -15,7 +15,7 @@ import pytest
 
 from detslurm.look.plot import Line
 from detslurm.look.top.live_curves import LiveCurves, read_together
-from detslurm.look.top.poll_interval import LATEST, MOST, SHARE, SOONEST, PollInterval
+from detslurm.look.top.reader import LATEST, MOST, SHARE, SOONEST, PollInterval
 from detslurm.look.top.watcher import Page, Request, TopView, Watcher
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.store import ExperimentDir, RunLog, TrialDir, compact, overviews

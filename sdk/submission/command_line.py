@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from detslurm.config.hydra_sweeps import sweep
+from detslurm.sdk.parts import sweep
 
 DEFAULT_METRIC = "loss"
 _NEEDS_SHELL = re.compile(r"[\s|&;<>()$`*?]")
@@ -57,8 +57,7 @@ def _named(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _choices(spec: str) -> dict[str, Any]:
-    from detslurm.config import ConfigErrors
-    from detslurm.config.reading import parse
+    from detslurm.sdk.parts import ConfigErrors, parse
 
     try:
         values = parse(f"[{spec}]", spec).plain()

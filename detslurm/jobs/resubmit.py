@@ -5,26 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from detslurm._base import startup
 from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import nice_of, priority_of_weight
 from detslurm.slurm.request import JobRequest
+from detslurm.store import ExperimentDir
 
 COMMAND_PATIENCE = 900.0
 """Seconds in which a user's command has done what it announced: sbatch is tried for a part of it,
 and clocks differ."""
-
-
-class FrozenExperiment(Protocol):
-    """An experiment as it was submitted: its directory, and its configuration."""
-
-    @property
-    def path(self) -> Path: ...
-
-    def config(self) -> dict[str, Any]: ...
 
 
 class NeverSubmitted(Exception):
@@ -75,7 +67,7 @@ def kept(request: JobRequest) -> dict[str, Any]:
     return {name: value for name, value in request.to_dict().items() if name not in _CONFIGURED}
 
 
-def _asked(fact: Mapping[str, Any], experiment: FrozenExperiment) -> JobRequest:
+def _asked(fact: Mapping[str, Any], experiment: ExperimentDir) -> JobRequest:
     """The request of a submission."""
     slurm = experiment.config().get("slurm") or {}
     configured = {name: slurm[name] for name in _CONFIGURED if name in slurm}
@@ -85,7 +77,7 @@ def _asked(fact: Mapping[str, Any], experiment: FrozenExperiment) -> JobRequest:
 
 def successor_request(
     facts: Iterable[Mapping[str, Any]],
-    experiment: FrozenExperiment,
+    experiment: ExperimentDir,
     index: int,
     *,
     each: int = 1,
@@ -108,7 +100,7 @@ def successor_request(
 
 
 def workers_request(
-    facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment, count: int
+    facts: Iterable[Mapping[str, Any]], experiment: ExperimentDir, count: int
 ) -> JobRequest:
     """The request of `count` more workers for a search, like those it began with."""
     return deferred_request(facts, experiment, 0, each=1, count=count)
@@ -116,7 +108,7 @@ def workers_request(
 
 def deferred_request(
     facts: Iterable[Mapping[str, Any]],
-    experiment: FrozenExperiment,
+    experiment: ExperimentDir,
     index: int,
     *,
     each: int,
@@ -129,7 +121,7 @@ def deferred_request(
 
 
 def standby_request(
-    facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment, jobs: Iterable[str]
+    facts: Iterable[Mapping[str, Any]], experiment: ExperimentDir, jobs: Iterable[str]
 ) -> JobRequest:
     """The request of a worker for a search that comes when these jobs are gone, however."""
     one = workers_request(facts, experiment, 1)
@@ -138,7 +130,7 @@ def standby_request(
 
 def _like(
     original: JobRequest,
-    experiment: FrozenExperiment,
+    experiment: ExperimentDir,
     index: int,
     each: int = 1,
     count: int | None = None,
@@ -168,7 +160,7 @@ def _as_set(original: JobRequest, facts: Iterable[Mapping[str, Any]]) -> JobRequ
     return original.with_changes(**changes) if changes else original
 
 
-def excluded_nodes(facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment) -> str:
+def excluded_nodes(facts: Iterable[Mapping[str, Any]], experiment: ExperimentDir) -> str:
     """The nodes that jobs of the experiment avoid, as ExcNodeList takes them: those that failed,
     and the user's own. Empty if the user's are in a file, which only sbatch reads."""
     facts = list(facts)
@@ -191,7 +183,7 @@ _REQUESTED: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def _first(facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment) -> JobRequest:
+def _first(facts: Iterable[Mapping[str, Any]], experiment: ExperimentDir) -> JobRequest:
     for fact in facts:
         if fact.get("type") == "submitted":
             return _asked(fact, experiment)
@@ -199,7 +191,7 @@ def _first(facts: Iterable[Mapping[str, Any]], experiment: FrozenExperiment) -> 
 
 
 def _first_request(
-    facts: Sequence[Mapping[str, Any]], index: int, experiment: FrozenExperiment
+    facts: Sequence[Mapping[str, Any]], index: int, experiment: ExperimentDir
 ) -> JobRequest:
     for fact in facts:
         if fact.get("type") != "submitted":

@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from detslurm.jobs.deferred import send, settle, submit_as_many, take
+from detslurm.jobs.resubmit import submitted_fact
 from detslurm.slurm import Allowance, ClusterLimits, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.deferred import send, settle, submit_as_many, take
-from detslurm.slurm.resubmit import submitted_fact
-from detslurm.store import ExperimentFacts
+from detslurm.store import ExperimentDir, ExperimentFacts, Store
 from tests.sdk.scenes import Queue
 
 
-class Log:
+class Log(ExperimentDir):
     """An experiment of ten trials, of which four were submitted."""
 
     def __init__(self, path: Path, each: int = 1) -> None:
-        self.path = path
+        super().__init__(Store(path), 1)
         request = JobRequest(name="x", command=("true",), folder=path, count=4 // each)
         self.plain: list[dict[str, Any]] = []
         self.append({"type": "created", "trials": 10, "first_trial": 1})
@@ -31,7 +32,8 @@ class Log:
         return iter(self.plain[after:])
 
     def append(self, record: Any, after: int = 0) -> int:
-        self.plain.append({"n": len(self.plain) + 1, **record})
+        plain = msgspec.to_builtins(record)
+        self.plain.append({"n": len(self.plain) + 1, **plain})
         return len(self.plain)
 
     def append_next(self, record: Any, after: int) -> bool:

@@ -8,72 +8,24 @@ whose script has the number of the announcement in its name.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from itertools import takewhile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from detslurm._base.process import Identity
-from detslurm.slurm.command import is_transient
-from detslurm.slurm.errors import SlurmError, SubmitLimitReached
-from detslurm.slurm.interface import Cluster, ClusterLimits
-from detslurm.slurm.request import JobRequest
-from detslurm.slurm.resubmit import (
+from detslurm.jobs.resubmit import (
     COMMAND_PATIENCE,
-    FrozenExperiment,
     NeverSubmitted,
     deferred_request,
     is_moved,
     submitted_fact,
 )
-
-
-class FactsDir(FrozenExperiment, Protocol):
-    """An experiment with its facts."""
-
-    def facts(self, after: int = 0) -> Iterator[dict[str, Any]]: ...
-
-    def append(self, record: Mapping[str, Any], after: int = 0) -> int: ...
-
-    def append_next(self, record: Mapping[str, Any], after: int) -> bool: ...
-
-
-class WhyDeferred(Protocol):
-    """Why trials were not submitted, and how many of them one job runs."""
-
-    @property
-    def each(self) -> int: ...
-    @property
-    def limit(self) -> str: ...
-    @property
-    def charge(self) -> dict[str, Any] | None: ...
-
-
-class Announcement(Protocol):
-    """Trials that a process is about to submit."""
-
-    @property
-    def first_index(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def job(self) -> str: ...
-    @property
-    def process(self) -> str: ...
-    @property
-    def time(self) -> float | None: ...
-
-
-class Facts(Protocol):
-    """The known state of the submissions."""
-
-    @property
-    def count(self) -> int: ...
-    @property
-    def deferred(self) -> set[int]: ...
-    @property
-    def deferral(self) -> WhyDeferred | None: ...
-    @property
-    def sending(self) -> Mapping[int, Announcement]: ...
+from detslurm.slurm.command import is_transient
+from detslurm.slurm.errors import SlurmError, SubmitLimitReached
+from detslurm.slurm.interface import Cluster, ClusterLimits
+from detslurm.slurm.request import JobRequest
+from detslurm.store import ExperimentDir, ExperimentFacts
+from detslurm.store.records import Deferred, Sending
 
 
 class QueuedPart(NamedTuple):
@@ -127,7 +79,7 @@ def within_array(count: int, cluster: Cluster) -> int:
     return max(min(count, largest), 1)
 
 
-def take(log: FactsDir, facts: Facts, cluster: str, ref: str) -> bool:
+def take(log: ExperimentDir, facts: ExperimentFacts, cluster: str, ref: str) -> bool:
     """Let job `ref` go on with the next deferred trials, as many as one job runs.
 
     False where nothing is deferred, or where something else has happened: look again then.
@@ -144,7 +96,9 @@ def take(log: FactsDir, facts: Facts, cluster: str, ref: str) -> bool:
     return log.append_next(fact, facts.count)
 
 
-def send(log: FactsDir, facts: Facts, cluster: Cluster, by: str, most: int | None) -> str | None:
+def send(
+    log: ExperimentDir, facts: ExperimentFacts, cluster: Cluster, by: str, most: int | None
+) -> str | None:
     """Submit deferred trials as far as there is room; the job's id.
 
     `by` is the job that does it, empty for a user's command; `most` elements at most. An unclear
@@ -164,7 +118,7 @@ def send(log: FactsDir, facts: Facts, cluster: Cluster, by: str, most: int | Non
 
 
 def _send(
-    log: FactsDir, after: int, cluster: Cluster, by: str, trials: range, reason: WhyDeferred
+    log: ExperimentDir, after: int, cluster: Cluster, by: str, trials: range, reason: Deferred
 ) -> str | None:
     """Announce and submit these trials, or half of them, a quarter ... if that is too many."""
     request = _marked(log, after + 1, trials, reason.each)  # it may raise: before the claim
@@ -184,12 +138,14 @@ def _send(
     return job_id
 
 
-def _announcement(trials: range, by: str) -> dict[str, Any]:
-    author = {"job": by} if by else {"process": str(Identity.own())}
-    return {"type": "sending", "first_index": trials.start, "count": len(trials), **author}
+def _announcement(trials: range, by: str) -> Sending:
+    process = "" if by else str(Identity.own())
+    return Sending(first_index=trials.start, count=len(trials), job=by, process=process)
 
 
-def settle(log: FactsDir, facts: Facts, cluster: Cluster, has_died: Callable[[str], bool]) -> bool:
+def settle(
+    log: ExperimentDir, facts: ExperimentFacts, cluster: Cluster, has_died: Callable[[str], bool]
+) -> bool:
     """Record what became of one announcement whose author has died; whether there was any.
 
     `has_died` is asked about jobs.
@@ -216,13 +172,13 @@ def is_over(process: str, announced: float | None) -> bool:
     return time.time() - (announced or 0.0) > COMMAND_PATIENCE
 
 
-def _marked(log: FactsDir, number: int, trials: range, each: int) -> Any:
+def _marked(log: ExperimentDir, number: int, trials: range, each: int) -> Any:
     elements = -(-len(trials) // each)
     request = deferred_request(log.facts(), log, trials.start, each=each, count=elements)
     return request.with_changes(mark=f"announced-{number}")
 
 
-def _room(log: FactsDir, facts: Facts, cluster: Cluster, reason: WhyDeferred) -> int:
+def _room(log: ExperimentDir, facts: ExperimentFacts, cluster: Cluster, reason: Deferred) -> int:
     """How many more; where Slurm does not show the limit, a single job, for a start."""
     if is_moved(log.facts()):  # other limits count than those that were in the way
         first = min(facts.deferred)
@@ -234,19 +190,18 @@ def _room(log: FactsDir, facts: Facts, cluster: Cluster, reason: WhyDeferred) ->
     return 1 if room is None else room
 
 
-def _next(facts: Facts, most: int) -> range:
+def _next(facts: ExperimentFacts, most: int) -> range:
     """The first deferred trials, as far as they are consecutive."""
     first = min(facts.deferred)
     gapless = takewhile(facts.deferred.__contains__, range(first, first + most))
     return range(first, first + len(list(gapless)))
 
 
-def _given_back(trials: range, reason: WhyDeferred) -> dict[str, Any]:
-    return {
-        "type": "deferred",
-        "first_index": trials.start,
-        "count": len(trials),
-        "each": reason.each,
-        "limit": reason.limit,
-        "charge": reason.charge,
-    }
+def _given_back(trials: range, reason: Deferred) -> Deferred:
+    return Deferred(
+        first_index=trials.start,
+        count=len(trials),
+        each=reason.each,
+        limit=reason.limit,
+        charge=reason.charge,
+    )

@@ -1,0 +1,21 @@
+"""Records the packages of the process that trains, where the submission could not see them."""
+
+from __future__ import annotations
+
+import logging
+
+from detslurm.store import ExperimentDir, StoreError, TrialDir
+
+logger = logging.getLogger("detslurm.core")
+
+
+def note_software(trial: TrialDir, run: int) -> None:
+    """Record the software of this process, unless it is known already. Never an error."""
+    from detslurm.store import provenance
+    from detslurm.store.software import software_here
+
+    try:
+        experiment = ExperimentDir.at(trial.experiment_path)
+        provenance.note_software(experiment, software_here(), trial.id, run)
+    except (StoreError, OSError) as err:
+        logger.debug("the packages of run %d are not recorded: %s", run, err)

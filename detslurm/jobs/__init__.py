@@ -1,0 +1,1 @@
+"""How the jobs of an experiment's trials are requested, requested again, and deferred."""

@@ -1,0 +1,1 @@
+"""Tests of how jobs are requested, requested again, and deferred."""
