@@ -189,7 +189,7 @@ def _info(run: StartRecord, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
         hparams=dict(unmanaged_info.hparams),
         config={
             "data": dict(unmanaged_info.data),
-            "hyperparameters": unmanaged_info.config().get("hyperparameters"),
+            "hyperparameters": unmanaged_info.config().get("hyperparameters", {}),
         },
         steps_completed=run.resumed.steps,
         trial_run_id=run.run,
