@@ -172,8 +172,9 @@ def test_each_variable_is_named_once() -> None:
     exempt = {
         "detslurm/_base/contract.py",
         "detslurm/compat/onpath/determined/__init__.py",
-        "detslurm/exec/launcher_hook/sitecustomize.py",
-        "detslurm/record/onpath/_detslurm_record.py",
+        "detslurm/exec/start_hooks/_detslurm_launcher.py",
+        "detslurm/exec/start_hooks/_detslurm_record.py",
+        "detslurm/exec/start_hooks/sitecustomize.py",
     }
     files = [p for package in BELOW for p in sources(package)]
     wrong = [

@@ -62,6 +62,8 @@ RECORD = "DETSLURM_RECORD"
 """The named pipe of a run with `record`, on its chief's node."""
 RECORD_FROM = "DETSLURM_RECORD_FROM"
 """The trackers whose values are recorded, with commas between them."""
+START_HOOKS = "DETSLURM_START_HOOKS"
+"""The hooks of `exec/start_hooks` that each Python of the run begins, with commas between them."""
 EXIT_LOG = "DETSLURM_EXIT_LOG"
 """The file where wrapped workers report their exit status to their launcher."""
 DEEPSPEED_HOSTFILE = "DET_DEEPSPEED_HOSTFILE_PATH"
@@ -97,6 +99,7 @@ OF_A_RUN = (
     "DET_",
     "DETSLURM_PREEMPT",
     RECORD,
+    START_HOOKS,
     CONTINUED_TRIAL,
     HPARAMS_CHANGED,
     TEST_MODE,

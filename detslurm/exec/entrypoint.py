@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 _LEGACY = r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_]+"
@@ -18,7 +17,6 @@ OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
 
-HOOK_DIRECTORY = Path(__file__).with_name("launcher_hook")
 """The directory that PYTHONPATH needs so that other projects' launchers fit their run."""
 _PLAIN_LAUNCHER = re.compile(
     r"(?<![\w.-])(?:torchrun|accelerate|deepspeed)(?![\w.-])"
@@ -69,12 +67,6 @@ def names_plain_launcher(entrypoint: str | Sequence[str], workdir: Path) -> bool
     scripts = (workdir / name for name in _SHELL_SCRIPT.findall(text))
     texts = (path.read_text(errors="replace") for path in scripts if path.is_file())
     return any(_PLAIN_LAUNCHER.search(part) for part in (text, *texts))
-
-
-def with_launcher_hook(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which such a launcher fits its run and outlives a preemption's signal."""
-    path = [str(HOOK_DIRECTORY), *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    return {**env, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def with_startup_hook(argv: Sequence[str]) -> list[str]:

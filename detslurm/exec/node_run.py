@@ -13,7 +13,6 @@ from detslurm.config.run_config import RunConfig
 from detslurm.exec.entrypoint import (
     entrypoint_argv,
     names_plain_launcher,
-    with_launcher_hook,
     with_startup_hook,
 )
 from detslurm.exec.environment import run_environment, with_commands_in
@@ -133,7 +132,9 @@ class NodeRun(NamedTuple):
     ) -> dict[str, str]:
         """The environment of the code for its launcher, and for where it runs."""
         if self.has_plain_launcher(workdir):
-            environment = with_launcher_hook(environment)
+            from detslurm.exec.start_hooks import with_start_hook  # only here: others pay nothing
+
+            environment = with_start_hook(environment, "launcher")
         if staged is not None:
             from detslurm.exec.staging import relocated
 

@@ -23,6 +23,7 @@ from detslurm.exec.entrypoint import OUTLIVE
 from detslurm.exec.node_run import NodeRun
 from detslurm.exec.run_processes import RunProcesses
 from detslurm.exec.runner_link import RunnerLink
+from detslurm.exec.start_hooks import with_start_hook
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ksh", "mksh", "zsh"})
 # Python has a handler of SIGINT by itself, torch's loaders have a handler of SIGTERM in C.
@@ -96,9 +97,6 @@ def _above(pid: int, found: Mapping[int, ProcessFacts]) -> Iterator[int]:
         yield pid
 
 
-_AT_START = Path(__file__).with_name("onpath")
-
-
 class PreemptSignal:
     """Sends the signal once to each process that should get it, from the request to leave on."""
 
@@ -138,8 +136,7 @@ class PreemptSignal:
         self._has_begun = True
         if not self._shields:
             return env, []
-        path = [str(_AT_START), *filter(None, [env.get("PYTHONPATH")])]
-        return {**env, "PYTHONPATH": os.pathsep.join(path)}, [signal.SIGTERM]
+        return with_start_hook(env, "sigterm"), [signal.SIGTERM]
 
     def came_from_slurm(self, came: Collection[signal.Signals]) -> bool:
         """Whether Slurm has sent this very signal; without cgroups all processes have it then."""

@@ -22,10 +22,8 @@ from detslurm.config.run_config import RunConfig
 from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.log_policies import LineMatcher, essential
+from detslurm.exec.start_hooks import with_start_hook
 from detslurm.exec.wandb_mode import wandb_variables
-
-HOOKS = Path(__file__).parents[1] / "record" / "onpath"
-"""The directory that PYTHONPATH needs for the hooks."""
 
 # The channel holds this much while the recorder is busy: about ten thousand values.
 _CHANNEL_BYTES = 1 << 20
@@ -89,8 +87,7 @@ class RunRecorder:
         found = {**env, contract.RECORD: str(self._path)}
         if not sources:
             return found
-        path = [str(HOOKS), *filter(None, [env.get("PYTHONPATH")])]
-        found |= {contract.RECORD_FROM: ",".join(sources), "PYTHONPATH": os.pathsep.join(path)}
+        found = with_start_hook({**found, contract.RECORD_FROM: ",".join(sources)}, "record")
         return found | wandb_variables(env) if "wandb" in sources else found
 
     @property

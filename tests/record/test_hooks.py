@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.exec.recorder import HOOKS
+from detslurm.exec.start_hooks import DIRECTORY as HOOKS
 
 
 class Pipe:
@@ -77,6 +77,7 @@ def run(pipe: Pipe, script: str, *options: str, **variables: str) -> str:
         "DETSLURM_RECORD": str(pipe.path),
         "DETSLURM_RECORD_FROM": "tensorboard,wandb,mlflow",
         "PYTHONPATH": str(HOOKS),
+        "DETSLURM_START_HOOKS": "record",
         "HOME": str(folder),
     }
     argv = [sys.executable, *options, "script.py"]

@@ -8,18 +8,8 @@ pass. Launchers keep it blocked: torchrun would end its workers, which are savin
 import sys
 
 
-def _load_other() -> None:
-    """Load the site's own `sitecustomize`, which this file hides."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
-
-    here = __file__.rpartition("/")[0]
-    spec = PathFinder.find_spec("sitecustomize", [path for path in sys.path if path != here])
-    if spec is not None and spec.loader is not None:
-        spec.loader.exec_module(module_from_spec(spec))
-
-
-def _unblock() -> None:
+def begin() -> None:
+    """Unblock SIGTERM, unless this process is a launcher."""
     import signal
 
     if signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ()):
@@ -34,10 +24,3 @@ def _unblock() -> None:
     if flag is not None:
         survive_preemption_signal(flag)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-
-
-try:
-    _unblock()
-except Exception as error:  # the user's program is to start whatever goes wrong here
-    print(f"detslurm: SIGTERM stays blocked in this process: {error}", file=sys.stderr)
-_load_other()

@@ -1,7 +1,7 @@
 """Adapt another project's launcher to its run: torchrun, accelerate, deepspeed.
 
-Python imports this module at its start, in runs whose entrypoint names such a launcher. In all
-other processes it does nothing. In a launcher it does two things:
+It begins in runs whose entrypoint names such a launcher. In all other processes it does nothing.
+In a launcher it does two things:
 
 - It puts the run's nodes and port before the user's arguments, where the launcher reads them from
   no variable. The user's own options come later, so that they win.
@@ -12,7 +12,7 @@ The Python of the code may be another one than detslurm's: so this file imports 
 """
 
 # Every Python of the run imports this file, and pathlib is heavy.
-# ruff: noqa: PTH100, PTH111, PTH113, PTH118, PTH119, PTH120, PTH123
+# ruff: noqa: PTH111, PTH113, PTH118, PTH119, PTH123
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ import os
 import signal
 import sys
 import time
-from importlib.machinery import PathFinder
-from importlib.util import module_from_spec
 from typing import Any, Callable, Mapping, Sequence  # noqa: UP035 - Python 3.8 imports it, too
 
 _TORCH = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -176,20 +174,8 @@ def guard_signals(flag: str) -> None:
     signal.signal = guarded  # type: ignore[assignment]
 
 
-def _run_next() -> None:
-    """Import the sitecustomize that Python would have found without this one."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    at = [os.path.abspath(folder) for folder in sys.path].index(here)
-    # Hooks that stand before it have run. Children find this one by PYTHONPATH.
-    del sys.path[at]
-    spec = PathFinder.find_spec("sitecustomize", sys.path[at:])
-    if spec is not None and spec.loader is not None:
-        module = module_from_spec(spec)
-        sys.modules["sitecustomize"] = module
-        spec.loader.exec_module(module)
-
-
-def _adapt() -> None:
+def begin() -> None:
+    """Adapt this process, if it is a launcher."""
     with open("/proc/self/cmdline") as file:
         command = file.read().split("\0")
     name = launcher_name(sys.argv, command)
@@ -198,11 +184,3 @@ def _adapt() -> None:
         if name in _ACCELERATE and not _has_gpus(os.environ):
             os.environ.setdefault("ACCELERATE_USE_CPU", "true")  # else its ranks don't meet
         guard_signals(os.environ["DETSLURM_PREEMPT_FLAG"])
-
-
-if __name__ == "sitecustomize":
-    try:
-        _adapt()
-    except Exception as err:
-        print(f"detslurm: this launcher is not adapted to its run: {err!r}", file=sys.stderr)
-    _run_next()

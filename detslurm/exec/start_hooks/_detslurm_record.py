@@ -30,7 +30,7 @@ _RANK_SECONDS = 1.0
 _known = (False, 0.0, 0)  # whether it is the chief, until when, and in which process
 
 
-def install() -> None:
+def begin() -> None:
     """Patch the chosen trackers, each right after its import."""
     chosen = os.environ.get(_FROM, "").split(",") if os.environ.get(_CHANNEL) else []
     patches = {name: act for source in chosen for name, act in _PATCHES.get(source, {}).items()}

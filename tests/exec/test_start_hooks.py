@@ -13,12 +13,11 @@ import pytest
 from detslurm._base.flag import PreemptFlag
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.entrypoint import (
-    HOOK_DIRECTORY,
     names_plain_launcher,
-    with_launcher_hook,
 )
 from detslurm.exec.environment import run_environment
-from detslurm.exec.launcher_hook.sitecustomize import launcher_name, with_placement
+from detslurm.exec.start_hooks import DIRECTORY, with_start_hook
+from detslurm.exec.start_hooks._detslurm_launcher import launcher_name, with_placement
 from detslurm.store.run_records import StartRecord
 
 
@@ -179,7 +178,7 @@ def test_a_launcher_outlives_a_preemption_and_no_other_signal(
     (tmp_path / "sitecustomize.py").write_text("print('own', flush=True)\n")
     flag = PreemptFlag.create()
     env = {**os.environ, **environment(), "DETSLURM_PREEMPT_FLAG": flag.name}
-    env = with_launcher_hook({**env, "PYTHONPATH": str(tmp_path)})
+    env = with_start_hook({**env, "PYTHONPATH": str(tmp_path)}, "launcher")
     command = [sys.executable, str(tmp_path / "torchrun"), *C10D, *own]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -206,7 +205,7 @@ def test_a_launcher_outlives_a_preemption_and_no_other_signal(
 
 def test_python_without_a_launcher_is_as_it_was(tmp_path: Path) -> None:
     code = "import signal, sys; print(sys.argv, signal.getsignal(signal.SIGTERM), sys.path)"
-    env = with_launcher_hook(os.environ)
+    env = with_start_hook(os.environ, "launcher")
     shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, check=True)
     assert b"['-c'] 0 " in shown.stdout.replace(b"Handlers.SIG_DFL", b"0") and not shown.stderr
-    assert str(HOOK_DIRECTORY).encode() not in shown.stdout
+    assert str(DIRECTORY).encode() not in shown.stdout

@@ -1,1 +1,0 @@
-"""A directory for PYTHONPATH: its `sitecustomize` adapts the launchers of other projects."""
