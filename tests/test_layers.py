@@ -27,7 +27,7 @@ BELOW: dict[str, set[str]] = {
     "compat": set(),  # imports whatever its user names
     # Exec to join a job on request, lazily.
     "core": {"store", "storage", "searcher", "slurm", "config", "exec"},
-    "record": {"core", "config"},
+    "record": {"core", "config", "store"},
     "jobs": {"store", "slurm", "config"},
     "exec": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.

@@ -35,6 +35,8 @@ TEST_MODE = "DETSLURM_TEST_MODE"
 """Set where the experiment is the short training of `submit --test-mode`."""
 OWN_SCRIPT = "DETSLURM_OWN_SCRIPT"
 """Set where the run belongs to a user's own batch script, which has no configuration."""
+TRIAL_DIR = "DETSLURM_TRIAL_DIR"
+"""The directory of the trial's `outputs`, the same in each of its runs."""
 DEBUG = "DET_DEBUG"
 EXPERIMENT_DIR = "DETSLURM_EXPERIMENT_DIR"
 JOB = "DETSLURM_JOB"
@@ -104,6 +106,7 @@ OF_A_RUN = (
     HPARAMS_CHANGED,
     TEST_MODE,
     OWN_SCRIPT,
+    TRIAL_DIR,
     JOB,
     RUNNER,
 )

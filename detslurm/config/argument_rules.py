@@ -1,4 +1,4 @@
-"""Rules of `arguments`: what would go wrong in each trial is an error before anything queues."""
+"""Rules of `arguments`: faults that would end each trial are errors before anything queues."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ def form_of(plain: Any) -> Form:
 
 
 def arguments_of(form: Form, hparams: Mapping[str, Any]) -> list[str]:
-    """Return the arguments for these hyperparameters, one word each.
+    """Return the arguments for these hyperparameters, word by word.
 
-    Raises `ValueError` for a template that does not parse, or that names a missing one.
+    Raises `ValueError` for a template that does not parse, or that names no hyperparameter.
 
     Example:
         assert arguments_of("flags", {"lr": 0.1}) == ["--lr=0.1"]
@@ -51,7 +51,7 @@ class ArgumentFile(NamedTuple):
 
 
 def argument_file(form: Form, hparams: Mapping[str, Any]) -> ArgumentFile | None:
-    """Return the file that this form wants in the working directory; None without one."""
+    """Return the file that this form wants in the working directory; None if it wants none."""
     name = None if isinstance(form, str) else form.file
     if name is None:
         return None

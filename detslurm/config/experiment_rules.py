@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from detslurm._base import contract
@@ -35,6 +36,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _environment,
         _log_policies,
         argument_problems,
+        _outputs,
     )
     for rule in rules:
         yield from rule(root)
@@ -210,6 +212,19 @@ def _length(root: YamlNode) -> Iterator[ConfigProblem]:
     if name.value == "custom" and searcher.get("unit") is None:
         message = "a Trial class as entrypoint needs the unit of the search method's lengths"
         yield ConfigProblem.at(searcher.where, "searcher.unit", message, "batches or epochs")
+
+
+def _outputs(root: YamlNode) -> Iterator[ConfigProblem]:
+    """A path inside of another would be a link inside of the linked directory."""
+    paths = root.get("outputs", "paths")
+    items = paths.value if paths is not None and paths.is_list else []
+    given = [item for item in items if isinstance(item.value, str)]
+    parts = [PurePosixPath(item.value).parts for item in given]
+    for index, item in enumerate(given):
+        for other, above in enumerate(parts):
+            if other != index and parts[index][: len(above)] == above:
+                message = f"{item.value} lies in {given[other].value}, which stays as a whole"
+                yield ConfigProblem.at(item.at, "outputs", message, "name only one of them")
 
 
 def _number(node: YamlNode | None, default: int) -> int:

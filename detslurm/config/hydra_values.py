@@ -14,7 +14,7 @@ _WORDS = frozenset(["null", "true", "false", "inf", "nan"])
 
 
 def assignments(hparams: Mapping[str, Any], outer: str = "") -> list[str]:
-    """Return one override for each hyperparameter; nested names are joined by dots."""
+    """Return an override for each hyperparameter; nested names are joined by dots."""
     words = []
     for name, value in hparams.items():
         if isinstance(value, Mapping) and value:
@@ -52,7 +52,7 @@ def _dict_key(key: str) -> str:
 def _quoted(text: str) -> str:
     # OmegaConf would resolve ${...}: a backslash stops it, and those before it are doubled.
     text = re.sub(r"(\\*)\$\{", lambda found: f"{found[1] * 2}\\${{", text)
-    # The grammar reads a backslash as one only before a quote, and at the end.
+    # Backslashes escape only before a quote and at the end; there they are doubled.
     escaped = re.sub(r"(\\*)'", lambda found: f"{found[1] * 2}\\'", text)
     doubled_end = "\\" * (len(escaped) - len(escaped.rstrip("\\")))
     return f"'{escaped}{doubled_end}'"

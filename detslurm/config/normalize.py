@@ -121,6 +121,10 @@ def _limit(node: YamlNode) -> YamlNode:
     return node if text is None else node._replace(value=text)
 
 
+def _outputs(node: YamlNode) -> YamlNode:
+    return node._replace(value={"paths": node._replace(key_at=None)}) if node.is_list else node
+
+
 def _signal(node: YamlNode) -> YamlNode:
     name = canonical_signal(node.value) if isinstance(node.value, str) else None
     return node if name is None else node._replace(value=name)
@@ -174,6 +178,7 @@ _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("resources", "shm_size"): _size,
     ("slurm", "time"): _limit,
     ("preempt_signal",): _signal,
+    ("outputs",): _outputs,
     ("checkpoint_storage",): _storage,
     ("searcher", "stop_once"): _off,
 }

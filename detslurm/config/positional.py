@@ -25,7 +25,7 @@ def with_place(text: str) -> str:
 
 
 def unquoted_place(text: str) -> str | None:
-    """Return a place that would split values at their spaces, such as `$*`; None without one."""
+    """Return a place that would split values at their spaces, such as `$*`; None without any."""
     found = _UNQUOTED.search(_HELD.sub("", text))
     return found[0] if found else None
 

@@ -100,6 +100,13 @@ class RunRecord(_Section, frozen=True, kw_only=True):
     validation: tuple[str, ...] = ()
 
 
+class RunOutputs(_Section, frozen=True, kw_only=True):
+    """The paths of the working directory that stay, and whether all nodes have them."""
+
+    paths: tuple[str, ...] = ()
+    shared: bool = False
+
+
 class RunLogMetrics(_Section, frozen=True, kw_only=True):
     """A pattern for lines of the log, whose named groups are metrics."""
 
@@ -124,6 +131,7 @@ class RunConfig(_Section, frozen=True, kw_only=True):
     restart_repeated_failures: bool = False
     preemption_timeout: float | None = None
     preempt_signal: str | None = None
+    outputs: RunOutputs | None = None
     profiling: RunProfiling = RunProfiling()
     log_policies: tuple[RunLogPolicy, ...] = ()
     record: RunRecord | None = None

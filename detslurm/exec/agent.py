@@ -31,6 +31,7 @@ from detslurm.exec.workdir import top_names, written_names
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
+    from detslurm.exec.outputs import NodeOutputs
     from detslurm.exec.preempt_signal import PreemptSignal
     from detslurm.exec.usage_sampler import UsageSampler
 
@@ -67,6 +68,7 @@ class Agent:
         self._code = CodeProcess(self._link, self._flag, loop.wait)
         loop.sources += [self._link.events, self._code.events]
         self._preempt_signal = self._configured_signal()
+        self._outputs = self._configured_outputs()
         self._reported: set[str] = set()  # of the flags that ranks raise
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._deleted: str | None = None  # what the code has written beside itself
@@ -82,6 +84,15 @@ class Agent:
         self._loop.sources.append(found.events)
         return found
 
+    def _configured_outputs(self) -> NodeOutputs | None:
+        if self._node.start.outputs is None:
+            return None
+        from detslurm.exec.outputs import NodeOutputs  # only here: others pay nothing
+
+        found = NodeOutputs(self._node, self._link)
+        self._loop.sources.append(found.events)
+        return found
+
     # -- the run ---------------------------------------------------------------------------------
 
     def run(self) -> int:
@@ -89,6 +100,8 @@ class Agent:
         self._link.report("up")
         self._preparation.end_orphans()
         self._preparation.stage_environment()
+        if self._outputs is not None and (problem := self._outputs.prepare()):
+            return self._finish_unprepared(problem)
         try:
             self._preparation.meet()
         except OSError as err:
@@ -98,10 +111,14 @@ class Agent:
         except (StoreError, OSError) as err:
             return self._finish_unprepared(f"can't prepare the working directory: {err}")
         try:
+            if self._outputs is not None and (problem := self._outputs.place(workdir)):
+                return self._finish_unprepared(problem)
             copied = top_names(workdir)
             status = self._supervise(workdir)
             if status and is_noexec(workdir):
                 self._blame_noexec(status, workdir.parent)
+            if self._outputs is not None:
+                self._outputs.end()
             self._log_deletion(workdir, copied)
         finally:
             remove(workdir)
@@ -123,6 +140,8 @@ class Agent:
         assert self._preparation.peers is not None
         try:
             environment = self._node.environment(self._preparation.peers, self._flag.name)
+            if self._outputs is not None and self._outputs.is_used:
+                environment[contract.TRIAL_DIR] = str(self._outputs.path)
             self._log_not_passed_on(environment)
             environment = self._recorded(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)
@@ -206,8 +225,8 @@ class Agent:
         if names is not None and self._node.rank == 0:
             self._deleted = names
             self._link.log_message(
-                f"deleted with the working directory: {names}. To keep files, save them in"
-                " a checkpoint or under an absolute path"
+                f"deleted with the working directory: {names}. To keep files, name them in"
+                " `outputs` of the configuration, or save them in a checkpoint"
             )
 
     def _finish(self, status: int) -> int:

@@ -102,14 +102,7 @@ class AttemptState:
     `token` is the secret of the run's ranks.
     """
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        limits: Limits,
-        now: float,
-        *,
-        token: str,
-    ) -> None:
+    def __init__(self, nodes: Sequence[str], limits: Limits, now: float, *, token: str) -> None:
         self.result = AttemptResult()
         self._nodes, self._limits, self._token = nodes, limits, token
         self._deadlines = _Deadlines(look=now + REFRESH_SECONDS)

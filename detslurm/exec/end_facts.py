@@ -1,19 +1,18 @@
-"""Gathers the facts about a run that has ended: for the decision, and for its end record."""
+"""Gathers the facts about a run that has ended, for the decision about it."""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base.states import INVALID_HP, RESTART
-from detslurm.exec.end_reasons import EndReasons
-from detslurm.exec.outcome import AttemptResult, Decision, EndFacts
-from detslurm.exec.run_claim import JobContext
-from detslurm.exec.trial_queue import SearchVerdict
-from detslurm.store import TrialDir, TrialView
+from detslurm.exec.outcome import AttemptResult, EndFacts
 
 if TYPE_CHECKING:
+    from detslurm.exec.end_reasons import EndReasons
     from detslurm.exec.failure import Failure
+    from detslurm.exec.run_claim import JobContext
+    from detslurm.exec.trial_queue import SearchVerdict
+    from detslurm.store import TrialDir, TrialView
 
 # A run that lasted longer failed after some work: what it worked on may have been the cause.
 _SHORT_RUN = 60.0
@@ -32,6 +31,12 @@ def end_facts(
     """The facts about a run; `views` are the trial before and after it, `verdict` the search's."""
     before, after = views
     has_saved = len(after.checkpoints) > len(before.checkpoints)
+    outputs: dict[str, Any] = {}
+    if job.config.outputs is not None:
+        from detslurm.exec.outputs_record import outputs_left  # only here: others pay nothing
+
+        outputs, has_written = outputs_left(trial, run)
+        has_saved |= has_written
     failure = None
     if result.cause is None and result.exit_code:
         failure = _failure(trial, run, result, gained=has_saved or after.steps > before.steps)
@@ -52,6 +57,7 @@ def end_facts(
         bad_node=_bad_node(job, after, result, is_own_error=failure is not None),
         store_failed=reasons.store_failed,
         ended_by=reasons.ended_by,
+        outputs=outputs,
     )
 
 
@@ -110,7 +116,7 @@ def _is_stalled(view: TrialView) -> bool:
     trial has no checkpoint. Code that reports nothing may go on from files of its own."""
     *earlier, newest = [run.reported_steps for run in view.runs]
     last = next((steps for steps in reversed(earlier) if steps), 0)
-    return 0 < newest <= last and not view.checkpoints
+    return 0 < newest <= last and all(c.kind is not None for c in view.checkpoints)
 
 
 def _refusal(view: TrialView, result: AttemptResult) -> str | None:
@@ -118,22 +124,3 @@ def _refusal(view: TrialView, result: AttemptResult) -> str | None:
         return None
     reason = f": {view.early_exit_text}" if view.early_exit_text else " by the code"
     return f"its hyperparameters were declared invalid{reason}"
-
-
-def end_record(decision: Decision, result: AttemptResult, facts: EndFacts) -> dict[str, Any]:
-    """The record of the run's end."""
-    began = result.began and not result.unprepared
-    record = {
-        "outcome": decision.outcome,
-        "reason": decision.reason,
-        "exit_code": result.exit_code,
-        "exclude": [*result.exclude, *filter(None, [facts.bad_node])],
-        "time": time.time(),
-        "cause": None if result.cause is None else str(result.cause),
-        "bad_node": facts.bad_node,
-        "began": None if began or not result.exit_code else False,
-        "failure": None if facts.failure is None else facts.failure.to_dict(),
-        "not_staged": result.not_staged or None,
-        "deleted": result.deleted,
-    }
-    return {name: value for name, value in record.items() if value is not None}

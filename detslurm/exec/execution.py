@@ -16,7 +16,15 @@ from detslurm._base.states import outcome_words
 from detslurm.exec.attempt import Attempt
 from detslurm.exec.attempt_state import PAUSE, Limits
 from detslurm.exec.end_reasons import EndReasons
-from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, EndFacts, decide
+from detslurm.exec.outcome import (
+    Action,
+    AttemptResult,
+    Cause,
+    Decision,
+    EndFacts,
+    decide,
+    end_record,
+)
 from detslurm.exec.run_claim import JobContext, claim_run
 from detslurm.exec.text_log import TextLog, log_store_error, retried, with_long_retries
 from detslurm.exec.trial_queue import Task, TrialQueue
@@ -158,10 +166,9 @@ class Execution:
 
     @retried
     def _write_end(self, decision: Decision, result: AttemptResult, facts: EndFacts) -> None:
-        from detslurm.exec.end_facts import end_record
-
         usage = {} if self._usage is None else self._usage.for_end()
-        self._trial.write_end(self._run, {**end_record(decision, result, facts), **usage})
+        record = end_record(decision, result, facts, time.time())
+        self._trial.write_end(self._run, {**record, **usage})
         if self._usage is not None:
             self._usage.discard()
         ends = (run.end for run in self._trial.runs())

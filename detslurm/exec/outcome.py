@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import signal
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import msgspec
 
@@ -159,6 +159,7 @@ class EndFacts(msgspec.Struct, frozen=True):
     bad_node: str | None = None  # the node that is to blame, because others work
     store_failed: bool = False  # the store could not be used when the run ended
     ended_by: str | None = None  # Slurm's line about the job's end
+    outputs: dict[str, Any] = {}  # what the code left there, for the end record
 
 
 def decide(result: AttemptResult, facts: EndFacts) -> Decision:
@@ -180,6 +181,28 @@ def decide(result: AttemptResult, facts: EndFacts) -> Decision:
         more = " after it was asked to stop, without should_preempt()" if asked else ""
         return Decision("completed", f"the code exited with 0{more}{_doubts(result)}", Action.STOP)
     return _failed(result, facts)
+
+
+def end_record(
+    decision: Decision, result: AttemptResult, facts: EndFacts, now: float
+) -> dict[str, Any]:
+    """The record of the run's end."""
+    began = result.began and not result.unprepared
+    record = {
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "exit_code": result.exit_code,
+        "exclude": [*result.exclude, *filter(None, [facts.bad_node])],
+        "time": now,
+        "cause": None if result.cause is None else str(result.cause),
+        "bad_node": facts.bad_node,
+        "began": None if began or not result.exit_code else False,
+        "failure": None if facts.failure is None else facts.failure.to_dict(),
+        "not_staged": result.not_staged or None,
+        "deleted": result.deleted,
+        "outputs": facts.outputs or None,
+    }
+    return {name: value for name, value in record.items() if value is not None}
 
 
 def _doubts(result: AttemptResult) -> str:

@@ -70,6 +70,11 @@ def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> 
         record["environment"] = msgspec.to_builtins(staged)
     if continued is not None:
         record["continued"] = continued.as_claimed()
+    if job.config.outputs is not None:
+        from detslurm.exec.outputs_record import outputs_claim  # only here: others pay nothing
+
+        copy = created.source_outputs if continued is None else continued.outputs
+        record["outputs"] = outputs_claim(job.config.checkpoint_storage, trial, copy)
     if token is not None:
         record["fencing_token"] = token
     return trial.open_run(record)
@@ -85,11 +90,13 @@ def _continued(job: JobContext, trial: TrialDir) -> Continued | None:
 
 
 def _resume(job: JobContext, task: Task, latest: Any) -> dict[str, Any] | None:
-    if latest is not None:
+    if latest is not None and latest.uuid is not None:
         return {"uuid": latest.uuid, "steps": latest.steps}
     if task.source is not None:
         return {"uuid": task.source, "steps": task.source_steps}
     # A warm start loads another trial's weights and starts counting from 0.
     configured = job.config.searcher.source_checkpoint_uuid
     source = job.intents.facts.created.source_checkpoint or configured
+    if job.intents.facts.created.source_outputs is not None:
+        return None  # the outputs begin with a copy of it
     return {"uuid": source, "steps": 0} if source else None

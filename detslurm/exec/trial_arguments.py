@@ -29,7 +29,7 @@ def arguments_of_trial(config: RunConfig, recorded: Mapping[str, Any]) -> TrialA
 
 
 def write_file(config: RunConfig, recorded: Mapping[str, Any], workdir: Path) -> None:
-    """Write the file that the arguments name, if they name one. Raises `OSError`."""
+    """Write the file that the arguments name, if any. Raises `OSError`."""
     form = form_of(config.arguments)
     file = argument_file(form, with_secrets(recorded, config.hyperparameters))
     if file is not None:

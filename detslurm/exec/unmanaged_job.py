@@ -20,12 +20,21 @@ from detslurm._base import contract
 from detslurm._base.addresses import own_address, peer_address
 from detslurm._base.flag import SIGNALS, PreemptFlag
 from detslurm._base.process import Identity
+from detslurm._base.states import INVALID_HP
 from detslurm.config.run_config import RunConfig
 from detslurm.exec import ports, unmanaged_claims, unrecorded
 from detslurm.exec.environment import run_environment
 from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
-from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision, EndFacts, decide
+from detslurm.exec.outcome import (
+    Action,
+    AttemptResult,
+    Cause,
+    Decision,
+    EndFacts,
+    decide,
+    end_record,
+)
 from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
@@ -138,14 +147,15 @@ class UnmanagedJob:
         view = _with_retries(lambda: fold_trial(self._trial))
         if cause is Cause.PREEMPTION and exit_code and not self._is_explained(job, view):
             cause = None
-        decision = self._decision(exit_code, cause, view)
+        result = AttemptResult(exit_code, cause, acknowledged=self.flag.acknowledged, began=True)
+        facts = self._facts(view)
+        decision = decide(result, facts)
         if decision.outcome == "error" and reason is not None:
             decision = Decision("error", reason, Action.STOP)
-        end = {"outcome": decision.outcome, "reason": decision.reason, "exit_code": exit_code}
-        last = {**end, "time": time.time()}
+        end = end_record(decision, result, facts, time.time())
         # Before the requeue, which makes Slurm end this process: without its end record the next
         # start would take this run for a lost run.
-        _with_retries(lambda: self._trial.write_end(self._start.run, last))
+        _with_retries(lambda: self._trial.write_end(self._start.run, end))
         if job is not None and not job.ending:
             self._requeue(decision.action)
 
@@ -168,15 +178,13 @@ class UnmanagedJob:
             return True
         return (job is not None and job.ending) or is_preempted(self._step.allocation.ref)
 
-    def _decision(self, exit_code: int, cause: Cause | None, view: TrialView) -> Decision:
-        invalid = view.early_exit == "invalid_hp"
-        facts = EndFacts(
+    def _facts(self, view: TrialView) -> EndFacts:
+        invalid = view.early_exit == INVALID_HP
+        return EndFacts(
             refusal="declared invalid by the code" if invalid else None,
             new_checkpoint=any(c.run == self._start.run for c in view.checkpoints),
             max_restarts=0,
         )
-        acknowledged = self.flag.acknowledged
-        return decide(AttemptResult(exit_code, cause, acknowledged=acknowledged), facts)
 
     def _requeue(self, action: Action) -> None:
         # A step that exits in good order would end the job for good: Slurm requeues only what it

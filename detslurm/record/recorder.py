@@ -26,6 +26,7 @@ from detslurm.core._recorder import LEAVE, OtherRecords
 from detslurm.errors import MetricError
 from detslurm.record.groups import Groups
 from detslurm.record.steps import Gatherer, Message, MetricReport, message_of
+from detslurm.store import StoreError
 
 logger = logging.getLogger("detslurm.record")
 
@@ -172,13 +173,17 @@ def main() -> int:
     groups = Groups(config.searcher.metric or "", validation)
     channel, reports = Channel(sys.stdin.fileno()), RunReports(config)
     try:
-        dropped = record(channel, reports, Gatherer(groups.of))
+        gatherer = Gatherer(groups.of, several_ranks=len(info.slot_ids) > 1)
+        dropped = record(channel, reports, gatherer)
     except OtherRecords:
         logger.info(
             "record: the script calls core.init() itself. Its own reports count from here on, and"
             " nothing else is recorded"
         )
         dropped = 0
+    except (StoreError, OSError, RuntimeError) as err:
+        logger.error("record: %s. The script goes on without its metrics", err)
+        return 1
     reports.close()
     if dropped:
         logger.warning(

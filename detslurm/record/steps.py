@@ -57,12 +57,12 @@ class _Count:
     def __init__(self) -> None:
         self.last, self.offset, self.unnumbered = -1, 0, 0
 
-    def step(self, given: int | None) -> int:
-        """Return the step to report at. A count that begins again counts on."""
+    def step(self, given: int | None, *, counts_on: bool) -> int:
+        """Return the step to report at. With `counts_on`, a count that begins again goes on."""
         if given is None:
             self.unnumbered += 1
             return self.unnumbered
-        if given < self.last:
+        if given < self.last and counts_on:
             self.offset += self.last + 1 - given
         self.last = given
         return given + self.offset
@@ -72,11 +72,12 @@ class Gatherer:
     """Turns messages into reports.
 
     A report is complete when its group goes on to another step, or when `flush` is called. A name
-    is reported once a step: of a value that comes through two sources, the first stands.
+    is reported once a step: of a value that comes through two sources, the first stands. With
+    `several_ranks`, a step that comes again in the log is taken for another rank's.
     """
 
-    def __init__(self, group_of: Callable[[str], str]) -> None:
-        self._group_of = group_of
+    def __init__(self, group_of: Callable[[str], str], *, several_ranks: bool = False) -> None:
+        self._group_of, self._several_ranks = group_of, several_ranks
         self._counts: defaultdict[tuple[str, str], _Count] = defaultdict(_Count)
         self._reported: defaultdict[str, ReportedSteps] = defaultdict(ReportedSteps)
         self._pending: dict[str, MetricReport] = {}
@@ -85,7 +86,9 @@ class Gatherer:
         """Take a message; yield the reports that it completes."""
         for name, value in message.values.items():
             group = message.group or self._group_of(name)
-            step = self._counts[message.source, name].step(message.step)
+            counts_on = message.group is None or not self._several_ranks
+            count = self._counts[message.source, name]
+            step = count.step(message.step, counts_on=counts_on)
             pending = self._pending.get(group)
             if pending is not None and pending.step != step:
                 yield from self._complete(group)

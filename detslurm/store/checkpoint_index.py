@@ -37,6 +37,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         metrics: The numeric validation metrics of exactly its weights.
         problem: The fault of its files that `verify` found; None if there is none.
         storage: The storage that it is in, where that is not the configured storage.
+        kind: "outputs" for a trial's directory of outputs; else None.
     """
 
     uuid: str
@@ -50,6 +51,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     metrics: dict[str, float] = msgspec.field(default_factory=dict)
     problem: str | None = None
     storage: dict[str, Any] | None = None
+    kind: str | None = None
 
 
 class SavedCheckpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +89,7 @@ def row_of(view: CheckpointView) -> CheckpointRow:
         metrics=numbers,
         problem=view.problem,
         storage=view.storage,
+        kind=view.kind,
     )
 
 

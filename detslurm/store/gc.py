@@ -50,6 +50,12 @@ class TrialCheckpoints:
     needed: frozenset[str]
     over: bool
 
+    @property
+    def outputs(self) -> list[str]:
+        """Its outputs, if they were not deleted."""
+        views = self.saved.values()
+        return [view.uuid for view in views if view.kind and view.state == "COMPLETED"]
+
     def after(self, facts: CheckpointFacts) -> TrialCheckpoints:
         """The same checkpoints with the changes since they were read."""
         saved = {uuid: facts.applied(view) for uuid, view in self.saved.items()}
@@ -80,6 +86,9 @@ def needed_by(view: TrialView, runs: Sequence[Run], context: FoldContext) -> dic
     found = dict.fromkeys(resumed_from(runs, context), why)
     if latest is not None and not view.final and not context.desired.stops(view.id):
         found[latest.uuid] = f"{named} and goes on from it"
+    if not view.final and not context.desired.stops(view.id):
+        whose = f"{named} and has its outputs there"
+        found |= {c.uuid: whose for c in view.checkpoints if c.kind is not None}
     return found
 
 
@@ -213,6 +222,8 @@ class Collector:
         self.values = {candidate.uuid: candidate.value for candidate in ranked}
         smaller = self.facts.created.smaller_is_better
         gone = [one.uuid for one in beyond(policy, ranked, smaller_is_better=smaller)]
+        if not policy.save_trial_latest:
+            gone += [uuid for trial in trials if trial.over for uuid in trial.outputs]
         spared = {*self.needed(), *(uuid for trial in trials for uuid in trial.needed)}
         if self.facts.problems:  # an unreadable fact may protect any checkpoint
             return []

@@ -60,7 +60,7 @@ def candidates(
     return [
         Candidate(c.uuid, c.trial, c.run, c.steps, *at.get(c.steps, ()))
         for c in checkpoints
-        if c.state == "COMPLETED"
+        if c.state == "COMPLETED" and c.kind is None
     ]
 
 

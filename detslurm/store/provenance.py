@@ -14,6 +14,7 @@ import msgspec
 
 from detslurm._base import access
 from detslurm.store import fs
+from detslurm.store.errors import CorruptRecord
 
 if TYPE_CHECKING:
     from detslurm.store.experiment import ExperimentDir
@@ -26,6 +27,7 @@ RAN: Final = "software"
 """The directory of an experiment that names the software of runs, where it was another."""
 
 _LARGEST: Final = 4 << 20  # bytes
+_MOST_NAMES: Final = 100  # another user may make any number
 
 
 class CodeVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -123,12 +125,12 @@ def note_software(experiment: ExperimentDir, found: Software, trial: int, run: i
 def digests_of_runs(experiment: ExperimentDir) -> list[str]:
     """Return the digests of software of runs that differ from the submission's, first run first."""
     folder, found = experiment.path / RAN, []
-    for name in fs.names_in(folder):
-        data = fs.read_file(folder / name) or b""
+    for name in sorted(fs.names_in(folder))[:_MOST_NAMES]:
         try:
-            found.append((msgspec.json.decode(data, type=_FirstRun), name.removesuffix(".json")))
-        except msgspec.DecodeError:
+            first = msgspec.json.decode(fs.read_file(folder / name) or b"", type=_FirstRun)
+        except (msgspec.DecodeError, CorruptRecord):
             continue  # damaged, or not ours
+        found.append((first, name.removesuffix(".json")))
     return [digest for _, digest in sorted(found)]
 
 

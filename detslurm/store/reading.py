@@ -129,6 +129,12 @@ def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | N
     return {record["uuid"]: record.get("storage") for record in _checkpoint_records(trial, number)}
 
 
+def outputs_of(runs: Sequence[Run]) -> dict[str, dict[str, Any] | None]:
+    """The directories of outputs that runs claimed, and where each is, as `started_checkpoints`."""
+    claims = (run.start.outputs for run in runs)
+    return {claim.uuid: claim.storage for claim in claims if claim is not None}
+
+
 def checkpoint_digests(trial: TrialDir, storage_id: str) -> dict[str, str] | None:
     """The digests of a checkpoint's files; None if the trial has not committed it."""
     for run in reversed(trial.runs()):

@@ -158,6 +158,7 @@ class Created(Record, frozen=True, tag="created"):
     import_id: str | None = None  # unlike that of its original and other copies of one bundle
     sources: tuple[int, ...] = ()  # the experiments with checkpoints that it begins with
     source_checkpoint: str | None = None  # what a warm start from a trial meant at the submission
+    source_outputs: str | None = None  # the directory of outputs that its trials begin with
     environment: Environment | None = None  # what its nodes stage
     provenance: RecordedProvenance | None = None  # the code and the software that it ran
 

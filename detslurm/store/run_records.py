@@ -57,23 +57,43 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
         experiment: The experiment of the trial that it continues.
         trial: That trial.
         saved_by: The trial that saved the checkpoint: that trial, or a trial that it had continued.
-        uuid: The checkpoint.
+        uuid: The checkpoint; None where it has none, but outputs.
         steps: How many batches are trained in it.
         seed: The seed of the trial.
         hparams: Its hyperparameters.
+        outputs: The directory of its outputs, if it had any: the trial begins with a copy of it.
     """
 
     experiment: int
     trial: int
     saved_by: int
-    uuid: str
+    uuid: str | None
     steps: int
     seed: int
     hparams: dict[str, Any]
+    outputs: str | None = None
 
     def as_claimed(self) -> dict[str, Any]:
         """The record of the history in a run's claim."""
         return msgspec.to_builtins(self, str_keys=True)  # type: ignore[no-any-return]
+
+
+class OutputsClaim(msgspec.Struct, frozen=True):
+    """The directory of a trial's outputs, as its run begins."""
+
+    uuid: str
+    path: str | None = None
+    storage: dict[str, Any] | None = None
+    copy: str | None = None
+
+
+class OutputsLeft(msgspec.Struct, frozen=True):
+    """The outputs as a run has left them."""
+
+    uuid: str
+    resources: dict[str, Size] = {}
+    storage: dict[str, Any] | None = None
+    time: Time | None = None
 
 
 class Hardware(msgspec.Struct, frozen=True):
@@ -123,6 +143,7 @@ class StartRecord(_RunRecord, frozen=True, kw_only=True):
     counted_bytes: dict[Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?$")], Size] = {}
     fencing_token: Size | None = None
     environment: dict[str, Any] | None = None  # `records.Environment`, which nodes stage
+    outputs: OutputsClaim | None = None
     hardware: Hardware | None = None
     process: str = ""
     chief: str = ""
@@ -151,6 +172,7 @@ class EndRecord(_RunRecord, frozen=True, kw_only=True):
     not_staged: dict[str, str] = {}
     deleted: str | None = None
     usage: Any = None  # `parse_usage` reads it
+    outputs: OutputsLeft | None = None
 
 
 R = TypeVar("R", bound=_RunRecord)

@@ -74,5 +74,6 @@ def saved_views(experiment: ExperimentDir, facts: ExperimentFacts) -> dict[int, 
 def _applied(view: TrialView, facts: CheckpointFacts) -> TrialView:
     """The view with what became of its checkpoints."""
     now = tuple(map(facts.applied, view.checkpoints))
-    latest = next((one for one in reversed(now) if one.state == "COMPLETED"), None)
+    there = (one for one in reversed(now) if one.state == "COMPLETED" and one.kind is None)
+    latest = next(there, None)
     return msgspec.structs.replace(view, checkpoints=now, latest_checkpoint=latest)

@@ -115,6 +115,11 @@ class TrialDir:
         """The run's text log, which only the runner writes."""
         return self.path / f"run-{run}.log"
 
+    def outputs_path(self, run: int) -> Path:
+        """The link through which the run's code finds the trial's outputs; gone once the next run
+        has begun."""
+        return self.path / f"run-{run}.outputs"
+
     def usage_path(self, run: int) -> Path:
         """The run's usage so far, while it has no end record; only the runner writes it."""
         return self.path / f"run-{run}.usage.json"

@@ -43,6 +43,9 @@ from detslurm.store.views import (
     ValidationView,
 )
 
+OUTPUTS = "outputs"
+"""The kind of checkpoint that is the contents of a trial's directory of outputs."""
+
 
 class RunFacts(msgspec.Struct, kw_only=True):
     """One run as read: claim, end record, and its records up to where later runs cut it off.
@@ -118,6 +121,7 @@ def trial_view(
     validations = clean_validations(logs, limits, context.metric)
     measured = _measured(logs, limits, validations)
     checkpoints = _checkpoints(trial_id, runs, context.checkpoints, measured)
+    checkpoints += _outputs(trial_id, runs, context.checkpoints)
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
@@ -312,6 +316,26 @@ def _checkpoints(
     )
 
 
+def _outputs(
+    trial_id: int, runs: Sequence[RunFacts], facts: CheckpointFacts
+) -> tuple[CheckpointView, ...]:
+    """The outputs as the last run that has listed them left them: all runs have one directory."""
+    for run in reversed(runs):
+        if run.end is not None and (left := run.end.outputs) is not None:
+            view = CheckpointView(
+                uuid=left.uuid,
+                trial=trial_id,
+                run=run.number,
+                steps=max(run.trained(others=False), default=0),
+                time=left.time,
+                resources=dict(left.resources),
+                storage=left.storage,
+                kind=OUTPUTS,
+            )
+            return (facts.applied(view),)
+    return ()
+
+
 def _measured(
     runs: Sequence[RunFacts], limits: dict[int, float], validations: Iterable[ValidationView]
 ) -> Callable[[int, int], dict[str, Any]]:
@@ -354,7 +378,9 @@ def _checkpoint(
 
 def _latest_checkpoint(checkpoints: Sequence[CheckpointView]) -> CheckpointView | None:
     """The last that the newest run with any committed: epochs count, not steps."""
-    return next((c for c in reversed(checkpoints) if c.state == "COMPLETED"), None)
+    return next(
+        (c for c in reversed(checkpoints) if c.state == "COMPLETED" and c.kind is None), None
+    )
 
 
 def _steps(

@@ -223,6 +223,7 @@ class _Import:
             else:
                 record = decode_json(self._renamed(unframe(_limited(source).rstrip(b"\n"))))
                 own = {"trial": trial_id, "experiment": experiment.id}
+                _drop_place(record)
                 put_record(target, {**record, **{k: v for k, v in own.items() if k in record}})
 
     def _line(self, line: bytes) -> bytes:
@@ -409,6 +410,12 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
     except OSError as error:
         raise explained(error, str(path)) from error
+
+
+def _drop_place(record: dict[str, Any]) -> None:
+    """Forget where outputs were at the other site: those that came along are in the storage."""
+    if outputs := record.get("outputs"):
+        record["outputs"] = {k: v for k, v in outputs.items() if k in ("uuid", "resources", "time")}
 
 
 @contextmanager

@@ -150,7 +150,8 @@ def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[CheckpointView]:
         if which == "best" and trial_id != one.view.best_trial:
             continue
         trial = fold_trial(one.directory.trial(trial_id), one.facts.context(trial_id))
-        there = [c for c in trial.checkpoints if c.state != "DELETED"]
+        there = [c for c in trial.checkpoints if c.state != "DELETED" and c.kind is None]
+        yield from (c for c in trial.checkpoints if c.state != "DELETED" and c.kind is not None)
         if which == "latest":
             there = there[-1:]
         elif which == "best":

@@ -56,6 +56,7 @@ class Checkpoint:
         self.size = row.size
         self.state: str = CheckpointState(row.state)
         self.problem = row.problem
+        self.kind = row.kind
         self.validation_metrics: dict[str, float] = dict(row.metrics)
         name = self._saved.metric
         self.searcher_metric = None if name is None else self.validation_metrics.get(name)

@@ -45,6 +45,8 @@ def download(
     if checkpoint.state == "DELETED":
         raise LifecycleError(f"checkpoint {uuid} was deleted")
     storage = storages_of(experiment).of(checkpoint.storage)
+    if checkpoint.kind is not None:
+        return _download_outputs(storage, uuid, target)
     digests = digests_of(experiment, checkpoint)
     real = Path(os.path.realpath(target))
     if os.path.lexists(target) and _has_something(real, uuid):
@@ -56,6 +58,17 @@ def download(
     with _held(experiment, uuid):
         report = progress or (lambda done, whole: None)
         _copy(storage, checkpoint, digests, real, report, experiment.code)
+    return target
+
+
+def _download_outputs(storage: Storage, uuid: str, target: Path) -> Path:
+    """Copy a directory of outputs as it is now: a run may go on writing there."""
+    if os.path.lexists(target) and _has_something(Path(os.path.realpath(target)), uuid):
+        raise LifecycleError(f"{target} exists already")
+    if not storage.exists(uuid):
+        raise LifecycleError(f"the outputs {uuid} are not under {storage.where}")
+    target.mkdir(parents=True, exist_ok=True)
+    storage.get(uuid, target)
     return target
 
 

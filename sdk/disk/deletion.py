@@ -17,7 +17,7 @@ from detslurm.storage.interface import tensorboard_folder
 from detslurm.store import ExperimentDir, ExperimentFacts, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted, registered
 from detslurm.store.fs import remove_tree
-from detslurm.store.reading import started_checkpoints
+from detslurm.store.reading import outputs_of, started_checkpoints
 from detslurm.store.records import CheckpointDeleted, Intent
 
 _GONE = (
@@ -139,7 +139,8 @@ class _Saved:
         if not rows:
             return cls()
         for row in rows:
-            begun |= started_checkpoints(snapshot.directory.trial(row.id), row.run_count)
+            trial = snapshot.directory.trial(row.id)
+            begun |= started_checkpoints(trial, row.run_count) | outputs_of(trial.runs())
             sections += snapshot.read_trial(row.id).storages
         checkpoints = tuple(_Begun(uuid, section) for uuid, section in begun.items())
         different = {repr(section): section for section in sections}

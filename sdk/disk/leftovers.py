@@ -21,7 +21,7 @@ from detslurm.store.errors import TORN, Problem
 from detslurm.store.gc import resumed_from
 from detslurm.store.job_claims import claims_folder
 from detslurm.store.provenance import FOLDER
-from detslurm.store.reading import started_ids, started_in_run
+from detslurm.store.reading import outputs_of, started_ids, started_in_run
 
 Kind = Literal[
     "deleted checkpoint",  # its record is there, and so are its files
@@ -109,6 +109,7 @@ def _add_trial(known: Known, directory: ExperimentDir, facts: ExperimentFacts, n
             known.over[uuid] = "deleted checkpoint"
         else:
             known.used.add(uuid)
+    known.used |= outputs_of(runs).keys() - known.over.keys()
     for run in runs:
         places = started_in_run(trial, run.number)
         known.elsewhere |= {uuid: place for uuid, place in places.items() if place is not None}

@@ -309,26 +309,25 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
     view = fold_trial(trial, one.facts.context(trial_id))
     # The first checkpoint of an imported trial stayed at the other site.
     before = None if one.facts.created.imported else start.continued
-    latest = next(
-        (c for c in reversed(view.checkpoints) if c.state == "COMPLETED" and _there(c, storages)),
-        None,
-    )
-    if latest is None and before is None:
+    there = [c for c in view.checkpoints if c.state == "COMPLETED" and _there(c, storages)]
+    latest = next((c for c in reversed(there) if c.kind is None), None)
+    outputs = next((c for c in reversed(there) if c.kind is not None), None)
+    if latest is None and outputs is None and before is None:
         return None
     if latest is not None and (problem := _problem(latest, storages)):
         raise SubmitError(
             f"{problem}; trial {trial_id} goes on from the one before once this one is deleted"
         )
     source = latest or before
-    assert source is not None
     continued = Continued(
         experiment=one.view.id,
         trial=trial_id,
-        saved_by=source.saved_by if isinstance(source, Continued) else trial_id,
-        uuid=source.uuid,
-        steps=source.steps,
+        saved_by=before.saved_by if latest is None and before is not None else trial_id,
+        uuid=None if source is None else source.uuid,
+        steps=view.steps if source is None else source.steps,
         seed=start.seed,
         hparams=start.hparams or {},
+        outputs=None if outputs is None else str(storages.of(outputs.storage).direct(outputs.uuid)),
     )
     return Begin(trial, continued)
 
@@ -351,8 +350,13 @@ def _sources(one: ExperimentSnapshot, begins: Mapping[int, Begin]) -> dict[int, 
     """The checkpoints by the experiment whose trial saved them, where that still exists."""
     store, found = one.directory.store, dict[int, tuple[str, ...]]()
     for begin in begins.values():
-        owner = store.find_trial(begin.continued.saved_by).experiment_id
-        found[owner] = (*found.get(owner, ()), begin.continued.uuid)
+        continued = begin.continued
+        if continued.uuid is not None:
+            owner = store.find_trial(continued.saved_by).experiment_id
+            found[owner] = (*found.get(owner, ()), continued.uuid)
+        if continued.outputs is not None:
+            owner = continued.experiment
+            found[owner] = (*found.get(owner, ()), Path(continued.outputs).name)
     return found
 
 

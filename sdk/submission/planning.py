@@ -27,6 +27,7 @@ from detslurm.sdk.submission.sources import (
     Sources,
     source_checkpoint,
     source_notes,
+    source_outputs,
     warm_start,
     warm_start_sources,
 )
@@ -70,6 +71,7 @@ class Plan:
     method_runner: str | None = None  # what runs the method of a custom search
     sources: Sources = field(default_factory=dict)  # the checkpoints that it begins with
     source_checkpoint: str | None = None  # the latest of the trial that a warm start names
+    source_outputs: str | None = None  # the directory of outputs that a warm start names
     derivation: Derivation | None = None  # the experiment that it comes from
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
@@ -102,7 +104,8 @@ def make_plan(
     place, root = context_dir.resolve(), store.path.resolve()
     if place == root:
         raise SubmitError(f"{context_dir} is the store: submit code from a directory of its own")
-    outputs, frozen = _outputs(config, store), place.is_relative_to(root / "experiments")
+    outputs = {**_outputs(config, store), **_own_outputs(config, place)}
+    frozen = place.is_relative_to(root / "experiments")
     context = collect(context_dir, includes, outputs, frozen=frozen)
     files = {file.name: file.source for file in context.files}
     prepared = _prepared(config, files)
@@ -174,6 +177,7 @@ def make_plan(
         method_runner=method_runner,
         sources=warm_start_sources(store, begins_with),
         source_checkpoint=source,
+        source_outputs=source_outputs(plain, store),
         deferral=deferral,
         environment=environment,
         provenance=provenance,
@@ -214,6 +218,15 @@ def _outputs(config: ExperimentConfig, store: Store) -> dict[Path, str]:
         {Path(storage.path).resolve(): "checkpoints"} if isinstance(storage, SharedFS) else {}
     )
     return {**checkpoints, store.path.resolve(): "the store of experiments"}
+
+
+def _own_outputs(config: ExperimentConfig, context: Path) -> dict[Path, str]:
+    """The paths in the code's directory that no run begins with: each begins with the trial's."""
+    paths = config.outputs.paths if config.outputs is not None else ()
+    return {
+        context / name: "outputs of an earlier training (a new trial begins without them)"
+        for name in paths
+    }
 
 
 def _environment(config: ExperimentConfig) -> EnvironmentFiles | None:

@@ -68,6 +68,15 @@ def warm_start(
     return None if found is None else (found.experiment_id, found.uuid)
 
 
+def source_outputs(config: Mapping[str, Any], store: Store) -> str | None:
+    """The directory that `searcher.source_checkpoint_uuid` names, if it is one of outputs."""
+    uuid = config["searcher"].get("source_checkpoint_uuid")
+    if uuid is None or config.get("outputs") is None:
+        return None
+    found = find_checkpoint(store, uuid)
+    return found.location if found is not None and found.kind is not None else None
+
+
 def warm_start_sources(store: Store, found: tuple[int, str] | None) -> dict[int, tuple[str, ...]]:
     """The checkpoint of a warm start, as far as it is this user's to protect."""
     if found is None or store.experiment(found[0]).foreign_owner():

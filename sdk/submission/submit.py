@@ -270,6 +270,7 @@ def _created(plan: Plan, store: Store, environment: records.Environment | None) 
         origin=plan.derivation.origin if plan.derivation is not None else None,
         sources=tuple(plan.sources),
         source_checkpoint=plan.source_checkpoint,
+        source_outputs=plan.source_outputs,
         code_bytes=plan.context.size,
         environment=environment,
         provenance=_provenance(plan, store),

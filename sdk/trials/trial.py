@@ -230,9 +230,20 @@ class Trial(CheckpointChoice):
 
     def latest_checkpoint(self) -> Checkpoint:
         """Return the newest checkpoint, to go on from; `LifecycleError` if there is none."""
-        found = [one for one in self.checkpoints() if one.state == "COMPLETED"]
+        saved = self.checkpoints()
+        found = [one for one in saved if one.state == "COMPLETED" and one.kind is None]
         if not found:
             raise LifecycleError(f"{self._named} has no checkpoint")
+        return found[-1]
+
+    def outputs(self) -> Checkpoint:
+        """Return its directory of outputs as its last run left it; `LifecycleError` if there is
+        none."""
+        found = [one for one in self.checkpoints() if one.state == "COMPLETED" and one.kind]
+        if not found:
+            raise LifecycleError(
+                f"{self._named} has no outputs: name paths in `outputs` of its configuration"
+            )
         return found[-1]
 
     @property

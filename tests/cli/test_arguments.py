@@ -1,4 +1,4 @@
-"""What `submit` refuses of `arguments` by looking at the code."""
+"""`submit` refuses `arguments` that do not fit the code."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def test_a_run_is_the_experiment_that_its_configuration_is(
     (project / "experiment.yaml").write_text(shown.out)
     again = detslurm("submit", "experiment.yaml", "--json").data["experiment_id"]
     configs = [scene.store.experiment(n).config() for n in (number, again)]
-    for one in configs:
-        one.pop("reproducibility")
+    for config_read in configs:
+        config_read.pop("reproducibility")
     assert configs[0] == configs[1]
 
 

@@ -1,4 +1,4 @@
-"""Hyperparameters as arguments: what real parsers of command lines make of them."""
+"""Hyperparameters as arguments, read back by real parsers of command lines."""
 
 from __future__ import annotations
 

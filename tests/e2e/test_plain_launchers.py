@@ -29,6 +29,9 @@ TRAIN = """\
     import torch
     import torch.distributed as dist
 
+    def show(line):
+        os.write(1, f"{line}\\n".encode())  # at once: ranks have one pipe
+
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
     signals = []
@@ -39,15 +42,14 @@ TRAIN = """\
     for epoch in range(int(begun), 4):
         total = torch.ones(1)
         dist.all_reduce(total)
-        print("rank", rank, "of", int(total), "epoch", epoch, "at", os.environ["MASTER_PORT"],
-              flush=True)
+        show(f"rank {rank} of {int(total)} epoch {epoch} at {os.environ['MASTER_PORT']}")
         while epoch == 2 and not begun and len(sys.argv) > 2 and not signals:
             time.sleep(0.05)
         if signals:
             time.sleep(2)  # longer than a launcher needs to send its own
             if rank == 0:
                 last.write_text(str(epoch))
-            print("rank", rank, "saved after", len(signals), "signal", flush=True)
+            show(f"rank {rank} saved after {len(signals)} signal")
             dist.barrier()
             os._exit(1)
     dist.destroy_process_group()
@@ -99,14 +101,14 @@ def _again(command: str) -> ParameterSet:
 
 # Ranks that each launcher starts, on two nodes: they sum to the number of all of them.
 COUNTS = """\
-    import os, sys
+    import os
     import torch
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     total = torch.ones(1)
     dist.all_reduce(total)
-    print("rank", dist.get_rank(), "of", int(total), flush=True)
+    os.write(1, f"rank {dist.get_rank()} of {int(total)}\\n".encode())
     dist.destroy_process_group()
     """
 
@@ -135,6 +137,7 @@ def test_ranks_on_two_nodes_meet(desk: Desk, hugging_face: Path, command: str) -
 
 
 FITS = """\
+    import os
     import torch
     from lightning.pytorch import LightningModule, Trainer
     from torch.utils.data import DataLoader, TensorDataset
@@ -152,7 +155,7 @@ FITS = """\
 
         def on_train_end(self):
             total = self.all_gather(torch.ones(1)).sum()
-            print("rank", self.global_rank, "of", int(total), flush=True)
+            os.write(1, f"rank {self.global_rank} of {int(total)}\\n".encode())
 
     trainer = Trainer(
         accelerator="cpu", devices=2, num_nodes=NODES, max_epochs=1, logger=False,

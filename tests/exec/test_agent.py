@@ -79,7 +79,7 @@ WRITES = """\
 @pytest.mark.parametrize(
     ("more", "named"),
     [
-        ("", "deleted with the working directory: best.pt, runs/. To keep files, save them"),
+        ("", "deleted with the working directory: best.pt, runs/. To keep files, name them"),
         ("import shutil; shutil.rmtree(pathlib.Path.cwd())", ""),
         ("import shutil; p = pathlib.Path.cwd(); shutil.rmtree(p); p.touch()", ""),
     ],

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,10 +157,10 @@ TRAINS = """\
         asked = True
 
     here, rank = pathlib.Path(os.environ["HERE"]), os.environ.get("RANK", "0")
-    loader = iter(DataLoader(range(10**9), num_workers=int(os.environ["WORKERS"])))
-    signal.signal(signal.SIGUSR1, save)
-    with multiprocessing.Pool(1) as pool:
+    with multiprocessing.Pool(1) as pool:  # which ends its worker by SIGTERM
         pool.map(abs, range(3))
+    signal.signal(signal.SIGUSR1, save)
+    loader = iter(DataLoader(range(10**9), num_workers=int(os.environ["WORKERS"])))
     while not asked:
         next(loader)
         (here / f"trains{rank}").touch()
@@ -175,7 +177,8 @@ def run(
     folder: Path, entrypoint: str, script: str, workers: int = 0
 ) -> Iterator[subprocess.Popen[bytes]]:
     """An agent with this entrypoint and SIGUSR1."""
-    (folder / "tmp").mkdir()
+    # Workers of a data loader meet at a socket there, whose name must be short.
+    short = tempfile.mkdtemp()
     (code := folder / "code").mkdir()
     (code / "train.py").write_text(dedent(script))
     client = Client(folder / "store", connect=lambda name: Nowhere(folder / "store"))
@@ -186,7 +189,7 @@ def run(
     }
     experiment = client.store.experiment(client.submit(config, code).id)
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    places = {"HERE": str(folder), "TMPDIR": str(folder / "tmp"), "PATH": path}
+    places = {"HERE": str(folder), "TMPDIR": short, "PATH": path}
     places["WORKERS"] = str(workers)
     env = job_environment(dict(os.environ) | places)
     pipe = subprocess.PIPE
@@ -195,6 +198,7 @@ def run(
             yield process
         finally:
             process.kill()
+    shutil.rmtree(short)
 
 
 Asking = Callable[[subprocess.Popen[bytes]], None]

@@ -6,6 +6,9 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
+from detslurm.record import recorder
 from tests.cluster.waiting import wait_for
 from tests.record.agents import running
 
@@ -112,3 +115,18 @@ def test_a_pattern_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         ended = run.end()
     assert "metrics_from_log[0] is no longer looked for" in ended.log
     assert ended.metrics("training") == [(1, {"acc": 0.5})]
+
+
+def test_a_slow_store_blocks_no_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are read while nothing is reported; those beyond a limit are dropped and counted."""
+    monkeypatch.setattr(recorder, "_MOST_LINES", 2)
+    reader, writer = os.pipe()
+    channel = recorder.Channel(reader)
+    os.write(writer, b"1\n2\n3\n4\n")
+    wait_for(lambda: channel.dropped == 2, PATIENCE, "two lines too many")
+    lines = channel.lines()
+    assert [next(lines) for _ in range(3)] == [b"1", b"2", None]
+    os.write(writer, b"5\nhalf a li")
+    os.close(writer)
+    assert [line for line in lines if line is not None] == [b"5"]
+    os.close(reader)

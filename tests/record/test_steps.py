@@ -100,6 +100,15 @@ def test_a_count_that_begins_again_counts_on() -> None:
     ]
 
 
+def test_ranks_that_print_the_same_count_once() -> None:
+    """In a run of several slots a step that comes again in the log is another rank's."""
+    lines = [Message("log0", step, {"acc": 1.0}, "validation") for step in (1, 2, 1, 2)]
+    for several, steps in ((True, [1, 2]), (False, [1, 2, 3, 4])):
+        gatherer = Gatherer(Groups("acc", VALIDATION).of, several_ranks=several)
+        found = [report for line in lines for report in gatherer.take(line)]
+        assert [report.step for report in [*found, *gatherer.flush()]] == steps
+
+
 @pytest.mark.parametrize("step", [None, -1, 1.5e300, float("nan"), "7", True])
 def test_what_is_no_step_is_counted(step: object) -> None:
     """A broken line changes nothing, and text is no number."""

@@ -106,6 +106,7 @@ def download_of_experiment(
     "--best", is_flag=True, help="Choose the checkpoint with the best validation at its step."
 )
 @click.option("--latest", is_flag=True, help="Choose the newest checkpoint.")
+@click.option("--outputs", is_flag=True, help="Copy the outputs instead, which the code wrote.")
 @click.option("--uuid", help="Choose the checkpoint with this UUID, or one that begins so.")
 @_by_metric
 @_to("this directory, by default checkpoints/UUID")
@@ -115,6 +116,7 @@ def download_of_trial(
     trial_id: int,
     best: bool,
     latest: bool,
+    outputs: bool,
     uuid: str | None,
     sort_by: str | None,
     smaller_is_better: bool | None,
@@ -127,12 +129,15 @@ def download_of_trial(
     Examples:
       detslurm trial download 12 --best -o model/
       detslurm trial download 12 --latest
+      detslurm trial download 12 --outputs -o outputs/
     """
-    if best + latest + (uuid is not None) != 1:
-        raise click.UsageError("one of --best, --latest and --uuid is required")
+    if best + latest + outputs + (uuid is not None) != 1:
+        raise click.UsageError("one of --best, --latest, --outputs and --uuid is required")
     _rank(sort_by, smaller_is_better)
     trial = client().stored_trial(trial_id)
-    if best:
+    if outputs:
+        chosen = trial.outputs()
+    elif best:
         chosen = trial.top_checkpoint(sort_by, smaller_is_better)
     else:
         chosen = trial.latest_checkpoint() if latest else trial.find_checkpoint(uuid or "")
@@ -149,7 +154,7 @@ def _copied(
     for one in found:
         with transfer(one.uuid[:8], quiet=quiet) as progress:
             paths.append(one.download(target(one), progress=progress))
-    if paths and not quiet:
+    if paths and not quiet and found[0].kind is None:
         note(how_to_load(paths[0], found[0]._directory.foreign_owner()))
     rows = [{"uuid": c.uuid, "path": str(path)} for c, path in zip(found, paths, strict=True)]
     return Document(lambda: "\n".join(map(str, paths)), lambda: rows)

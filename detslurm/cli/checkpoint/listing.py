@@ -29,6 +29,7 @@ def columns(metric: str | None = None, *, experiments: bool = False) -> list[Col
         Column("Trial ID", lambda c: c.trial_id),
         Column("# of Batches", lambda c: c.steps_completed),
         Column("State", state, "state"),
+        Column("Kind", lambda c: c.kind, drop=6),
         Column(metric or "Validation Metric", lambda c: value(c, metric), drop=1),
         Column("Size", lambda c: c.size, "size"),
         Column("Time", lambda c: c.report_time, "time", drop=3),
@@ -74,4 +75,5 @@ def data(checkpoint: Checkpoint, metric: str | None = None) -> dict[str, Any]:
         "validation_metrics": checkpoint.validation_metrics,
         "path": checkpoint.location,
         "problem": checkpoint.problem,
+        "kind": checkpoint.kind or "checkpoint",
     }

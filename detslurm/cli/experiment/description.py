@@ -192,7 +192,11 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
 
-    code, software = kept_versions(experiment._snapshot)
+    try:
+        code, software = kept_versions(experiment._snapshot)
+    except StoreError as error:  # it must not hide what else is known
+        yield "Code", f"can't be read: {error}"
+        return
     yield "Code", None if code is None else code_text(code)
     yield "Software", None if software is None else software_text(software)
 

@@ -13,6 +13,7 @@ from detslurm.config.fields import (
     Positive,
     Section,
     Text,
+    accepts,
     deprecated,
     expected,
     must,
@@ -25,6 +26,7 @@ from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.lengths import Length
 from detslurm.config.schema.log_policies import LogPolicy
 from detslurm.config.schema.obsolete import PBS, Integrations, Security
+from detslurm.config.schema.outputs import Outputs
 from detslurm.config.schema.recording import AnyRecord, LogMetrics
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
@@ -75,6 +77,10 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     restart_repeated_failures: bool = False
     preemption_timeout: NonNegative | None = None
     preempt_signal: PreemptSignal = None
+    outputs: Annotated[
+        Outputs | None,
+        accepts(tuple[str, ...] | Outputs, "a list of paths, or a mapping of paths and shared"),
+    ] = None
     checkpoint_policy: Literal["best", "all", "none"] = "best"
     perform_initial_validation: bool = False
     records_per_epoch: Annotated[NonNegative, IGNORED] = 0

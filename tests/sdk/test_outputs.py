@@ -1,0 +1,94 @@
+"""Outputs of trials in lists, downloads, collections, bundles, and as the start of others."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+
+from detslurm.sdk import Client, LifecycleError
+from detslurm.store import ExperimentDir
+from detslurm.store.history import read_continued
+from tests.sdk.scenes import Scene
+from tests.store.collecting import collect, on_disk, policy
+
+ID = str(uuid.uuid4())
+
+
+def run(
+    scene: Scene, experiment: ExperimentDir, end: str | None = "completed", listed: bool = True
+) -> None:
+    """A run with outputs, which writes one file."""
+    trial = experiment.trial(experiment.created().first_trial)
+    folder = scene.checkpoints / ID
+    folder.mkdir(parents=True, exist_ok=True)
+    claim = {"uuid": ID, "path": str(folder)}
+    start = trial.open_run({"hparams": {"lr": 0.1}, "seed": 1, "time": 1.0, "outputs": claim})
+    trial.records_path(start.run).touch()
+    (folder / "last.pt").write_text("weights")
+    left = {"uuid": ID, "resources": {"last.pt": 7}, "time": 2.0}
+    if end is not None:
+        more = {"outputs": left} if listed else {}
+        trial.write_end(start.run, {"outcome": end, "exit_code": 0, "time": 2.0, **more})
+
+
+def test_they_are_a_checkpoint_of_their_own_kind(scene: Scene, tmp_path: Path) -> None:
+    """Listed once however many runs left them; no run resumes from them as from a checkpoint."""
+    experiment = scene.experiment()
+    run(scene, experiment, end="preempted")
+    run(scene, experiment)
+    trial = scene.client.trial(experiment.created().first_trial)
+    (saved,) = trial.checkpoints()
+    assert (saved.uuid, saved.kind, saved.size, saved.state) == (ID, "outputs", 7, "COMPLETED")
+    assert trial.view.latest_checkpoint is None
+    with pytest.raises(LifecycleError, match="has no checkpoint"):
+        trial.latest_checkpoint()
+    target = trial.outputs().download(tmp_path / "copy")
+    assert (target / "last.pt").read_text() == "weights"
+    assert scene.client.experiment(experiment.id).disk_usage().checkpoints == 7
+    scene.client.experiment(experiment.id).delete()
+    assert on_disk(scene) == set()
+
+
+def test_a_trial_that_may_go_on_keeps_them(scene: Scene) -> None:
+    """The policy deletes them once it is over; a collection of leftovers never."""
+    experiment = scene.experiment()
+    scene.set_policy(experiment, policy(latest=0))
+    run(scene, experiment, end="preempted", listed=False)
+    scene.client.gc()
+    run(scene, experiment, end="preempted")
+    collect(scene, experiment)
+    scene.client.gc()
+    assert on_disk(scene) == {ID}
+    run(scene, experiment)
+    collect(scene, experiment)
+    assert on_disk(scene) == set()
+
+
+def test_a_continuation_begins_with_them(scene: Scene) -> None:
+    """Without a checkpoint, too, and they are protected as a checkpoint would be."""
+    experiment = scene.experiment()
+    run(scene, experiment)
+    one = scene.client.experiment(experiment.id)
+    done = one.continue_(["searcher.max_length=20"])
+    begins = read_continued(scene.store.experiment(done.id).trial(done.submission.first_trial))
+    assert begins is not None
+    assert (begins.uuid, begins.outputs) == (None, str(scene.checkpoints / ID))
+    with pytest.raises(LifecycleError, match="is needed for"):
+        one.delete()
+
+
+def test_bundles_take_them_along(scene: Scene, tmp_path: Path) -> None:
+    """With an id of their own, in the storage of the other site."""
+    experiment = scene.experiment()
+    run(scene, experiment)
+    scene.client.stored(experiment.id).kill()
+    file = tmp_path / "a.tar"
+    made = scene.client.experiment(experiment.id).bundle(file, checkpoints="latest")
+    assert made.checkpoints == (ID,)
+    other: Client = Scene(tmp_path / "there" / "store").client
+    done = other.import_bundle(file)
+    outputs = other.experiment(done.experiment_id).trials()[0].outputs()
+    assert outputs.uuid != ID and outputs.path is not None
+    assert (outputs.path / "last.pt").read_text() == "weights"
