@@ -142,7 +142,7 @@ def _read(trial: Trial) -> TrialView:
 def _job_refs(trial: Trial) -> list[JobRef]:
     """The jobs of its runs, and the job that it waits for."""
     jobs = (run.job for run in _read(trial).runs)
-    found = [JobRef(job.get("cluster", ""), job["ref"]) for job in jobs if job.get("ref")]
+    found = [JobRef(job.cluster, job.ref) for job in jobs if job.ref]
     current = trial.experiment._snapshot.job_refs.get(trial.id)
     return list(dict.fromkeys([*found, *([current] if current else [])]))
 

@@ -32,7 +32,7 @@ BELOW: dict[str, set[str]] = {
     "exec": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.
     "pytorch": {"core", "compat", "config", "frameworks", "storage", "store"},
-    "frameworks": {"core", "searcher"},
+    "frameworks": {"core", "config", "searcher"},
     "transformers": {"core", "frameworks"},
     "lightning": {"core", "frameworks"},
     "keras": {"core", "frameworks"},

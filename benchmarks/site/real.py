@@ -92,8 +92,8 @@ def run(bench: Bench, trials: int, slots: int, seconds: float) -> Seen:
     rpc = controller(cluster.command("sdiag"))
     wait_for(lambda: not cluster.queued(user.name), PATIENCE, "the queue to be empty")
     first = experiment.created().first_trial
-    ends = [float((experiment.trial(first + n).end(1) or {})["time"]) for n in range(trials)]
-    return Seen(max(ends) - began, _first_lines(folder, first, trials), rpc)
+    ends = [end.time for n in range(trials) if (end := experiment.trial(first + n).end(1))]
+    return Seen(max(filter(None, ends)) - began, _first_lines(folder, first, trials), rpc)
 
 
 def _first_lines(folder: Path, first: int, trials: int) -> list[float]:

@@ -160,11 +160,11 @@ def job_of(env: Mapping[str, str]) -> str | None:
 
 
 def task_and_allocation(
-    experiment: int, trial: int, start: Mapping[str, object]
+    experiment: int, trial: int, run: int, request_id: str | None
 ) -> tuple[str, str]:
     """Determined's names of a trial's task, and of the allocation of a run."""
-    task = f"{experiment}.{start.get('request_id', trial)}"
-    return task, f"{task}.{start['run']}"
+    task = f"{experiment}.{request_id or trial}"
+    return task, f"{task}.{run}"
 
 
 def inheritable(env: Mapping[str, str], *more: str) -> dict[str, str]:

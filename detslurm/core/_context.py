@@ -12,12 +12,14 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import convert
 
 from detslurm import storage
 from detslurm._base.display import Displayed
@@ -25,6 +27,7 @@ from detslurm._base.flag import PreemptFlag
 from detslurm._base.info import ClusterInfo
 from detslurm._base.process import fatal_error
 from detslurm._base.surviving_signal import survive_preemption_signal
+from detslurm.config.run_config import RunConfig, RunSearcher
 from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._console_log import IN_JOB, MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
@@ -61,6 +64,7 @@ from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.storage.shared_fs import check_access
 from detslurm.store import StoreError, fold_trial
+from detslurm.store.run_records import StartRecord
 
 if TYPE_CHECKING:
     from detslurm.core._search import TrialSearch
@@ -110,7 +114,7 @@ class Context(Displayed):
     _process: int = field(default_factory=os.getpid)
     _closed: bool = False
     _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _run: Mapping[str, Any] | None = None
+    _run: StartRecord | None = None
     experimental: UsageReports = field(default_factory=UsageReports)
 
     def __post_init__(self) -> None:
@@ -140,9 +144,8 @@ class Context(Displayed):
         if self.info is not None:
             _mind_signals()
         self.preempt.start()
-        config = {} if self.info is None else self.info.trial._config
-        profiling = config.get("profiling") or {}
-        if profiling.get("enabled") and not profiling.get("begin_on_batch"):
+        config = RunConfig() if self.info is None else RunConfig.of(self.info.trial._config)
+        if config.profiling.enabled and not config.profiling.begin_on_batch:
             self._profile()  # later ones the Trainer counts
 
     def close(self) -> None:
@@ -313,8 +316,8 @@ def _init_in_job(
 ) -> Context:
     trial, run = trial_of(info), info.trial._trial_run_id
     is_chief = dist.rank == 0
-    view, config = keep_trying(lambda: fold_trial(trial)), info.trial._config
-    configured = config["checkpoint_storage"]
+    view, config = keep_trying(lambda: fold_trial(trial)), RunConfig.of(info.trial._config)
+    configured, searcher = config.checkpoint_storage, config.searcher
     place = storage.from_config(given or configured)
     store, elsewhere = retrying(place), _elsewhere(given, configured)
     recorder: AnyRecorder = WorkerRecorder(trial.rank_records_path(run, dist.rank), dist.rank)
@@ -370,15 +373,15 @@ def _init_in_job(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            metric=None if in_own_script() else _numeric_metric(config["searcher"]),
+            metric=None if in_own_script() else _numeric_metric(searcher),
             rated=rated,
-            chief_decides=not is_chief and config["searcher"]["name"] not in _INDEPENDENT,
+            chief_decides=not is_chief and searcher.name not in _INDEPENDENT,
         ),
         searcher=SearcherContext(
             dist,
             recorder,
-            lengths_of(config, view, search),
-            configured_unit(config["searcher"]),
+            lengths_of(searcher, view, search),
+            configured_unit(searcher),
         ),
         profiler=ProfilerContext(
             info.agent_id,
@@ -395,9 +398,9 @@ def _init_in_job(
     )
 
 
-def _numeric_metric(searcher: Mapping[str, Any]) -> str | None:
+def _numeric_metric(searcher: RunSearcher) -> str | None:
     """The metric that must be a number where it is reported; custom methods take any."""
-    return searcher.get("metric") if searcher.get("name") != "custom" else None
+    return searcher.metric if searcher.name != "custom" else None
 
 
 def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
@@ -455,7 +458,7 @@ def _init_unmanaged(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            metric=_numeric_metric(unmanaged_info.searcher),
+            metric=_numeric_metric(convert(unmanaged_info.searcher, RunSearcher)),
         ),
         searcher=SearcherContext(dist, script.recorder, FixedLengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(script.recorder)),

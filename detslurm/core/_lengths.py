@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 OWN_LENGTHS: Final = ("custom", "pbt")
@@ -43,11 +43,3 @@ def number(metric: Any) -> float:
     """A metric as a number; one kind of NaN, whatever it came from."""
     value = float(metric)
     return math.nan if math.isnan(value) else value
-
-
-def max_length(searcher: Mapping[str, Any]) -> int | None:
-    """The number in `max_length`; None without a length."""
-    length = searcher.get("max_length")
-    if isinstance(length, Mapping):
-        (length,) = length.values()
-    return None if length is None else int(length)

@@ -15,13 +15,15 @@ from functools import cached_property
 from typing import Any
 
 from detslurm._base.info import ClusterInfo
-from detslurm.core._lengths import max_length, number
+from detslurm.config.run_config import RunConfig
+from detslurm.core._lengths import number
 from detslurm.core._metrics import plain
 from detslurm.errors import MetricError
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
 from detslurm.store.curve import as_float
 from detslurm.store.retry import LONG, SHORT, with_retries
+from detslurm.store.run_records import StartRecord
 
 logger = logging.getLogger("detslurm.core")
 
@@ -39,17 +41,17 @@ class TrialSearch:
     def __init__(
         self,
         experiment: ExperimentDir,
-        config: Mapping[str, Any],
+        config: RunConfig,
         index: int,
         *,
         fencing_token: int | None = None,
         must_leave: Callable[[], bool] = lambda: False,
     ) -> None:
         self._experiment = experiment
-        self._search = Search(config)
+        self._search = Search(config.plain)
         self._index, self._fencing_token = index, fencing_token
         self._must_leave = must_leave
-        self._length = max_length(config["searcher"])
+        self._length = config.searcher.length
 
     @cached_property
     def _log(self) -> EventLog[State]:
@@ -180,12 +182,12 @@ def search_of(
 ) -> TrialSearch:
     """The part that this process's trial has in its experiment's search."""
     trial = experiment.trial(info.trial.trial_id)
-    start = trial.start(info.trial._trial_run_id, fresh=True) or {}
+    start = trial.start(info.trial._trial_run_id, fresh=True) or StartRecord()
     return TrialSearch(
         experiment,
-        info.trial._config,
-        start["index"],
-        fencing_token=start.get("fencing_token"),
+        RunConfig.of(info.trial._config),
+        start.index,
+        fencing_token=start.fencing_token,
         must_leave=must_leave,
     )
 

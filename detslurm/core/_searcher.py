@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from detslurm._base.display import Displayed
+from detslurm.config.run_config import RunSearcher
 from detslurm.core._collective import run_collectively
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._lengths import LengthSource
@@ -202,8 +203,6 @@ class SearcherContext(Displayed):
         return self._units
 
 
-def configured_unit(searcher: Mapping[str, Any]) -> Unit | None:
-    """The unit of `max_length` or `length_per_round`, or that of a custom search."""
-    length = searcher.get("max_length") or searcher.get("length_per_round")
-    unit = next(iter(length)) if isinstance(length, Mapping) else searcher.get("unit")
-    return None if unit is None else Unit[unit.upper()]
+def configured_unit(searcher: RunSearcher) -> Unit | None:
+    """The unit of the searcher's lengths."""
+    return None if searcher.length_unit is None else Unit[searcher.length_unit.upper()]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detslurm._base import contract
 from detslurm._base.info import ClusterInfo
-from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource, max_length
+from detslurm.config.run_config import RunSearcher
+from detslurm.core._lengths import OWN_LENGTHS, FixedLengths, LengthSource
 from detslurm.core._recorder import AnyRecorder, Recorder
 from detslurm.core._retries import keep_trying
 from detslurm.storage import Digests, Storages
@@ -37,14 +38,14 @@ def experiment_of(info: ClusterInfo) -> ExperimentDir:
 
 
 def lengths_of(
-    config: Mapping[str, Any], view: TrialView, search: TrialSearch | None
+    searcher: RunSearcher, view: TrialView, search: TrialSearch | None
 ) -> LengthSource | None:
     """The operations of `searcher.operations()`; None if the configuration has no lengths.
 
     Workers know of no search: the chief decides for them.
     """
-    length = max_length(config["searcher"])
-    if length is None and config["searcher"]["name"] not in OWN_LENGTHS:
+    length = searcher.length
+    if length is None and searcher.name not in OWN_LENGTHS:
         return None
     if search is not None:
         return search
@@ -122,9 +123,9 @@ def _was_saved_in(experiment: ExperimentDir, trial: TrialDir, storage_id: str) -
     if any(storage_id in started_in_run(trial, run.number) for run in reversed(runs)):
         return True
     facts = fold_facts(experiment)
-    searcher = experiment.config().get("searcher") or {}
-    begun_with = {facts.created.source_checkpoint, searcher.get("source_checkpoint_uuid")}
-    begun_with |= {(run.start.get("continued") or {}).get("uuid") for run in runs}
+    searcher = experiment.run_config().searcher
+    begun_with = {facts.created.source_checkpoint, searcher.source_checkpoint_uuid}
+    begun_with |= {run.start.continued.uuid for run in runs if run.start.continued is not None}
     if storage_id in begun_with:  # the usual case: no need to read the siblings' records
         return False
     others = (experiment.trial(number) for number in facts.trial_ids if number != trial.id)

@@ -29,6 +29,7 @@ from detslurm.core._unmanaged_trial import unmanaged_trial
 from detslurm.exec.hardware import hardware
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, fold_trial
 from detslurm.store.reading import latest_of
+from detslurm.store.run_records import StartRecord
 
 logger = logging.getLogger("detslurm.core")
 
@@ -41,7 +42,7 @@ class UnmanagedScript:
     storage: Mapping[str, Any]
     end: Callable[[str, str], None] | None
     trial: TrialDir | None = None
-    start: Mapping[str, Any] | None = None
+    start: StartRecord | None = None
     metadata: Mapping[str, Any] | None = None  # of a trial that was there before
 
 
@@ -66,7 +67,7 @@ def record_unmanaged(dist: DistributedContext, unmanaged_info: UnmanagedInfo) ->
 def _as_worker(chief: UnmanagedScript | None, rank: int) -> UnmanagedScript | None:
     if chief is None or chief.trial is None or chief.start is None:
         return None
-    path = chief.trial.rank_records_path(chief.start["run"], rank)
+    path = chief.trial.rank_records_path(chief.start.run, rank)
     return replace(chief, recorder=WorkerRecorder(path, rank))
 
 
@@ -114,7 +115,7 @@ def _recorded(unmanaged_info: UnmanagedInfo) -> UnmanagedScript:
     if unmanaged_info.external_experiment_id is not None:
         store.touch(trial.experiment_id)  # it may have been over before
     note_recorded(trial)
-    run = start["run"]
+    run = start.run
     note_software(trial, run)
     recorder = Recorder.of(trial.records_path(run))
     experiment = ExperimentDir(store, trial.experiment_id)

@@ -53,7 +53,7 @@ def _newest(facts: ExperimentFacts, index: int) -> Job | None:
 
 def _may_go_on(runs: Sequence[Run], job: Job, most: int) -> bool:
     """Whether it is worth a try: not if its job could not even begin it."""
-    outcomes = [(run.end or {}).get("outcome", LOST) for run in runs]
+    outcomes = [run.outcome or LOST for run in runs]
     over = any(outcome in TERMINAL for outcome in outcomes)
     begun = bool(runs) or job.adopted  # what a job took over may never have begun
     return begun and not over and outcomes.count(LOST) <= most

@@ -85,7 +85,7 @@ class Agent:
         return found
 
     def _configured_outputs(self) -> NodeOutputs | None:
-        if "outputs" not in self._node.start:
+        if self._node.start.outputs is None:
             return None
         from detslurm.exec.outputs import NodeOutputs  # only here: others pay nothing
 

@@ -260,7 +260,7 @@ class BadNodes:
 
 
 def _nodes(run: RunView) -> list[str]:
-    return list(run.job.get("nodes") or ())
+    return list(run.job.nodes)
 
 
 def _has_worked(run: RunView) -> bool:

@@ -86,8 +86,8 @@ def _earlier_failure(trial: TrialDir, run: int) -> Failure | None:
     """That of the run before, if it made this run a restart."""
     from detslurm.exec.failure import Failure
 
-    end = trial.end(run - 1) or {}
-    return Failure.from_dict(end.get("failure")) if end.get("outcome") == RESTART else None
+    end = trial.end(run - 1)
+    return Failure.from_dict(end.failure) if end and end.outcome == RESTART else None
 
 
 def _bad_node(

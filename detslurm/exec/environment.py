@@ -11,13 +11,14 @@ from detslurm._base import contract
 from detslurm.compat import with_determined
 from detslurm.config.run_config import RunConfig
 from detslurm.store.frame import encode_json, has_mark
+from detslurm.store.run_records import StartRecord
 
 
 def run_environment(
     *,
     base: Mapping[str, str],
     config: RunConfig,
-    start: Mapping[str, Any],
+    start: StartRecord,
     experiment_dir: Path,
     node: str,
     slot_ids: Sequence[int],
@@ -51,30 +52,29 @@ def run_environment(
     return with_determined({**others, **launching, **variables, **ours})
 
 
-def _of_trial(
-    start: Mapping[str, Any], experiment_dir: Path, space: Mapping[str, Any]
-) -> dict[str, str]:
+def _of_trial(start: StartRecord, experiment_dir: Path, space: Mapping[str, Any]) -> dict[str, str]:
     """The identity of this run, and its start."""
-    resume = start.get("resume") or {}
-    task, allocation = contract.task_and_allocation(start["experiment"], start["trial"], start)
+    task, allocation = contract.task_and_allocation(
+        start.experiment, start.trial, start.run, start.request_id
+    )
     found = {
         contract.MASTER: f"file://{experiment_dir.parent.parent}",
-        contract.CLUSTER_ID: str(start["job"].get("cluster", "")),
+        contract.CLUSTER_ID: start.job.cluster,
         contract.TASK_ID: task,
         contract.ALLOCATION_ID: allocation,
-        contract.TRIAL_ID: str(start["trial"]),
-        contract.EXPERIMENT_ID: str(start["experiment"]),
-        contract.TRIAL_SEED: str(start["seed"]),
-        contract.TRIAL_RUN_ID: str(start["run"]),
-        contract.HPARAMS: _hparams(start["hparams"], space),
-        contract.STEPS_COMPLETED: str(resume.get("steps", 0)),
+        contract.TRIAL_ID: str(start.trial),
+        contract.EXPERIMENT_ID: str(start.experiment),
+        contract.TRIAL_SEED: str(start.seed),
+        contract.TRIAL_RUN_ID: str(start.run),
+        contract.HPARAMS: _hparams(start.hparams or {}, space),
+        contract.STEPS_COMPLETED: str(start.resumed.steps),
         contract.EXPERIMENT_DIR: str(experiment_dir),
     }
-    if resume.get("uuid"):
-        found[contract.LATEST_CHECKPOINT] = resume["uuid"]
-    if continued := start.get("continued"):
-        found[contract.CONTINUED_TRIAL] = str(continued["saved_by"])
-        same = continued["hparams"] == start["hparams"]
+    if start.resumed.uuid:
+        found[contract.LATEST_CHECKPOINT] = start.resumed.uuid
+    if (continued := start.continued) is not None:
+        found[contract.CONTINUED_TRIAL] = str(continued.saved_by)
+        same = continued.hparams == start.hparams
         found[contract.HPARAMS_CHANGED] = "false" if same else "true"
     return found
 

@@ -31,6 +31,7 @@ from detslurm.exec.trial_queue import Task, TrialQueue
 from detslurm.slurm import SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.records import Idle, Intent, Record
+from detslurm.store.run_records import StartRecord
 from detslurm.store.trial_fold import FoldContext
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Execution:
     def run(self) -> tuple[Decision, AttemptResult]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
-        self._run = number = self._start(before)["run"]
+        self._run = number = self._start(before).run
         log = TextLog(self._trial.log_path(number))
         where = f"job {self._job.allocation.ref} on {self._hosts()}"
         log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
@@ -123,7 +124,7 @@ class Execution:
 
     # -- the store -------------------------------------------------------------------------------
 
-    def _start(self, view: TrialView) -> dict[str, Any]:
+    def _start(self, view: TrialView) -> StartRecord:
         """Make the next run ours, which fences all earlier ones."""
         # Of a trial that is taken for lost a claim protects nothing: see store.gc.
         with_long_retries(lambda: self._job.intents.mark_found(self.task.trial_id))
@@ -138,7 +139,7 @@ class Execution:
             view = self.view()
 
     @retried
-    def _claim(self, view: TrialView) -> dict[str, Any]:
+    def _claim(self, view: TrialView) -> StartRecord:
         return claim_run(self._job, self._trial, self.task, view)
 
     @retried
@@ -170,8 +171,8 @@ class Execution:
         self._trial.write_end(self._run, {**record, **usage})
         if self._usage is not None:
             self._usage.discard()
-        ends = [run.end or {} for run in self._trial.runs()]
-        self.excluded = [node for end in ends for node in end.get("exclude") or ()]
+        ends = (run.end for run in self._trial.runs())
+        self.excluded = [node for end in ends if end is not None for node in end.exclude]
 
     # -- the step --------------------------------------------------------------------------------
 

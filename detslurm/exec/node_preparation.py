@@ -60,7 +60,7 @@ class NodePreparation:
 
     def stage_environment(self) -> None:
         """Stage it before the nodes meet, so that the code begins on all of them together."""
-        environment = self._node.start.get("environment")
+        environment = self._node.start.environment
         if environment is None:
             return
         from detslurm.exec.staging import NotStaged, stage  # only here: others pay nothing
@@ -77,7 +77,8 @@ class NodePreparation:
             )
 
     def _not_staged(self, why: str) -> None:
-        where = self._node.start["environment"]["prefix"]
+        environment = self._node.start.environment or {}
+        where = environment["prefix"]
         self._link.log_message(f"not staged: {why}; the code runs with {where} as it is now")
         self.staged = None
         self._link.report("not_staged", why=why)
@@ -92,7 +93,7 @@ class NodePreparation:
             here["environment"] = self.staged.path
         # Kept open until the agent ends: the code can bind this port, and no other job gets it.
         if node.rank == 0:
-            self._port = ports.reserve(f"{node.allocation.ref}.{node.start['run']}")
+            self._port = ports.reserve(f"{node.allocation.ref}.{node.start.run}")
             here["port"] = self._port.port
         if node.allocation.node_count == 1:
             self.peers = {
@@ -133,12 +134,12 @@ class NodePreparation:
         if self._node.config.arguments is not None:
             from detslurm.exec.trial_arguments import write_file  # only here: others pay nothing
 
-            write_file(self._node.config, self._node.start["hparams"], workdir)
+            write_file(self._node.config, self._node.start.hparams or {}, workdir)
         return workdir
 
     def _copy_code(self) -> Path:
         start, experiment = self._node.start, self._node.experiment
-        label = f"{start['experiment']}.{start['trial']}.{start['run']}"
+        label = f"{start.experiment}.{start.trial}.{start.run}"
         experiment.refuse_others_code()  # nodes may have waited for each other for minutes
         try:
             return make_workdir(experiment.code, label, tmp=Path(self._place()))

@@ -21,6 +21,7 @@ from detslurm.exec.text_log import print_message
 from detslurm.slurm import Allocation
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store.retry import SHORT, with_retries
+from detslurm.store.run_records import StartRecord
 
 if TYPE_CHECKING:
     from detslurm.exec.staging import StagedEnvironment
@@ -33,7 +34,7 @@ class NodeRun(NamedTuple):
     """The facts of a run that one node needs; they don't change while it lasts."""
 
     experiment: ExperimentDir
-    start: Mapping[str, Any]  # the claim, and the token of the run
+    start: StartRecord
     config: RunConfig
     allocation: Allocation
     slot_ids: list[int]
@@ -52,7 +53,6 @@ class NodeRun(NamedTuple):
         start = retried(lambda: experiment.trial(trial_id).start(number, fresh=True))
         if start is None:
             raise NotFound(f"run {number} of trial {trial_id} was never started")
-        token = retried(lambda: experiment.token(trial_id, number))
         config = retried(experiment.run_config)
         allocation = Allocation.from_environment()
         if allocation is None:
@@ -61,7 +61,7 @@ class NodeRun(NamedTuple):
             )
         return cls(
             experiment,
-            {**start, "token": token},
+            start,
             config,
             allocation,
             _slot_ids(allocation, config.resources.slots_per_trial or 1),
@@ -82,7 +82,7 @@ class NodeRun(NamedTuple):
             return None
         from detslurm.exec.trial_arguments import arguments_of_trial  # only here
 
-        return arguments_of_trial(self.config, self.start["hparams"])
+        return arguments_of_trial(self.config, self.start.hparams or {})
 
     def argv(self, workdir: Path, arguments: TrialArguments | None) -> list[str]:
         """The command that starts the entrypoint, behind its hook and in its container."""
@@ -119,8 +119,8 @@ class NodeRun(NamedTuple):
 
     def _base(self) -> Mapping[str, str]:
         """That of the job, in which the code finds its Python."""
-        if "environment" in self.start:
-            folder = f"{self.start['environment']['prefix']}/bin"
+        if self.start.environment is not None:
+            folder = f"{self.start.environment['prefix']}/bin"
         elif self.prefix:
             return os.environ
         else:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from detslurm.config.run_config import RunOutputs
 from detslurm.exec.agent_loop import FileEvent
@@ -33,11 +32,12 @@ class NodeOutputs:
     """One node's part: the directory, the links to it, and files that replace a link."""
 
     def __init__(self, node: NodeRun, link: RunnerLink) -> None:
-        claim: Mapping[str, Any] = node.start["outputs"]
-        self.path = Path(claim["path"])
-        self._link, self._copy = link, claim.get("copy")
-        self._trial: TrialDir = node.experiment.trial(node.start["trial"])
-        self._run: int = node.start["run"]
+        claim = node.start.outputs
+        assert claim is not None and claim.path is not None
+        self.path = Path(claim.path)
+        self._link, self._copy = link, claim.copy
+        self._trial: TrialDir = node.experiment.trial(node.start.trial)
+        self._run: int = node.start.run
         section = node.config.outputs or RunOutputs()
         self._paths = section.paths
         self._is_chief = node.rank == 0

@@ -28,8 +28,9 @@ def outputs_claim(
     if not isinstance(storage, SharedFS):
         storage = SharedFS(trial.path / "outputs")
         place = {"storage": {"type": "directory", "container_path": str(storage.base)}}
-    first = (trial.start(1) or {}).get("outputs") or {}
-    name = first.get("uuid") or str(uuid.uuid4())
+    first = trial.start(1)
+    known = first.outputs if first is not None else None
+    name = known.uuid if known is not None else str(uuid.uuid4())
     begins = {} if copy is None else {"copy": copy}
     return {"uuid": name, "path": str(storage.path(name)), **place, **begins}
 
@@ -37,18 +38,19 @@ def outputs_claim(
 def outputs_left(trial: TrialDir, run: int) -> tuple[dict[str, Any], bool]:
     """The part of a run's end record that lists the files, empty without any; and whether the run
     has written some, by the clocks of file servers."""
-    claim = (trial.start(run) or {}).get("outputs") or {}
-    if "path" not in claim:
+    start = trial.start(run)
+    claim = start.outputs if start is not None else None
+    if claim is None or claim.path is None:
         return {}, False
-    found, newest = _listed(Path(claim["path"]))
+    found, newest = _listed(Path(claim.path))
     if not newest:
         return {}, False
     try:
         has_written = newest >= trial.outputs_path(run).lstat().st_mtime
     except OSError:
         has_written = False
-    kept = {name: claim[name] for name in ("uuid", "storage") if name in claim}
-    return {**kept, "resources": found, "time": time.time()}, has_written
+    place = {} if claim.storage is None else {"storage": claim.storage}
+    return {"uuid": claim.uuid, **place, "resources": found, "time": time.time()}, has_written
 
 
 def _listed(root: Path) -> tuple[dict[str, int], float]:

@@ -21,7 +21,7 @@ from detslurm.store import TrialDir, TrialView
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster, JobInfo
-    from detslurm.store.history import Continued
+    from detslurm.store.run_records import Continued, StartRecord
 
 
 class JobContext(NamedTuple):
@@ -44,7 +44,7 @@ class JobContext(NamedTuple):
         return seconds_left is not None and seconds_left <= lead
 
 
-def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> dict[str, Any]:
+def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> StartRecord:
     """Make the next run ours, which fences all earlier ones; `view` is the trial before it.
 
     Raises `TrialEnded` or `RunTaken` where that is not ours to do.

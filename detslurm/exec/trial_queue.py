@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -19,6 +19,7 @@ from detslurm.slurm import SlurmError
 from detslurm.store import ExperimentDir, TrialDir, TrialView, fold_trial, fs
 from detslurm.store.records import Trials
 from detslurm.store.retry import LONG
+from detslurm.store.run_records import JobRecord
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -149,23 +150,21 @@ class StaticTrialQueue:
         if not view.runs or view.runs[-1].outcome is not None:
             return None
         other = view.runs[-1].job
-        if other["ref"] == self._ref:
+        if other.ref == self._ref:
             return None
         if self._is_at_work(other, self._experiment.trial(trial_id), view.runs[-1].number):
-            return f"trial {view.id} is being run by job {other['ref']}; nothing to do here"
+            return f"trial {view.id} is being run by job {other.ref}; nothing to do here"
         return None
 
-    def _is_at_work(self, other: Mapping[str, Any], trial: TrialDir, run: int) -> bool:
+    def _is_at_work(self, other: JobRecord, trial: TrialDir, run: int) -> bool:
         """Whether another job goes on with its run, which a run of this one would end."""
         written: list[int | None] | None = None
         for pause in LONG:
             try:
-                job = self._cluster(other["cluster"]).query([other["ref"]]).get(other["ref"])
+                job = self._cluster(other.cluster).query([other.ref]).get(other.ref)
             except SlurmError as error:
                 if written is None:
-                    print_message(
-                        f"is job {other['ref']} at trial {trial.id}? Asking again: {error}"
-                    )
+                    print_message(f"is job {other.ref} at trial {trial.id}? Asking again: {error}")
                     written = _written(trial, run)
             else:
                 strange = job is not None and job.is_foreign_to(str(self._experiment.jobs))
@@ -283,7 +282,7 @@ class StaticTrialQueue:
 
     def _is_over(self, trial_id: int) -> bool:
         runs = self._experiment.trial(trial_id).runs()
-        return bool(runs) and (runs[-1].end or {}).get("outcome") in TERMINAL
+        return bool(runs) and runs[-1].outcome in TERMINAL
 
     def remaining_trials(self) -> range:
         own, others = self._share, self._adopted

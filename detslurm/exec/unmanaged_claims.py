@@ -120,7 +120,7 @@ class EarlierWork:
     @property
     def outcome(self) -> str | None:
         """How its trial is over; None while it goes on."""
-        outcome = ((self.runs[-1].end if self.runs else None) or {}).get("outcome")
+        outcome = self.runs[-1].outcome if self.runs else None
         return outcome if outcome in TERMINAL else None
 
     def is_at_work(self, allocation: Allocation) -> bool:
@@ -278,7 +278,7 @@ def _open_trial(claimed: JobClaim, step: JobStep) -> TrialDir | None:
 
 def _is_anothers(runs: Sequence[Run], step: JobStep) -> bool:
     """Whether another program of the script has worked for a trial: in arrays they share names."""
-    return bool(runs) and runs[-1].start.get("program") not in (None, step.program)
+    return bool(runs) and runs[-1].start.program not in (None, step.program)
 
 
 def _is_first_start(step: JobStep, job: str) -> bool:
@@ -287,8 +287,8 @@ def _is_first_start(step: JobStep, job: str) -> bool:
 
 def is_of(run: Run, allocation: Allocation) -> bool:
     """Whether it is a run of this very start of the job."""
-    job = run.start["job"]
-    return (job["ref"], job["restart_count"]) == (allocation.ref, allocation.restart_count)
+    job = run.start.job
+    return (job.ref, job.restart_count) == (allocation.ref, allocation.restart_count)
 
 
 def _take(store: Store, claimed: JobClaim, step: JobStep, cluster: str) -> bool:
@@ -320,11 +320,11 @@ def is_spurious_requeue(runs: Sequence[RunView], allocation: Allocation) -> bool
     From 24.05 on it requeues a job that exits in the grace of a preemption; one that has asked for
     a requeue, too, may be started once more after its end.
     """
-    own = [run for run in runs if run.job.get("ref") == allocation.ref]
+    own = [run for run in runs if run.job.ref == allocation.ref]
     if not own or own[-1] is not runs[-1]:
         return False
     preempted = any(run.outcome == PREEMPTED for run in own[:-1])
-    return preempted and own[-1].job.get("restart_count", -1) + 1 == allocation.restart_count
+    return preempted and own[-1].job.restart_count + 1 == allocation.restart_count
 
 
 def _claimed(store: Store, path: Path) -> JobClaim | None:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from detslurm._base import contract
 from detslurm._base.addresses import own_address, peer_address
@@ -42,6 +42,7 @@ from detslurm.slurm.preempted import is_preempted
 from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.reading import latest_of
 from detslurm.store.retry import SHORT, with_retries
+from detslurm.store.run_records import StartRecord
 from detslurm.store.trial import Run
 
 T = TypeVar("T")
@@ -59,7 +60,7 @@ class UnmanagedJob:
     def __init__(
         self,
         trial: TrialDir,
-        start: dict[str, Any],
+        start: StartRecord,
         step: unmanaged_claims.JobStep,
         flag: PreemptFlag,
     ) -> None:
@@ -74,20 +75,20 @@ class UnmanagedJob:
         """The environment for the processes of the run on this node."""
         experiment = self._experiment
         allocation = self._step.allocation
-        nodes = self._start["job"]["nodes"]
+        nodes = self._start.job.nodes
         rank = _node_rank(nodes)
         addrs = [
             peer_address(node) if index != rank else _own_address(nodes, rank)
             for index, node in enumerate(nodes)
         ]
-        addrs[0] = self._start.get("address") or addrs[0]
+        addrs[0] = self._start.address or addrs[0]
         peers = {
             "container_addrs": addrs,
             "container_rank": rank,
             "container_slot_counts": [slots] * len(nodes),
         }
-        if self._start.get("port"):
-            peers["port"] = self._start["port"]
+        if self._start.port:
+            peers["port"] = self._start.port
         found = run_environment(
             base=os.environ,
             config=RunConfig.of(unmanaged_claims.configuration(experiment.store, self._step.argv)),
@@ -154,7 +155,7 @@ class UnmanagedJob:
         end = end_record(decision, result, facts, time.time())
         # Before the requeue, which makes Slurm end this process: without its end record the next
         # start would take this run for a lost run.
-        _with_retries(lambda: self._trial.write_end(self._start["run"], end))
+        _with_retries(lambda: self._trial.write_end(self._start.run, end))
         if job is not None and not job.ending:
             self._requeue(decision.action)
 
@@ -172,8 +173,8 @@ class UnmanagedJob:
         # It has no trace of the user's `scancel --signal` and of a warning long before the time
         # limit: a run with a checkpoint further on is requeued all the same, for a chain of such
         # runs has an end.
-        resumed = (self._start["resume"] or {"steps": 0})["steps"]
-        if any(c.run == self._start["run"] and c.steps > resumed for c in view.checkpoints):
+        resumed = self._start.resumed.steps
+        if any(c.run == self._start.run and c.steps > resumed for c in view.checkpoints):
             return True
         return (job is not None and job.ending) or is_preempted(self._step.allocation.ref)
 
@@ -181,7 +182,7 @@ class UnmanagedJob:
         invalid = view.early_exit == INVALID_HP
         return EndFacts(
             refusal="declared invalid by the code" if invalid else None,
-            new_checkpoint=any(c.run == self._start["run"] for c in view.checkpoints),
+            new_checkpoint=any(c.run == self._start.run for c in view.checkpoints),
             max_restarts=0,
         )
 
@@ -295,7 +296,7 @@ def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> Unman
 
 def _goes_on(run: Run, allocation: Allocation) -> bool:
     """Whether it is a run of this start, and as far as can be seen from here not over."""
-    chief = Identity.parse(run.start.get("chief") or "")
+    chief = Identity.parse(run.start.chief)
     is_over = run.end is not None or (chief is not None and chief.is_dead())
     return unmanaged_claims.is_of(run, allocation) and not is_over
 

@@ -21,6 +21,7 @@ from detslurm.core import Context, DistributedContext, PreemptMode, TensorboardM
 from detslurm.core._context import init_with_info
 from detslurm.core._unmanaged_info import UnmanagedInfo
 from detslurm.store import Store
+from detslurm.store.run_records import StartRecord
 
 _PARTS = ("checkpoint", "distributed", "info", "preempt", "profiler", "searcher", "train")
 
@@ -179,20 +180,19 @@ def __getattr__(name: str) -> Any:
     return getattr(_context, name)
 
 
-def _info(run: Any, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
+def _info(run: StartRecord, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
     """The facts of the trial that a job would have."""
-    resume = run["resume"] or {}
     trial = TrialInfo(
-        trial_id=run["trial"],
-        experiment_id=run["experiment"],
-        trial_seed=run["seed"],
+        trial_id=run.trial,
+        experiment_id=run.experiment,
+        trial_seed=run.seed,
         hparams=dict(unmanaged_info.hparams),
         config={
             "data": dict(unmanaged_info.data),
-            "hyperparameters": unmanaged_info.config().get("hyperparameters"),
+            "hyperparameters": unmanaged_info.config().get("hyperparameters", {}),
         },
-        steps_completed=resume.get("steps", 0),
-        trial_run_id=run["run"],
+        steps_completed=run.resumed.steps,
+        trial_run_id=run.run,
     )
     task = f"{trial.experiment_id}.{trial.trial_id}"
     return ClusterInfo(
@@ -201,9 +201,9 @@ def _info(run: Any, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
         agent_id=socket.gethostname(),
         slot_ids=[],
         task_id=task,
-        allocation_id=f"{task}.{run['run']}",
+        allocation_id=f"{task}.{run.run}",
         session_token="",
         task_type="TRIAL",
-        latest_checkpoint=resume.get("uuid"),
+        latest_checkpoint=run.resumed.uuid,
         trial_info=trial,
     )

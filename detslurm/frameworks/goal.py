@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base.info import get_cluster_info
+from detslurm.config.run_config import RunConfig
 from detslurm.core import Unit
 from detslurm.searcher.trials import RUNNABLE
 
@@ -30,12 +31,11 @@ class Goal:
         """That of this trial; None where nothing waits for results, or the search stops trials
         instead of setting lengths."""
         info = get_cluster_info()
-        searcher = info.trial._config["searcher"] if info is not None else {}
-        if searcher.get("name") in (None, *RUNNABLE):
+        if info is None or (searcher := RunConfig.of(info.trial._config).searcher).name in RUNNABLE:
             return None
         unit = core.searcher.get_configured_units() or Unit.BATCHES
         try:
-            return cls(core.searcher.operations(), unit, searcher["metric"])
+            return cls(core.searcher.operations(), unit, searcher.metric or "")
         except ValueError:  # it has no max_length
             return None
 

@@ -63,7 +63,7 @@ def _runs(trial: Trial, view: TrialView, problems: Problems) -> list[RunPart]:
 
 
 def _run(run: RunView, queued: float | None) -> RunPart:
-    nodes = run.job.get("nodes") or ([run.host] if run.host else [])
+    nodes = run.job.nodes or ([run.host] if run.host else [])
     return RunPart(
         number=run.number,
         queued=queued,
@@ -72,7 +72,7 @@ def _run(run: RunView, queued: float | None) -> RunPart:
         outcome=run.outcome,
         reason=plain(run.reason),
         nodes=[plain(str(node)) for node in nodes],
-        job=plain(run.job.get("ref")),
+        job=plain(run.job.ref),
         resumed_steps=run.resumed_steps,
         steps=run.steps,
     )

@@ -8,8 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from msgspec import convert
+
 from detslurm._base import contract
 from detslurm._base.info import ClusterInfo, get_cluster_info
+from detslurm.config.run_config import RunSearcher
 from detslurm.core._lengths import OWN_LENGTHS
 from detslurm.core._searcher import configured_unit
 from detslurm.pytorch._base_context import TrialContext
@@ -219,7 +222,7 @@ class Trainer:
         """The length to train to in a job, and whether the search gives it."""
         searcher: Mapping[str, Any] = self._context.get_experiment_config().get("searcher") or {}
         if searcher.get("name") in OWN_LENGTHS:
-            if configured_unit(searcher) is None and given is None:
+            if configured_unit(convert(searcher, RunSearcher)) is None and given is None:
                 instead = (
                     "give searcher.length_per_round a unit, such as {epochs: 5}"
                     if searcher["name"] == "pbt"

@@ -20,7 +20,7 @@ from detslurm.store.errors import CorruptRecord
 from detslurm.store.facts import read_record
 from detslurm.store.frame import frame, unframe_all
 from detslurm.store.run_log import RunLog, lines_of
-from detslurm.store.run_records import Steps
+from detslurm.store.run_records import StartRecord, Steps, typed_record
 
 MOST_BYTES: Final = 16 << 20
 """The bytes of a trial's artifacts."""
@@ -194,9 +194,9 @@ class ArtifactLog:
             return {}
         found = _read(_path(self._folder, runs[-1]))
         if runs[-1] < self._run:
-            start = read_record(self._folder / f"run-{self._run}.start.json") or {}
-            resumed = (start.get("resume") or {}).get("steps")
-            last = steps - 1 if resumed is None else int(resumed)
+            path = self._folder / f"run-{self._run}.start.json"
+            resumed = typed_record(read_record(path) or {}, StartRecord, path).resume
+            last = steps - 1 if resumed is None else resumed.steps
             found = _by_name(one for some in found.values() for one in some if one.steps <= last)
         self._named = found
         self._rewrite()

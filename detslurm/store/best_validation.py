@@ -84,7 +84,7 @@ class _Reader:
             limits = last_valid_steps([one.span for one in facts])
             found = clean_validations(facts, limits, context.metric)
             self.best = best_of(found, context.smaller_is_better)
-        self.over = any((r.run.end or {}).get("outcome") in TERMINAL for r in self._runs)
+        self.over = any(r.run.outcome in TERMINAL for r in self._runs)
 
     def _find_runs(self) -> None:
         """Runs that were claimed meanwhile: none begins before the end record of the one before."""

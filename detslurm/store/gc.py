@@ -95,8 +95,7 @@ def needed_by(view: TrialView, runs: Sequence[Run], context: FoldContext) -> dic
 def resumed_from(runs: Sequence[Run], context: FoldContext) -> set[str]:
     """The checkpoints with which the unfinished runs began; none where the trial is lost."""
     going_on = () if context.is_lost else (run for run in runs if run.end is None)
-    claims = (run.start.get("resume") or {} for run in going_on)
-    return {str(claim["uuid"]) for claim in claims if "uuid" in claim}
+    return {uuid for run in going_on if (uuid := run.start.resumed.uuid) is not None}
 
 
 class Removed(msgspec.Struct, kw_only=True):

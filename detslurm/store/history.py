@@ -14,35 +14,8 @@ from detslurm.store.curve import MetricRow
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.frame import unframe
 from detslurm.store.run_log import RunLog, lines_of
+from detslurm.store.run_records import Continued
 from detslurm.store.trial import HISTORY, TrialDir
-
-
-class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a trial begins that continues another trial.
-
-    Attributes:
-        experiment: The experiment of the trial that it continues.
-        trial: That trial.
-        saved_by: The trial that saved the checkpoint: that trial, or a trial that it had continued.
-        uuid: The checkpoint; None where it has none, but outputs.
-        steps: How many batches are trained in it.
-        seed: The seed of the trial.
-        hparams: Its hyperparameters.
-        outputs: The directory of its outputs, if it had any: the trial begins with a copy of it.
-    """
-
-    experiment: int
-    trial: int
-    saved_by: int
-    uuid: str | None
-    steps: int
-    seed: int
-    hparams: dict[str, Any]
-    outputs: str | None = None
-
-    def as_claimed(self) -> dict[str, Any]:
-        """The record of the history in a run's claim."""
-        return msgspec.to_builtins(self, str_keys=True)  # type: ignore[no-any-return]
 
 
 def write_history(trial: TrialDir, begins: Continued, rows: Iterable[MetricRow]) -> None:

@@ -46,7 +46,7 @@ def trial_profile(trial: TrialDir, group: str | None = None) -> list[ProfileRow]
     rows = [
         ProfileRow(record.time, run.number, name, record.group, metrics)
         for run in trial.runs()
-        for node in range(max(len((run.start.get("job") or {}).get("nodes") or ()), 1))
+        for node in range(max(len(run.start.job.nodes), 1))
         for record in _profiles(trial.node_records_path(run.number, node))
         if group in (None, record.group)
         for name, metrics in record.metrics.items()

@@ -18,7 +18,7 @@ from detslurm.store.experiment import BUCKETS, ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts, experiment_view
 from detslurm.store.frame import unframe_all
 from detslurm.store.run_log import lines_of
-from detslurm.store.run_records import well_formed
+from detslurm.store.run_records import StartRecord, well_formed
 from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import (
     FoldContext,
@@ -38,7 +38,7 @@ class PartialLog(msgspec.Struct):
     """A rank's log of a run up to byte `end`; of metrics outside validations only the
     steps."""
 
-    start: dict[str, Any] = {}  # the run's claim: whose log it is
+    start: StartRecord = StartRecord()  # the run's claim: whose log it is
     end: int = 0
     records: list[dict[str, Any]] = []
     training: array[int] = msgspec.field(default_factory=lambda: array("q"))
@@ -131,8 +131,8 @@ def started_in_run(trial: TrialDir, number: int) -> dict[str, dict[str, Any] | N
 
 def outputs_of(runs: Sequence[Run]) -> dict[str, dict[str, Any] | None]:
     """The directories of outputs that runs claimed, and where each is, as `started_checkpoints`."""
-    claims = (run.start.get("outputs") for run in runs)
-    return {claim["uuid"]: claim.get("storage") for claim in claims if claim}
+    claims = (run.start.outputs for run in runs)
+    return {claim.uuid: claim.storage for claim in claims if claim is not None}
 
 
 def checkpoint_digests(trial: TrialDir, storage_id: str) -> dict[str, str] | None:

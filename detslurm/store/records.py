@@ -13,11 +13,12 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 from msgspec import Meta
 
+from detslurm.store.run_records import Time
+
 LARGEST: Final = 1_000_000
 """How many trial ids one fact may give, and how many stay free for each unreadable fact."""
 
-# Another user of a shared store may write any number, and readers make ranges and dates of them.
-Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # up to the year 9999
+# Another user of a shared store may write any number.
 Id = Annotated[int, Meta(ge=0, le=1 << 53)]
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Hours = Annotated[float, Meta(ge=0, le=1e12)]

@@ -7,46 +7,89 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from detslurm.store.records import Time
-
 MOST_STEPS: Final = (1 << 63) - 1
 """The largest step, as an array of steps holds it."""
 
+# Another user of a shared store may write any number, and readers make ranges and dates of them.
+Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # up to the year 9999
 Steps = Annotated[int, Meta(ge=-MOST_STEPS, le=MOST_STEPS)]
 Size = Annotated[int, Meta(ge=0, le=MOST_STEPS)]
 
 
-class _Resume(msgspec.Struct):
+class ResumeRecord(msgspec.Struct, frozen=True):
+    """The checkpoint that a run begins with."""
+
     uuid: str | None = None
-    steps: Steps | None = None
+    steps: Steps = 0
 
 
-class _Job(msgspec.Struct):
-    cluster: str | None = None
-    ref: str | None = None
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The job that a run is in, or the process of a script that no job runs.
+
+    Attributes:
+        cluster: The name of the cluster; "none" for a process outside of jobs.
+        ref: The name of the element or job there.
+        job_id: The id of the job.
+        array_job_id: The id of its array; None outside of arrays.
+        array_task_id: Its index in the array.
+        restart_count: How often Slurm had restarted it.
+        nodes: Its nodes, by rank.
+    """
+
+    cluster: str = ""
+    ref: str = ""
     job_id: str | None = None
-    nodes: list[str] | None = None
-    restart_count: int | None = None
+    array_job_id: str | None = None
+    array_task_id: int | None = None
+    restart_count: int = 0
+    nodes: tuple[str, ...] = ()
 
 
-class _Continued(msgspec.Struct):
-    trial: int | None = None
-    hparams: dict[str, Any] = {}
+class Continued(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a trial begins that continues another trial.
+
+    Attributes:
+        experiment: The experiment of the trial that it continues.
+        trial: That trial.
+        saved_by: The trial that saved the checkpoint: that trial, or a trial that it had continued.
+        uuid: The checkpoint; None where it has none, but outputs.
+        steps: How many batches are trained in it.
+        seed: The seed of the trial.
+        hparams: Its hyperparameters.
+        outputs: The directory of its outputs, if it had any: the trial begins with a copy of it.
+    """
+
+    experiment: int
+    trial: int
+    saved_by: int
+    uuid: str | None
+    steps: int
+    seed: int
+    hparams: dict[str, Any]
+    outputs: str | None = None
+
+    def as_claimed(self) -> dict[str, Any]:
+        """The record of the history in a run's claim."""
+        return msgspec.to_builtins(self, str_keys=True)  # type: ignore[no-any-return]
 
 
-class _OutputsClaim(msgspec.Struct):
+class OutputsClaim(msgspec.Struct, frozen=True):
+    """The directory of a trial's outputs, as its run begins."""
+
     uuid: str
     path: str | None = None
     storage: dict[str, Any] | None = None
     copy: str | None = None
 
 
-class _OutputsLeft(msgspec.Struct):
+class OutputsLeft(msgspec.Struct, frozen=True):
+    """The outputs as a run has left them."""
+
     uuid: str
     resources: dict[str, Size] = {}
     storage: dict[str, Any] | None = None
@@ -73,37 +116,66 @@ class Hardware(msgspec.Struct, frozen=True):
     image: str | None = None
 
 
-class RunStart(msgspec.Struct):
-    """A run's claim."""
+class _RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The common fields. A record that can't be read has the type "corrupt", a path, a problem."""
 
+    type: str = ""
+    run: int = 0
     time: Time | None = None
-    host: str | None = None
+    path: str = ""
+    problem: str = ""
+
+
+class StartRecord(_RunRecord, frozen=True, kw_only=True):
+    """A run's claim; the last six fields are those of runs that were not submitted here."""
+
+    experiment: int = 0
+    trial: int = 0
+    index: int = 0
+    request_id: str | None = None
     hparams: dict[str, Any] | None = None
-    seed: int | None = None
-    job: _Job | None = None
-    resume: _Resume | None = None
-    continued: _Continued | None = None
-    counted_bytes: dict[Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?$")], Size] | None = None
+    seed: int = 0
+    job: JobRecord = JobRecord()
+    host: str | None = None
+    resume: ResumeRecord | None = None
+    continued: Continued | None = None
+    continues: bool = False  # it goes on after a terminal end record
+    counted_bytes: dict[Annotated[str, Meta(pattern=r"^\d{1,9}(\.\d{1,9})?$")], Size] = {}
     fencing_token: Size | None = None
-    process: str | None = None
-    index: int | None = None
-    outputs: _OutputsClaim | None = None
+    environment: dict[str, Any] | None = None  # `records.Environment`, which nodes stage
+    outputs: OutputsClaim | None = None
     hardware: Hardware | None = None
+    process: str = ""
+    chief: str = ""
+    program: str | None = None
+    interactive: bool = False
+    address: str | None = None
+    port: int | None = None
+
+    @property
+    def resumed(self) -> ResumeRecord:
+        """The checkpoint that it began with; none and 0 steps from scratch."""
+        return self.resume or ResumeRecord()
 
 
-class RunEnd(msgspec.Struct):
+class EndRecord(_RunRecord, frozen=True, kw_only=True):
     """A run's end record."""
 
-    outcome: str | None = None
+    outcome: str = ""
     reason: str | None = None
     exit_code: int | None = None
-    time: Time | None = None
-    exclude: list[str] | None = None
+    exclude: tuple[str, ...] = ()
     cause: str | None = None
+    bad_node: str | None = None
+    began: bool = True
     failure: dict[str, Any] | None = None
-    not_staged: dict[str, str] | None = None
+    not_staged: dict[str, str] = {}
     deleted: str | None = None
-    outputs: _OutputsLeft | None = None
+    usage: Any = None  # `parse_usage` reads it
+    outputs: OutputsLeft | None = None
+
+
+R = TypeVar("R", bound=_RunRecord)
 
 
 class _Record(msgspec.Struct):
@@ -188,15 +260,15 @@ def misfit(record: Mapping[str, Any], kind: type[msgspec.Struct]) -> str | None:
     return None
 
 
-def typed_record(
-    record: dict[str, Any], kind: type[msgspec.Struct], path: PurePath
-) -> dict[str, Any]:
-    """Return a record that has the types of `kind`, else a corrupt record in its place.
+def typed_record(record: Mapping[str, Any], kind: type[R], path: PurePath) -> R:
+    """Return a record with the types of `kind`, else a corrupt record in its place.
 
     Args:
         record: The record.
         kind: The type that it should have.
         path: The file that it is in.
     """
-    problem = misfit(record, kind)
-    return record if problem is None else {"type": "corrupt", "problem": problem, "path": str(path)}
+    try:
+        return msgspec.convert(record, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        return kind(type="corrupt", problem=str(error), path=str(path))

@@ -17,7 +17,7 @@ from detslurm.store.curve import FirstSteps, MetricRow, as_float, flat, is_numbe
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.log_lines import line_rows
 from detslurm.store.run_log import lines_of
-from detslurm.store.run_records import MOST_STEPS
+from detslurm.store.run_records import MOST_STEPS, StartRecord
 from detslurm.store.trial import Run, RunLogFile, TrialDir, with_history
 from detslurm.store.trial_fold import first_steps
 
@@ -37,7 +37,7 @@ class RunSeries:
     """The reports of one rank of a run, up to byte `end` of its log: of each group and metric its
     points."""
 
-    start: dict[str, Any] = field(default_factory=dict)  # the run's claim: whose log it is
+    start: StartRecord = field(default_factory=StartRecord)  # the run's claim: whose log it is
     end: int = 0
     first: FirstSteps = field(init=False)
     profiled: bool = False

@@ -11,6 +11,7 @@ from detslurm._base.states import LOST, TERMINAL
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
 from detslurm.store.facts import MISSING, put_record, read_record
+from detslurm.store.run_records import EndRecord, StartRecord, typed_record
 
 _MOST_LOST: Final = 100  # claims of runs in a row
 _RUN: Final = re.compile(r"run-(\d+)\.(?:start\.json|end\.json|jsonl)")
@@ -33,9 +34,14 @@ class Run(NamedTuple):
     """
 
     number: int
-    start: dict[str, Any]
-    end: dict[str, Any] | None
+    start: StartRecord
+    end: EndRecord | None
     ranks: tuple[int, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """How it ended; empty while it has no end record."""
+        return self.end.outcome if self.end is not None else ""
 
 
 class RunLogFile(NamedTuple):
@@ -56,8 +62,8 @@ class RunLogFile(NamedTuple):
 
 def with_history(runs: Sequence[Run]) -> list[Run]:
     """The runs; in a continuing trial after the reports of the trial that it continues."""
-    if runs and runs[0].start.get("continued"):
-        return [Run(HISTORY, {}, None), *runs]
+    if runs and runs[0].start.continued is not None:
+        return [Run(HISTORY, StartRecord(), None), *runs]
     return list(runs)
 
 
@@ -136,13 +142,17 @@ class TrialDir:
         """The file with the run's end record."""
         return self.path / f"run-{run}.end.json"
 
-    def start(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
+    def start(self, run: int, *, fresh: bool = False) -> StartRecord | None:
         """The claim of a run; None without a claim."""
-        return read_record(self.start_path(run), expected=fresh)
+        path = self.start_path(run)
+        record = read_record(path, expected=fresh)
+        return None if record is None else typed_record(record, StartRecord, path)
 
-    def end(self, run: int, *, fresh: bool = False) -> dict[str, Any] | None:
+    def end(self, run: int, *, fresh: bool = False) -> EndRecord | None:
         """The end record of a run, None while it has none."""
-        return read_record(self.end_path(run), expected=fresh)
+        path = self.end_path(run)
+        record = read_record(path, expected=fresh)
+        return None if record is None else typed_record(record, EndRecord, path)
 
     def _claim(self, run: int, record: Mapping[str, Any]) -> bool:
         """Claim a run; exactly one caller of all nodes gets True."""
@@ -155,28 +165,22 @@ class TrialDir:
     def runs(self) -> list[Run]:
         """All runs by exact name, as the file server has them now: 1, 2, 3 ... until one is not
         claimed. Their logs are not older. A claim that was lost reads as corrupt."""
-        # Only here: a node's agent starts without msgspec.
-        from detslurm.store.run_records import RunEnd, RunStart, typed_record
-
         # Before anything is read: an end record may be there by now.
         names = fs.refresh(self.path)
         ranks, last = reporting_ranks(names), _last_run(names)
         found: list[Run] = []
         while (start := self._claimed(len(found) + 1, last)) is not None:
             number = len(found) + 1
-            end = self.end(number)
-            start = typed_record(start, RunStart, self.start_path(number))
-            end = None if end is None else typed_record(end, RunEnd, self.end_path(number))
-            found.append(Run(number, start, end, ranks.get(number, ())))
+            found.append(Run(number, start, self.end(number), ranks.get(number, ())))
         return found
 
-    def _claimed(self, run: int, last: int) -> dict[str, Any] | None:
+    def _claimed(self, run: int, last: int) -> StartRecord | None:
         """The claim of a run, a corrupt one where it was lost: there are files of run `last`."""
         start = self.start(run)
         if start is None and run <= last:
             start = self.start(run, fresh=True)
             path = str(self.start_path(run))
-            return start or {"type": "corrupt", "path": path, "problem": MISSING}
+            return start or StartRecord(type="corrupt", path=path, problem=MISSING)
         return start
 
     def log_sizes(self, runs: Sequence[Run]) -> dict[str, int]:
@@ -188,17 +192,16 @@ class TrialDir:
             for file in files
         }
 
-    def fence(self, run: int, by: Mapping[str, Any]) -> dict[str, Any]:
+    def fence(self, run: int, by: Mapping[str, Any]) -> EndRecord:
         """Close an earlier run as lost unless it has its end record; returns the one that stands.
 
         A zombie of that run can then never end the trial: its own end record comes too late.
         """
         end = {"type": "end", "run": run, "outcome": LOST, "exit_code": None, **by}
-        if self.write_end(run, end):
-            return end
-        return self.end(run, fresh=True) or end
+        ours = typed_record(end, EndRecord, self.end_path(run))
+        return ours if self.write_end(run, end) else self.end(run, fresh=True) or ours
 
-    def open_run(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def open_run(self, record: Mapping[str, Any]) -> StartRecord:
         """Claim the trial's next run: fence what went before, note what of it counts, claim.
 
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
@@ -208,11 +211,12 @@ class TrialDir:
         another process was faster.
         """
         self.create()
+        token = int(record.get("fencing_token") or 0)
         while True:
             runs = self.runs()
             number = len(runs) + 1
             if runs:
-                if _fencing_token(runs[-1].start) > _fencing_token(record):
+                if (runs[-1].start.fencing_token or 0) > token:
                     raise RunTaken(f"trial {self.id} has been given to another worker meanwhile")
                 self._close(runs[-1], record)
             start = {
@@ -222,8 +226,9 @@ class TrialDir:
                 "counted_bytes": self.log_sizes(runs),
             }
             if self._claim(number, start):
-                return start
-            if _fencing_token(self.start(number, fresh=True) or {}) >= _fencing_token(record):
+                return typed_record(start, StartRecord, self.start_path(number))
+            other = self.start(number, fresh=True) or StartRecord()
+            if (other.fencing_token or 0) >= token:
                 raise RunTaken(f"run {number} of trial {self.id} was claimed by another process")
 
     def _close(self, last: Run, record: Mapping[str, Any]) -> None:
@@ -231,14 +236,14 @@ class TrialDir:
         reason = f"{died}; run {last.number + 1} took over"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
         end = last.end or self.fence(last.number, by)
-        if end.get("outcome") in TERMINAL and not record.get("continues"):
-            raise TrialEnded(f"trial {self.id} has ended: {end['outcome']}")
+        if end.outcome in TERMINAL and not record.get("continues"):
+            raise TrialEnded(f"trial {self.id} has ended: {end.outcome}")
 
     def superseded(self, run: int) -> bool:
         """Whether a later run (or its fence) has made this one a zombie."""
         last = _last_run(fs.refresh(self.path))
         end = self.end(run)
-        lost = end is not None and end.get("outcome") == LOST
+        lost = end is not None and end.outcome == LOST
         return lost or last > run or self.start(run + 1) is not None
 
 
@@ -267,11 +272,7 @@ def counted_bytes(runs: Sequence[Run]) -> dict[str, int]:
     those of `TrialDir.log_sizes`."""
     bounds: dict[str, int] = {}
     for run in runs:
-        for log, seen in (run.start.get("counted_bytes") or {}).items():
+        for log, seen in run.start.counted_bytes.items():
             if int(log.partition(".")[0]) < run.number:
                 bounds[log] = min(seen, bounds.get(log, seen))
     return bounds
-
-
-def _fencing_token(start: Mapping[str, Any]) -> int:
-    return int(start.get("fencing_token") or 0)

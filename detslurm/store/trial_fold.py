@@ -31,6 +31,7 @@ from detslurm.store.curve import (
 )
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.metric_rank import first_best
+from detslurm.store.run_records import EndRecord, StartRecord
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
 from detslurm.store.views import (
@@ -54,8 +55,8 @@ class RunFacts(msgspec.Struct, kw_only=True):
     """
 
     number: int
-    start: dict[str, Any] = msgspec.field(default_factory=dict)
-    end: dict[str, Any] | None = None
+    start: StartRecord = StartRecord()
+    end: EndRecord | None = None
     records: Sequence[dict[str, Any]] = ()
     training_steps: Sequence[int] = ()
     other_steps: Sequence[int] = ()
@@ -65,7 +66,7 @@ class RunFacts(msgspec.Struct, kw_only=True):
     @property
     def resumed(self) -> int:
         """The step that the run resumed at, 0 from scratch."""
-        return resumed_steps(self.start)
+        return self.start.resumed.steps
 
     def trained(self, *, others: bool) -> Sequence[int]:
         """The steps that training and validation reported, or those of other groups."""
@@ -82,14 +83,9 @@ class RunFacts(msgspec.Struct, kw_only=True):
         return first.span(self.number)
 
 
-def first_steps(start: dict[str, Any]) -> FirstSteps:
+def first_steps(start: StartRecord) -> FirstSteps:
     """Where a run began, by its claim, before it has reported anything."""
-    return FirstSteps(resumed_steps(start) or math.inf)
-
-
-def resumed_steps(start: dict[str, Any]) -> int:
-    """The step that a run resumed at by its claim, 0 from scratch."""
-    return int((start.get("resume") or {}).get("steps") or 0)
+    return FirstSteps(start.resumed.steps or math.inf)
 
 
 class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,19 +129,21 @@ def trial_view(
     others = not any(log.trained(others=False) for log in logs)
     shown = [_run_view(run, others) for run in runs]
     if shown and last is None and newest.end is None and context.is_lost:
-        lost_end = {"outcome": LOST, "reason": context.lost}  # as its end record would be
+        lost_end = EndRecord(outcome=LOST, reason=context.lost)  # as it would be
         shown[-1] = _run_view(msgspec.structs.replace(newest, end=lost_end), others)
     steps = _steps(logs, limits, validations, checkpoints, others)
-    drawn = next((run.start for run in reversed(runs) if "hparams" in run.start), {})
+    known = (run.start for run in reversed(runs) if run.start.hparams is not None)
+    drawn = next(known, None)
+    continued = None if drawn is None else drawn.continued
     return TrialView(
         id=trial_id,
         experiment_id=experiment_id,
         state=state,
         final=final,
-        hparams=drawn.get("hparams"),
-        seed=drawn.get("seed"),
-        continues=(drawn.get("continued") or {}).get("trial"),
-        started=runs[0].start.get("time") if runs else None,
+        hparams=None if drawn is None else drawn.hparams,
+        seed=None if drawn is None else drawn.seed,
+        continues=None if continued is None else continued.trial,
+        started=runs[0].start.time if runs else None,
         ended=_end_time(shown, last) if finished else None,
         run_count=len(runs),
         restarts=sum(map(_used_restart, runs)),
@@ -153,9 +151,9 @@ def trial_view(
         progress=1.0 if state == "COMPLETED" else _progress(runs, steps, context.length),
         status=_latest(runs, "status", "text"),
         end_reason=reason,
-        invalid=(last or {}).get("outcome") == INVALID_HP,
+        invalid=last is not None and last.outcome == INVALID_HP,
         interrupted=state == "ERROR" and (not final or all(map(_never_began, runs))),
-        exit_code=(last or newest.end or {}).get("exit_code"),
+        exit_code=(last or newest.end or EndRecord()).exit_code,
         latest_checkpoint=_latest_checkpoint(checkpoints),
         best_validation=best_of(validations, context.smaller_is_better),
         last_validation=validations[-1] if validations else None,
@@ -175,11 +173,11 @@ def trial_view(
     )
 
 
-def end_record(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
+def end_record(runs: Sequence[RunFacts]) -> EndRecord | None:
     """The trial's terminal end record: once written it stands, until a run continues the trial."""
-    end: dict[str, Any] | None = None
+    end: EndRecord | None = None
     for run in runs:
-        if run.start.get("continues"):
+        if run.start.continues:
             end = None
         if end is None and _outcome(run) in TERMINAL:
             end = run.end
@@ -187,34 +185,34 @@ def end_record(runs: Sequence[RunFacts]) -> dict[str, Any] | None:
 
 
 def _outcome(run: RunFacts) -> str:
-    return str((run.end or {}).get("outcome", ""))
+    return run.end.outcome if run.end is not None else ""
 
 
 def _used_restart(run: RunFacts) -> bool:
     """Whether it counts against `max_restarts`: not if its node is to blame, or if its code was
     killed at the time limit and had saved by then. The runner decides before, and knows no such
     checkpoint."""
-    end = run.end or {}
-    if end.get("bad_node"):
+    end = run.end or EndRecord()
+    if end.bad_node:
         return False  # the run failed by its node
-    killed = end.get("cause") == TIME_LIMIT and end.get("exit_code") in KILLED_BY_SIGNAL
+    killed = end.cause == TIME_LIMIT and end.exit_code in KILLED_BY_SIGNAL
     if _outcome(run) != RESTART or not killed:
         return _outcome(run) == RESTART
     return all(record["steps"] <= run.resumed for record in _of_kind(run, "checkpoint"))
 
 
 def _never_began(run: RunFacts) -> bool:
-    return (run.end or {}).get("began") is False
+    return run.end is not None and not run.end.began
 
 
 def _state(
     trial_id: int,
     runs: Sequence[RunFacts],
-    last: dict[str, Any] | None,
+    last: EndRecord | None,
     context: FoldContext,
 ) -> tuple[str, str | None]:
     if last is not None:
-        return TERMINAL[last["outcome"]], last.get("reason")
+        return TERMINAL[last.outcome], last.reason
     killed = trial_id in context.desired.killed_trials
     if context.closed is not None and not (killed and context.closed == "completed"):
         over = "the search is over" if runs else "the search ended before a run of it began"
@@ -227,13 +225,13 @@ def _state(
         return "ERROR", context.lost
     if running:
         return "RUNNING", None
-    reason = (runs[-1].end or {}).get("reason") if runs else None
+    reason = (runs[-1].end or EndRecord()).reason if runs else None
     resting = bool(runs) and _outcome(runs[-1]) == OUT_OF_OPS
     return ("PAUSED" if context.desired.paused or resting else "QUEUED"), reason
 
 
-def _end_time(runs: Sequence[RunView], last: dict[str, Any] | None) -> float | None:
-    return last.get("time") if last is not None else runs[-1].ended if runs else None
+def _end_time(runs: Sequence[RunView], last: EndRecord | None) -> float | None:
+    return last.time if last is not None else runs[-1].ended if runs else None
 
 
 def _alert(run: int, record: dict[str, Any]) -> AlertView:
@@ -323,15 +321,15 @@ def _outputs(
 ) -> tuple[CheckpointView, ...]:
     """The outputs as the last run that has listed them left them: all runs have one directory."""
     for run in reversed(runs):
-        if left := (run.end or {}).get("outputs"):
+        if run.end is not None and (left := run.end.outputs) is not None:
             view = CheckpointView(
-                uuid=left["uuid"],
+                uuid=left.uuid,
                 trial=trial_id,
                 run=run.number,
                 steps=max(run.trained(others=False), default=0),
-                time=left.get("time"),
-                resources=left.get("resources") or {},
-                storage=left.get("storage"),
+                time=left.time,
+                resources=dict(left.resources),
+                storage=left.storage,
                 kind=OUTPUTS,
             )
             return (facts.applied(view),)
@@ -403,26 +401,26 @@ def _steps(
 def _run_view(run: RunFacts, others: bool) -> RunView:
     saved = [record["steps"] for record in _of_kind(run, "checkpoint")]
     reported = max(run.trained(others=others), default=0)
-    end = run.end or {}
-    started, ended = run.start.get("time"), end.get("time")
-    if end.get("outcome") == LOST:  # its finder wrote this later, by hours
+    end = run.end or EndRecord()
+    started, ended = run.start.time, end.time
+    if end.outcome == LOST:  # its finder wrote this later, by hours
         ended = run.last_time or started
     return RunView(
         number=run.number,
         started=started,
         ended=ended,
-        outcome=end.get("outcome"),
-        reason=end.get("reason"),
-        exit_code=end.get("exit_code"),
-        job=run.start.get("job") or {},
-        host=run.start.get("host"),
-        resumed_from=(run.start.get("resume") or {}).get("uuid"),
+        outcome=end.outcome or None,
+        reason=end.reason,
+        exit_code=end.exit_code,
+        job=run.start.job,
+        host=run.start.host,
+        resumed_from=run.start.resumed.uuid,
         resumed_steps=run.resumed,
         steps=max([run.resumed, *saved, reported]),
         reported_steps=reported,
-        usage=parse_usage(end.get("usage")),
-        not_staged=end.get("not_staged") or {},
-        deleted=end.get("deleted"),
+        usage=parse_usage(end.usage),
+        not_staged=end.not_staged,
+        deleted=end.deleted,
     )
 
 
@@ -432,6 +430,6 @@ def _problems(run: RunFacts, newest: RunFacts) -> Iterable[Problem]:
     for problem in run.problems:
         if not (writing and problem.reason == TORN):
             yield problem
-    for record in (run.start, run.end or {}):
-        if record.get("type") == "corrupt":
-            yield Problem(str(record.get("path")), 0, str(record.get("problem")))
+    for record in (run.start, run.end):
+        if record is not None and record.problem:
+            yield Problem(record.path, 0, record.problem)

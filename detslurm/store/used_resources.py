@@ -66,8 +66,8 @@ def remember_used(directory: ExperimentDir, trial_ids: Iterable[int]) -> None:
     """Keep the use of a finished experiment; a failure costs a note."""
     try:
         trials = [directory.trial(number) for number in list(trial_ids)[-_TRIALS:]]
-        ends = (run.end or {} for trial in trials for run in trial.runs())
-        usages = (parse_usage(end.get("usage")) for end in ends)
+        ends = (run.end for trial in trials for run in trial.runs())
+        usages = (parse_usage(end.usage) for end in ends if end is not None)
         used = used_by(directory.id, (usage for usage in usages if usage is not None))
         if used is None:
             return

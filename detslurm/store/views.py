@@ -8,6 +8,7 @@ import msgspec
 
 from detslurm.store.errors import Problem
 from detslurm.store.records import Intent, Job
+from detslurm.store.run_records import JobRecord
 from detslurm.store.run_usage import RunUsage
 
 
@@ -124,7 +125,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str | None = None
     reason: str | None = None
     exit_code: int | None = None
-    job: dict[str, Any] = msgspec.field(default_factory=dict)
+    job: JobRecord = JobRecord()
     host: str | None = None
     resumed_from: str | None = None
     resumed_steps: int = 0

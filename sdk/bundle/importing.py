@@ -309,9 +309,9 @@ def _checked(experiment: ExperimentDir, stamped: list[dict[str, Any]]) -> Experi
         for row in view.trials:
             trial = experiment.trial(row.id)
             for run in trial.runs():
-                for record in (run.start, run.end or {}):
-                    if record.get("type") == "corrupt":
-                        raise CorruptRecord(str(record.get("problem")))
+                for record in (run.start, run.end):
+                    if record is not None and record.problem:
+                        raise CorruptRecord(record.problem)
             _convinced(fold_trial(trial))
         if fs.exists(experiment.search):
             EventLog(experiment.search, Search(experiment.config())).catch_up()

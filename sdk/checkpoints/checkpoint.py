@@ -125,7 +125,7 @@ class Checkpoint:
         start = self._directory.trial(self.trial_id).start(self._row.run)
         if start is None:
             return None, None
-        return task_and_allocation(self.experiment_id, self.trial_id, start)
+        return task_and_allocation(self.experiment_id, self.trial_id, start.run, start.request_id)
 
     @property
     def task_id(self) -> str | None:

@@ -144,7 +144,7 @@ def efficiency_of(
         state=view.state,
         elapsed=elapsed,
         queue_time=queue_time,
-        nodes=len(view.runs[-1].job.get("nodes") or ()) or None if view.runs else None,
+        nodes=len(view.runs[-1].job.nodes) or None if view.runs else None,
         slots=slots,
         gpu_percent=_mean(gpu),
         gpu_percent_p10=percentile(gpu, 10),
@@ -212,12 +212,12 @@ def _waits_since(
     run: RunView, before: RunView | None, submitted: Mapping[str, float], *, shared: bool
 ) -> float | None:
     job = run.job
-    if before is not None and before.job.get("ref") == job.get("ref"):
-        again = before.job.get("restart_count") != job.get("restart_count")
+    if before is not None and before.job.ref == job.ref:
+        again = before.job.restart_count != job.restart_count
         return before.ended if again and before.outcome not in (PAUSED, LOST) else None
     if shared:
         return None
-    since = submitted.get(str(job.get("array_job_id") or job.get("job_id")))
+    since = submitted.get(str(job.array_job_id or job.job_id))
     ended = before.ended if before is not None and before.outcome != LOST else None
     # A successor is queued in the moment in which the run before ends.
     return since if since is None or ended is None else max(since, ended)

@@ -109,7 +109,7 @@ def _trial(trial: TrialDir, view: TrialView, folders: Iterable[Path | None]) -> 
 
 
 def _record_paths(trial: TrialDir, run: Run) -> Iterator[Path]:
-    nodes = len((run.start.get("job") or {}).get("nodes") or ()) or 1
+    nodes = len(run.start.job.nodes) or 1
     paths = (trial.node_records_path(run.number, node) for node in range(nodes))
     ranks = (trial.rank_records_path(run.number, rank) for rank in run.ranks)
     artifacts = [trial.artifacts_path(run.number)]

@@ -176,7 +176,7 @@ def _without_live_runs(
     others: dict[int, JobRef] = {}
     for trial, status in dead.items():
         view = one.read_trial(trial)
-        ref = view.runs[-1].job.get("ref") if view.runs and view.state == "RUNNING" else None
+        ref = view.runs[-1].job.ref if view.runs and view.state == "RUNNING" else None
         if status.job_ref is not None and ref not in (None, status.job_ref.ref):
             others[trial] = JobRef(status.job_ref.cluster, str(ref))
     if not others:

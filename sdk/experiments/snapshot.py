@@ -240,7 +240,7 @@ class ExperimentSnapshot:
         newest = view.runs[-1]
         if self.queue_asked is not None and (newest.started or 0.0) > self.queue_asked:
             return view  # the same, by the clock of its node
-        if status.job_ref is None or newest.job.get("ref") != status.job_ref.ref:
+        if status.job_ref is None or newest.job.ref != status.job_ref.ref:
             return view
         state = "PAUSED" if self.facts.desired.paused else "QUEUED"
         return msgspec.structs.replace(view, state=state)

@@ -16,6 +16,7 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs.status import JobStatus
 from detslurm.store import ExperimentDir, TrialDir, fs
 from detslurm.store.records import Script, Submitted, typed
+from detslurm.store.run_records import StartRecord
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -49,17 +50,15 @@ def _process_status(trial: TrialDir, known: Heartbeats, now: float) -> JobStatus
     if not runs:
         return JobStatus(None, message="the process that recorded it has not begun its run")
     start = runs[-1].start
-    process = Identity.parse(start.get("process") or "")
+    process = Identity.parse(start.process)
     alive = process.alive() if process is not None else None
     if alive is None:
         return _by_heartbeat(trial, known, start, now)
     return JobStatus(None, None, alive, None if alive else f"{_named(start)} has ended")
 
 
-def _by_heartbeat(
-    trial: TrialDir, known: Heartbeats, start: Mapping[str, Any], now: float
-) -> JobStatus:
-    run = start["run"]
+def _by_heartbeat(trial: TrialDir, known: Heartbeats, start: StartRecord, now: float) -> JobStatus:
+    run = start.run
     modified = fs.modified(trial.records_path(run)) or fs.modified(trial.start_path(run))
     if modified is None:
         return JobStatus(None, message=f"nothing is known of {_named(start)}")
@@ -89,8 +88,8 @@ def _time_in(store: Path) -> float:
     return _clocks[store] + now
 
 
-def _named(start: Mapping[str, Any]) -> str:
-    host, _, pid = str(start["job"]["ref"]).rpartition(":")
+def _named(start: StartRecord) -> str:
+    host, _, pid = start.job.ref.rpartition(":")
     return f"process {pid} on {host}"
 
 
@@ -106,8 +105,8 @@ def end(trials: Iterable[TrialDir]) -> None:
             # The process of a run that is over may work for another experiment by now.
             if not trial.write_end(run.number, {**record, "time": time.time()}):
                 continue
-            process = Identity.parse(run.start.get("process") or "")
-            if process is not None and not run.start.get("interactive"):
+            process = Identity.parse(run.start.process)
+            if process is not None and not run.start.interactive:
                 process.send(signal.SIGTERM)
 
 

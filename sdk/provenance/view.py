@@ -115,9 +115,9 @@ def _sbatch_options(directory: ExperimentDir) -> tuple[str, ...]:
 def _hardware(one: ExperimentSnapshot) -> Iterator[tuple[str, Hardware]]:
     for trial_id in one.facts.trial_ids[:_MOST_TRIALS]:
         for run in one.directory.trial(trial_id).runs():
-            found = run.start.get("hardware")
-            if found is not None and isinstance(run.start.get("host"), str):
-                yield run.start["host"], msgspec.convert(found, Hardware)
+            start = run.start
+            if start.hardware is not None and start.host is not None:
+                yield start.host, start.hardware
 
 
 # -- in a line -------------------------------------------------------------------------------------

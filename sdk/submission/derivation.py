@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from detslurm.store import ExperimentDir, TrialDir, trial_metrics
-from detslurm.store.history import Continued, write_history
+from detslurm.store.history import write_history
+from detslurm.store.run_records import Continued
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
 from detslurm.store import CheckpointView, Store, fold_trial
 from detslurm.store.curve import flat
-from detslurm.store.history import Continued
 from detslurm.store.provenance import Software, read_kept
+from detslurm.store.run_records import Continued
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -308,24 +308,25 @@ def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin 
     start = runs[-1].start
     view = fold_trial(trial, one.facts.context(trial_id))
     # The first checkpoint of an imported trial stayed at the other site.
-    before = {} if one.facts.created.imported else start.get("continued") or {}
+    before = None if one.facts.created.imported else start.continued
     there = [c for c in view.checkpoints if c.state == "COMPLETED" and _there(c, storages)]
     latest = next((c for c in reversed(there) if c.kind is None), None)
     outputs = next((c for c in reversed(there) if c.kind is not None), None)
-    if latest is None and outputs is None and not before:
+    if latest is None and outputs is None and before is None:
         return None
     if latest is not None and (problem := _problem(latest, storages)):
         raise SubmitError(
             f"{problem}; trial {trial_id} goes on from the one before once this one is deleted"
         )
+    source = latest or before
     continued = Continued(
         experiment=one.view.id,
         trial=trial_id,
-        saved_by=before.get("saved_by", trial_id) if latest is None else trial_id,
-        uuid=before.get("uuid") if latest is None else latest.uuid,
-        steps=before.get("steps", view.steps) if latest is None else latest.steps,
-        seed=start["seed"],
-        hparams=start["hparams"],
+        saved_by=before.saved_by if latest is None and before is not None else trial_id,
+        uuid=None if source is None else source.uuid,
+        steps=view.steps if source is None else source.steps,
+        seed=start.seed,
+        hparams=start.hparams or {},
         outputs=None if outputs is None else str(storages.of(outputs.storage).direct(outputs.uuid)),
     )
     return Begin(trial, continued)

@@ -105,7 +105,7 @@ def start_in_store(store: Store, one: Estimate) -> float | None:
         view = view_trial(directory.trial(trial), fold_facts(directory).context(trial), {})
     except StoreError:
         return None
-    times = [run.started for run in view.runs if run.job.get("ref") == one.ref]
+    times = [run.started for run in view.runs if run.job.ref == one.ref]
     return min((t for t in times if t is not None and t >= one.made), default=None)
 
 

@@ -39,7 +39,7 @@ def save(scene: Scene, of: ExperimentDir, uuid: str, steps: int, loss: float, **
         (path / name).write_text(text)
     (path / "nested" / "state").write_text("12")
     trial = of.trial(of.created().first_trial)
-    number = trial.open_run({"hparams": {"lr": 0.1}, "time": 1000.0, "resume": None})["run"]
+    number = trial.open_run({"hparams": {"lr": 0.1}, "time": 1000.0, "resume": None}).run
     with RunLog.open(trial.records_path(number)) as log:
         metrics = {"loss": loss, "accuracy": 1 - loss}
         log.append({"t": "metrics", "group": "validation", "steps": steps, "metrics": metrics})
@@ -54,7 +54,7 @@ def save(scene: Scene, of: ExperimentDir, uuid: str, steps: int, loss: float, **
 def end(of: ExperimentDir) -> None:
     """The trial is over."""
     trial = of.trial(of.created().first_trial)
-    trial.write_end(trial.open_run({"time": 3000.0})["run"], {"outcome": "completed", "time": 4.0})
+    trial.write_end(trial.open_run({"time": 3000.0}).run, {"outcome": "completed", "time": 4.0})
 
 
 @pytest.fixture

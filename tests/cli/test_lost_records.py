@@ -161,7 +161,7 @@ def test_the_claim_of_a_run_is_lost(scene: Scene, detslurm: Detslurm) -> None:
     (trial.path / "run-999999.start.json").touch()  # no run of this trial
     assert len(trial.runs()) == 2
     trial.start_path(2).unlink()  # the last one: its log is there
-    assert trial.open_run({"hparams": {}, "time": 1.0})["run"] == 3
+    assert trial.open_run({"hparams": {}, "time": 1.0}).run == 3
     assert not trial.start_path(1).exists()
 
 

@@ -268,7 +268,7 @@ def validated(scene: Scene, index: int, metrics: list[dict[str, float]]) -> None
     """A run of a trial that reported these after 100, 200, ... batches."""
     experiment = scene.store.experiment(1)
     trial = experiment.trial(experiment.created().first_trial + index)
-    number = trial.open_run({"hparams": {}, "time": 1.0})["run"]
+    number = trial.open_run({"hparams": {}, "time": 1.0}).run
     with RunLog.open(trial.records_path(number)) as log:
         for at, values in enumerate(metrics, 1):
             log.append({"t": "metrics", "group": "validation", "steps": 100 * at,

@@ -193,8 +193,9 @@ for lr in (0.1, 0.2):
         assert [trial.state for trial in view.trials] == ["COMPLETED", "COMPLETED"]
         assert (view.workspace, view.project) == ("vision", "digits")
         assert [row.steps for row in trial_metrics(experiment.trial(1))] == [1, 2]
-        start = experiment.trial(1).start(2) or {}
-        assert Identity.parse(start["process"]) == Identity.own()
+        start = experiment.trial(1).start(2)
+        assert start is not None
+        assert Identity.parse(start.process) == Identity.own()
         experiment.append({"type": "intent", "intent": "kill"})
         for name in ("t", "a new one", None):
             core_v2.init(unmanaged=named(name))  # a warning says that nothing is recorded
@@ -234,7 +235,7 @@ def test_what_a_slower_script_made_in_vain_stays_in_nobodys_way(
     monkeypatch.setattr(_unmanaged_trial, step, slow)
     assert place("b").id == ours[-1].id
     for trial in ours:
-        trial.write_end(trial.open_run({})["run"], {"outcome": "completed"})
+        trial.write_end(trial.open_run({}).run, {"outcome": "completed"})
     first = fold_experiment(store.experiment(1))
     assert first.state == "COMPLETED" or first.trial_states == {"COMPLETED": 2, "CANCELED": 1}
     assert [row.id for row in rows_of(store)] == [1]

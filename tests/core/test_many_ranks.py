@@ -330,7 +330,7 @@ class TestReportsOfAllRanks:
 
         self.report_in_turn(job, caplog)
         before = trial_metrics(job.trial)
-        assert job.trial.open_run({})["counted_bytes"]["1.3"] > 0
+        assert job.trial.open_run({}).counted_bytes["1.3"] > 0
         for name in ("run-1.rank3.jsonl", "run-1.rank9.jsonl"):
             with RunLog.open(job.trial.path / name) as log:
                 late = {"group": "training", "steps": 2, "metrics": {"late": 1}, "rank": 3}

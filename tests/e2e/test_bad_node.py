@@ -117,7 +117,7 @@ def test_a_run_that_fails_by_its_node_goes_elsewhere(desk: Desk, site: Cluster) 
     assert len(moved) == 3
     for trial in moved:
         assert [run.outcome for run in trial.runs] == ["restart", "completed"]
-        assert trial.restarts == 0 and trial.runs[1].job["nodes"] != ["n2"]
+        assert trial.restarts == 0 and trial.runs[1].job.nodes != ("n2",)
         assert "on n2, while other nodes work" in (trial.runs[0].reason or "")
 
 

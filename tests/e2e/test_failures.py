@@ -81,8 +81,8 @@ def test_code_that_crashes_twice_finishes_with_two_restarts(desk: Desk) -> None:
     trial = desk.trial(number)
     assert desk.outcomes(number) == ["restart", "restart", "completed"]
     assert trial.restarts == 2
-    assert len({run.job["ref"] for run in trial.runs}) == 1
-    assert {run.job["restart_count"] for run in trial.runs} == {0}
+    assert len({run.job.ref for run in trial.runs}) == 1
+    assert {run.job.restart_count for run in trial.runs} == {0}
     rows = [(row.steps, row.metrics["run"]) for row in desk.metrics(number)]
     assert rows == [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3)]
     lines = desk.run("trial", "metrics", str(trial.id), "--csv").stdout.splitlines()
@@ -218,7 +218,7 @@ def test_another_runner_goes_on_with_a_dead_ones_trial(desk: Desk, site: Cluster
         ["lost", "completed"],
         ["completed"],
     ]
-    assert desk.trial(number).runs[1].job["ref"] == f"{desk.view(number).jobs[0].job_id}_1"
+    assert desk.trial(number).runs[1].job.ref == f"{desk.view(number).jobs[0].job_id}_1"
 
 
 # Says what srun says while no controller answers, the first two times.
@@ -405,7 +405,7 @@ def test_a_log_policy_excludes_the_node(desk: Desk, site: Cluster) -> None:
         """
     number = desk.submit(desk.project(script, config))
     desk.wait_for_state(number, "COMPLETED")
-    first, second = (run.job["nodes"] for run in desk.trial(number).runs)
+    first, second = (run.job.nodes for run in desk.trial(number).runs)
     assert first != second
     assert desk.outcomes(number) == ["restart", "completed"]
 

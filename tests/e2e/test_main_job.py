@@ -50,8 +50,8 @@ def test_digits_is_preempted_in_mid_epoch(desk: Desk, digits: Path, site: Cluste
     assert desk.outcomes(number) == ["preempted", "completed"]
     assert trial.restarts == 0
     assert trial.runs[1].resumed_steps == HELD_AT
-    assert [run.job["ref"] for run in trial.runs] == [desk.job(number)] * 2
-    assert trial.runs[1].job["restart_count"] == 1
+    assert [run.job.ref for run in trial.runs] == [desk.job(number)] * 2
+    assert trial.runs[1].job.restart_count == 1
     assert training(desk, number) == training(desk, whole)
 
 

@@ -70,7 +70,7 @@ def test_whatever_is_killed_the_run_starts_again_and_leaves_nothing(desk: Desk) 
         wait_for(lambda: not old - {runner} & processes_of(desk, number), PATIENCE, "the end")  # noqa: B023
     pids(desk, number, 4)
     assert desk.outcomes(number) == ["restart", "restart", "restart", None]
-    assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
+    assert len({run.job.ref for run in desk.trial(number).runs}) == 1
     kill_runner(desk, number)
 
 

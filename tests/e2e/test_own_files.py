@@ -106,8 +106,9 @@ def test_it_is_preempted_and_resumes_from_its_own_files(desk: Desk, site: Cluste
     copy = int(unwrap(fork.stdout)["experiment_id"])
     desk.wait_for_state(copy, "COMPLETED", "ERROR")
     assert begins(desk.log(copy)) == [second + 5], desk.log(copy)
-    run = desk.trial_dir(copy).start(1) or {}
-    folder = Path(run["outputs"]["path"])
+    run = desk.trial_dir(copy).start(1)
+    assert run is not None and run.outputs is not None and run.outputs.path is not None
+    folder = Path(run.outputs.path)
     assert folder.is_dir() and folder.stat().st_mode & 0o777 == 0o700
     desk.run("experiment", "delete", str(copy), "--yes")
     wait_for(lambda: not folder.exists(), PATIENCE, "no outputs")

@@ -215,7 +215,7 @@ def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> Non
     assert rungs(desk, number)[0][0] == 8
     assert outcomes(desk, number)["lost"] == 2, all_runs(desk, number)
     orphan = desk.trial(number, workers[dead])
-    assert [run.job["ref"] == dead for run in orphan.runs[:2]] == [True, False]
+    assert [run.job.ref == dead for run in orphan.runs[:2]] == [True, False]
     assert state.trials[workers[dead]].lost == 1, "its worker was seen to be gone"
     assert all(row.restarts == 0 for row in desk.view(number).trials)
 
@@ -364,7 +364,7 @@ def test_several_trials_in_one_job_and_invalid_ones_replaced(desk: Desk, site: C
     assert job.refs == [f"{job.job_id}_0", f"{job.job_id}_1"]
     ended = Counter(desk.outcomes(number, i)[-1] for i in range(len(view.trials)))
     assert ended["completed"] == 5 and ended["invalid_hp"] >= 1
-    where = [desk.trial(number, i).runs[0].job["array_task_id"] for i in range(5)]
+    where = [desk.trial(number, i).runs[0].job.array_task_id for i in range(5)]
     assert where == [0, 0, 0, 1, 1]
     xs = [trial.hparams["x"] for trial in view.trials if trial.hparams]
     assert len(set(xs)) == len(xs) == len(view.trials)

@@ -81,7 +81,7 @@ def test_four_ranks_save_together(desk: Desk) -> None:
     assert desk.wait_for_state(number, "COMPLETED", "ERROR") == "COMPLETED", desk.log(number)
     trial, log = desk.trial(number), desk.log(number)
     assert "was killed by SIGKILL" in (trial.runs[0].reason or "")
-    assert len({run.job["ref"] for run in trial.runs}) == 1
+    assert len({run.job.ref for run in trial.runs}) == 1
     saved = [(checkpoint.run, checkpoint.steps) for checkpoint in trial.checkpoints]
     assert saved == [(1, 1), (2, 2), (2, 3), (2, 4), (2, 6)]
     assert trial.runs[1].resumed_from == trial.checkpoints[0].uuid

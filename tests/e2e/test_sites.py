@@ -35,7 +35,7 @@ class TestWhereThePreemptedAreCancelled:
         desk.wait_for_state(number, "COMPLETED")
         trial = desk.trial(number)
         assert desk.outcomes(number) == ["preempted", "completed"]
-        first, second = (run.job["job_id"] for run in trial.runs)
+        first, second = (run.job.job_id for run in trial.runs)
         assert first != second
         assert [job.job_id for job in desk.view(number).jobs] == [first, second]
         assert_undisturbed(desk, number)

@@ -328,7 +328,7 @@ def test_every_documented_variable_is_there(desk: Desk) -> None:
     desk.wait_for_state(number, "COMPLETED")
     info = json.loads(desk.log(number).split("INFO ", 1)[1].splitlines()[0])
     trial = desk.trial(number)
-    assert info.pop("agent") in trial.runs[0].job["nodes"]
+    assert info.pop("agent") in trial.runs[0].job.nodes
     assert len(info.pop("slots")) == 2
     assert info.pop("seed") == trial.seed
     assert info == {
@@ -360,9 +360,9 @@ def test_several_nodes_meet_and_fall_together(desk: Desk) -> None:
     trial = desk.trial(number)
     assert desk.outcomes(number) == ["restart", "completed"]
     assert trial.runs[0].exit_code == 3
-    assert len(trial.runs[0].job["nodes"]) == 2
+    assert len(trial.runs[0].job.nodes) == 2
     log = desk.log(number)
-    for rank, node in enumerate(trial.runs[0].job["nodes"]):
+    for rank, node in enumerate(trial.runs[0].job.nodes):
         assert log.count(f"[rank={rank}] || node {rank} of 2 on {node} {'x' * 3000}\n") == 2
 
 

@@ -132,7 +132,7 @@ def test_two_nodes_by_two_slots_train_as_one_process(desk: Desk, site: Cluster) 
     rows = desk.metrics(four)
     assert [row.steps for row in rows] == list(range(1, 41))
     assert [row.metrics["loss"] for row in rows] == pytest.approx(losses_alone(), rel=1e-9)
-    assert [len(run.job["nodes"]) for run in desk.trial(four).runs] == [2, 2]
+    assert [len(run.job.nodes) for run in desk.trial(four).runs] == [2, 2]
     log = desk.log(four)
     for rank in range(4):
         assert log.count(f"[rank={rank}] || rank {rank} of 4\n") == 2
@@ -197,7 +197,7 @@ def test_where_ranks_meet_and_whatever_is_killed(desk: Desk) -> None:
         wait_for(lambda: not any(map(alive, old)), PATIENCE, f"the {victim}'s run to be gone")  # noqa: B023
     pids_of_ranks(desk, number, 3)
     assert desk.outcomes(number) == ["restart", "restart", None]
-    assert len({run.job["ref"] for run in desk.trial(number).runs}) == 1
+    assert len({run.job.ref for run in desk.trial(number).runs}) == 1
     assert "Setting OMP_NUM_THREADS" not in desk.log(number)
     kill_runner(desk, number)
 

@@ -142,7 +142,7 @@ def test_a_plain_script_is_preempted_and_goes_on(desk: Desk, site: Cluster) -> N
     site.wait_state(job, "COMPLETED", timeout=PATIENCE)
     assert desk.outcomes(1) == ["preempted", "completed"]
     runs = desk.trial(1).runs
-    assert [run.job["restart_count"] for run in runs] == [0, 1]
+    assert [run.job.restart_count for run in runs] == [0, 1]
     assert runs[1].resumed_steps == 4
     assert_one_curve(desk, 40)
     # Since 24.05 Slurm may have requeued it by itself once more; a fourth start would train again.
@@ -341,11 +341,11 @@ def test_an_array_is_one_experiment(desk: Desk, site: Cluster) -> None:
     assert dict(listed(desk)) == {1: "COMPLETED", 2: "COMPLETED"}
 
 
-def tasks(desk: Desk, number: int) -> list[list[int]]:
+def tasks(desk: Desk, number: int) -> list[list[int | None]]:
     """The array's index in every run of each trial."""
     trials = desk.view(number).trials
     return [
-        [run.job["array_task_id"] for run in desk.trial(number, index).runs]
+        [run.job.array_task_id for run in desk.trial(number, index).runs]
         for index in range(len(trials))
     ]
 

@@ -24,6 +24,7 @@ from detslurm.slurm import Allocation
 from detslurm.store import TrialDir, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.records import Lost
+from detslurm.store.run_records import ResumeRecord, StartRecord
 from tests.sdk.scenes import Scene
 from tests.store import collecting, scenes
 
@@ -205,7 +206,7 @@ def test_a_warm_start_begins_with_what_was_chosen_at_the_submission(
     scene = Scene(tmp_path / "store")
     refused(scene, inbox, source_checkpoint="kept").run()
     (run,) = scene.store.find_trial(1).runs()
-    assert run.start["resume"] == {"uuid": "kept", "steps": 0}
+    assert run.start.resume == ResumeRecord("kept", 0)
 
 
 def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
@@ -260,16 +261,16 @@ def test_a_run_whose_checkpoint_was_deleted_as_it_began_begins_again(
     trial = execution._trial
     claim = trial.open_run
 
-    def open_run(record: Mapping[str, Any]) -> dict[str, Any]:
+    def open_run(record: Mapping[str, Any]) -> StartRecord:
         start = claim(record)
-        if start["run"] == 2:  # between our reading and our claim, on another node
+        if start.run == 2:  # between our reading and our claim, on another node
             mark_deleted(made, ["b"])
         return start
 
     trial.open_run = open_run  # type: ignore[method-assign]
     start = execution._start(execution.view())
-    assert (start["run"], start["resume"]["uuid"]) == (3, "a")
-    assert [run.end and run.end["outcome"] for run in trial.runs()] == ["preempted", "lost", None]
+    assert (start.run, start.resumed.uuid) == (3, "a")
+    assert [run.end and run.end.outcome for run in trial.runs()] == ["preempted", "lost", None]
 
 
 def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
@@ -282,7 +283,7 @@ def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
     made.append(Lost(trials=(trial.id,)))
     claim, lost = trial.open_run, list[set[int]]()
 
-    def open_run(record: Mapping[str, Any]) -> dict[str, Any]:
+    def open_run(record: Mapping[str, Any]) -> StartRecord:
         lost.append(set(fold_facts(made).lost))
         return claim(record)
 

@@ -118,7 +118,7 @@ def scene(tmp_path: Path) -> Scene:
 
 def outcomes(experiment: ExperimentDir) -> list[str]:
     ids = [row.id for row in fold_experiment(experiment).trials]
-    return [(run.end or {})["outcome"] for n in ids for run in experiment.trial(n).runs()]
+    return [run.outcome for n in ids for run in experiment.trial(n).runs()]
 
 
 def test_a_runner_outlives_any_single_error(scene: Scene, job: None) -> None:

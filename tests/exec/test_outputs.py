@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from detslurm.config.run_config import RunOutputs
@@ -15,6 +16,7 @@ from detslurm.exec import outputs as module
 from detslurm.exec.outputs import NodeOutputs, is_file_name
 from detslurm.exec.outputs_record import outputs_claim, outputs_left
 from detslurm.store import TrialDir
+from detslurm.store.run_records import StartRecord
 
 PATHS = ("checkpoints", "runs/latest.ckpt")
 
@@ -37,7 +39,7 @@ class Node:
         if not trial.start_path(run).exists():
             trial.open_run({"outputs": claim})
         node = SimpleNamespace(
-            start={"outputs": claim, "trial": trial.id, "run": run},
+            start=msgspec.convert({"outputs": claim, "trial": trial.id, "run": run}, StartRecord),
             config=SimpleNamespace(outputs=section),
             rank=rank,
             experiment=SimpleNamespace(trial=lambda number: trial),

@@ -18,6 +18,7 @@ from detslurm.exec.entrypoint import (
 from detslurm.exec.environment import run_environment
 from detslurm.exec.start_hooks import DIRECTORY, with_start_hook
 from detslurm.exec.start_hooks._detslurm_launcher import launcher_name, with_placement
+from detslurm.store.run_records import StartRecord
 
 
 def environment(nodes: int = 1, rank: int = 0, **user: str) -> dict[str, str]:
@@ -26,7 +27,7 @@ def environment(nodes: int = 1, rank: int = 0, **user: str) -> dict[str, str]:
     return run_environment(
         base={"RANK": "7", "PET_NNODES": "9"},
         config=RunConfig.of({"environment": {"environment_variables": {"cpu": variables}}}),
-        start={"experiment": 1, "trial": 2, "run": 3, "seed": 0, "hparams": {}, "job": {}},
+        start=StartRecord(experiment=1, trial=2, run=3, hparams={}),
         experiment_dir=Path("/store/experiments/1"),
         node=f"n{rank}",
         slot_ids=[0, 1],

@@ -15,6 +15,7 @@ from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, StoreError, TrialDir
 from detslurm.store.job_claims import claims_folder, inherit_claims
+from detslurm.store.run_records import JobRecord
 from detslurm.store.views import RunView
 from tests.cluster.waiting import wait_for
 
@@ -112,7 +113,9 @@ def test_ranks_find_their_run_though_each_is_given_its_number(store: Store, opti
 
 
 def run(outcome: str, restart: int, ref: str = "7") -> RunView:
-    return RunView(number=restart + 1, outcome=outcome, job={"ref": ref, "restart_count": restart})
+    return RunView(
+        number=restart + 1, outcome=outcome, job=JobRecord(ref=ref, restart_count=restart)
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ def worked(store: Store, step: unmanaged_claims.JobStep, end: str | None = None)
     found = unmanaged_claims.find(store, step, "c")
     assert found is not None and found.id == trial.id, "its other ranks are elsewhere"
     record = {"job": step.allocation.record(), "program": step.program}
-    run = trial.open_run(record)["run"]
+    run = trial.open_run(record).run
     if end is not None:
         trial.write_end(run, {"outcome": end, "reason": "", "exit_code": 0, "time": 1.0})
     return trial

@@ -20,6 +20,7 @@ from detslurm.exec.unmanaged_job import UnmanagedJob, _cause, _rank, join
 from detslurm.slurm import Allocation, JobInfo, user_script
 from detslurm.store import Store, StoreError, fold_facts
 from detslurm.store.records import Lost
+from detslurm.store.run_records import ResumeRecord, StartRecord
 from tests.sdk.scenes import Scene
 
 
@@ -73,7 +74,7 @@ def test_the_failure_of_another_node_is_no_preemption(
     scene = Scene(tmp_path / "store")
     resume = {"uuid": "a", "steps": 10}
     trial = scene.run(scene.experiment(), losses=[1.0] * gained, checkpoint="b", resume=resume)
-    start = {"run": 1, "resume": resume}
+    start = StartRecord(run=1, resume=ResumeRecord("a", 10))
     step = JobStep(Allocation(cluster="slurm", job_id="7", nodes=("n1",)), "0", ["train.py"])
     job = UnmanagedJob(trial, start, step, flag := PreemptFlag.create())
     job.is_chief = True
@@ -83,7 +84,7 @@ def test_the_failure_of_another_node_is_no_preemption(
     job.finish(exit_code)
     end = trial.end(1)
     assert end is not None
-    assert end["outcome"] == outcome
+    assert end.outcome == outcome
     again = outcome == "preempted" and state == "RUNNING"
     assert [action.value for action in requeued] == (
         ["requeue"] if again else ["stop"] if state == "RUNNING" else []
@@ -130,7 +131,7 @@ def test_a_lost_trial_is_found_before_its_next_run_is_claimed(tmp_path: Path) ->
     made.append(Lost(trials=(trial.id,)))
     claim, lost = trial.open_run, list[set[int]]()
 
-    def open_run(record: Mapping[str, Any]) -> dict[str, Any]:
+    def open_run(record: Mapping[str, Any]) -> StartRecord:
         lost.append(set(fold_facts(made).lost))
         return claim(record)
 
@@ -159,7 +160,7 @@ def test_ranks_do_not_join_a_run_that_is_over(
         found = join(["train.py"])
         assert found is not None
         found.flag.close()
-        return int(found._start["run"])
+        return int(found._start.run)
 
     child = os.fork()
     if child == 0:

@@ -127,8 +127,8 @@ def runner(root: Path, patch: pytest.MonkeyPatch) -> None:
     with FAULTS.due():
         assert Runner(experiment.path, 0, 2).run() == 0
     ids = [row.id for row in fold_experiment(experiment).trials]
-    ends = [run.end or {} for number in ids for run in experiment.trial(number).runs()]
-    assert [end["outcome"] for end in ends] == ["completed", "completed"]
+    runs = [run for number in ids for run in experiment.trial(number).runs()]
+    assert [run.outcome for run in runs] == ["completed", "completed"]
 
 
 def search(root: Path, patch: pytest.MonkeyPatch) -> None:

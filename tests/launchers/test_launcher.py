@@ -88,7 +88,7 @@ def test_what_ends_a_launcher_is_in_the_end_record(
     assert launch(raises=OSError("no processes left"))[0] == 1
     end = job._trial.end(1)
     assert end is not None
-    assert (end["outcome"], end["reason"]) == ("error", "no processes left")
+    assert (end.outcome, end.reason) == ("error", "no processes left")
 
 
 def test_a_full_store_does_not_make_a_finished_training_fail(

@@ -120,7 +120,7 @@ def test_browsing_checkpoints(environment: dict[str, str]) -> None:
     store = Path(environment["DETSLURM_ROOT"])
     finished(Store.open(store), 60)
     trial = Scene(store).experiment(1, job=None).trial(61)
-    run_number = trial.open_run({"hparams": {}, "time": 1.0})["run"]
+    run_number = trial.open_run({"hparams": {}, "time": 1.0}).run
     with RunLog.open(trial.records_path(run_number)) as log:
         for step in range(100):
             (store / "checkpoints" / f"c{step:02d}").mkdir(parents=True)

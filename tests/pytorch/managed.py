@@ -17,6 +17,7 @@ from detslurm.config.run_config import RunConfig
 from detslurm.exec.environment import run_environment
 from detslurm.store import ExperimentDir, MetricRow, Store, TrialView, fold_trial, trial_metrics
 from detslurm.store.records import Created
+from detslurm.store.run_records import StartRecord
 
 
 class Managed:
@@ -86,7 +87,7 @@ class Managed:
 def inside(
     experiment: ExperimentDir,
     config: Mapping[str, Any],
-    start: Mapping[str, Any],
+    start: StartRecord,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[PreemptFlag]:
     """This process as the chief of a run that has been claimed."""

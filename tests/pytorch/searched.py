@@ -108,9 +108,9 @@ class Searched:
         with inside(self.experiment, self.config, start, self._patch):
             status = _status(code)
         decision, _ = execution._decide(before, AttemptResult(exit_code=status))
-        end = {"type": "end", "run": start["run"], "outcome": decision.outcome}
+        end = {"type": "end", "run": start.run, "outcome": decision.outcome}
         self.experiment.trial(task.trial_id).write_end(
-            start["run"], {**end, "reason": decision.reason, "time": 0.0}
+            start.run, {**end, "reason": decision.reason, "time": 0.0}
         )
         return decision
 

@@ -305,7 +305,7 @@ class Scene:
             {"hparams": hparams or {"lr": 0.1, "i": index}, "seed": 1, "time": 1000.0, "host": "n1",
              "job": {"cluster": self.queue.name, "ref": ref, "nodes": [*nodes]}, "resume": resume}
         )  # fmt: skip
-        number = start["run"]
+        number = start.run
         with RunLog.open(trial.records_path(number)) as records:
             at = (resume or {}).get("steps", 0)
             for step, loss in enumerate(losses, at + 1):

@@ -200,7 +200,8 @@ def test_a_checkpoint_names_the_run_that_saved_it(scene: Scene) -> None:
                         "metadata": {}})  # fmt: skip
     environment = run_environment(
         base={}, config=RunConfig(), start=start, experiment_dir=experiment.path, node="n1",
-        slot_ids=[0], gpus=[], peers={"container_slot_counts": [1]}, flag="",
+        slot_ids=[0], gpus=[], flag="",
+        peers={"container_addrs": ["n1"], "container_rank": 0, "container_slot_counts": [1]},
     )  # fmt: skip
     second = scene.client.checkpoint("second")
     assert second.task_id == environment["DET_TASK_ID"] == "1.abc"

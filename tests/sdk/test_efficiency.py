@@ -15,6 +15,7 @@ from detslurm.sdk.costs.efficiency import (
     usage_history,
 )
 from detslurm.store import RunView, TrialDir, TrialView
+from detslurm.store.run_records import JobRecord
 from detslurm.store.run_usage import Requested, RunUsage, parse_usage
 
 GIGABYTE = 1 << 30
@@ -109,9 +110,9 @@ def test_percentiles_go_by_weight() -> None:
     assert percentile({}, 10) is None
 
 
-def job(ref: str = "12_3", again: int = 0) -> dict[str, Any]:
-    return {"ref": ref, "array_job_id": ref.partition("_")[0], "job_id": "99",
-            "restart_count": again}  # fmt: skip
+def job(ref: str = "12_3", again: int = 0) -> JobRecord:
+    array = ref.partition("_")[0]
+    return JobRecord(ref=ref, array_job_id=array, job_id="99", restart_count=again)
 
 
 def test_jobs_wait_from_their_submission_or_from_the_requeue() -> None:

@@ -39,7 +39,7 @@ def kinds(done: Collected) -> dict[str, str]:
 def begins(scene: Scene, made: ExperimentDir, index: int, *uuids: str, end: str | None) -> None:
     """A run that has begun to save these."""
     trial = made.trial(made.created().first_trial + index)
-    number = trial.open_run({"hparams": {}, "time": 1.0, "resume": None})["run"]
+    number = trial.open_run({"hparams": {}, "time": 1.0, "resume": None}).run
     with RunLog.open(trial.records_path(number)) as log:
         for one in uuids:
             log.append({"t": "checkpoint_started", "uuid": one})

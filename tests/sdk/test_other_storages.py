@@ -326,7 +326,7 @@ def test_uploads_that_broke_off_there(scene: Scene, tmp_path: Path) -> None:
     made = collecting.experiment(scene)
     place = location({"type": "directory", "container_path": str(tmp_path / "disk")})
     trial = made.trial(made.created().first_trial)
-    run = trial.open_run({"hparams": {}, "time": 1.0, "resume": None})["run"]
+    run = trial.open_run({"hparams": {}, "time": 1.0, "resume": None}).run
     with RunLog.open(trial.records_path(run)) as log:
         log.append({"t": "checkpoint_started", "uuid": "half", "storage": place})
     trial.write_end(run, {"outcome": "completed"})

@@ -25,12 +25,12 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     claim = {"uuid": ID, "path": str(folder)}
     start = trial.open_run({"hparams": {"lr": 0.1}, "seed": 1, "time": 1.0, "outputs": claim})
-    trial.records_path(start["run"]).touch()
+    trial.records_path(start.run).touch()
     (folder / "last.pt").write_text("weights")
     left = {"uuid": ID, "resources": {"last.pt": 7}, "time": 2.0}
     if end is not None:
         more = {"outputs": left} if listed else {}
-        trial.write_end(start["run"], {"outcome": end, "exit_code": 0, "time": 2.0, **more})
+        trial.write_end(start.run, {"outcome": end, "exit_code": 0, "time": 2.0, **more})
 
 
 def test_they_are_a_checkpoint_of_their_own_kind(scene: Scene, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def run(
     """A run that saved these, with their files; without `end` it goes on."""
     trial = made.trial(made.created().first_trial + index)
     claim = None if resume is None else {"uuid": resume, "steps": 0}
-    number: int = trial.open_run({"hparams": {}, "time": 1.0, "resume": claim})["run"]
+    number: int = trial.open_run({"hparams": {}, "time": 1.0, "resume": claim}).run
     with RunLog.open(trial.records_path(number)) as log:
         for uuid, steps, loss in saved:
             log.append({"t": "checkpoint_started", "uuid": uuid})

@@ -52,7 +52,7 @@ def run(
     **end: Any,
 ) -> int:
     """One run with its records and, where an outcome is given, its end record."""
-    number: int = of.open_run({"resume": resume, "hparams": {"lr": 0.1}, "time": 1.0})["run"]
+    number: int = of.open_run({"resume": resume, "hparams": {"lr": 0.1}, "time": 1.0}).run
     with RunLog.open(of.records_path(number)) as log:
         for record in records:
             log.append(record)

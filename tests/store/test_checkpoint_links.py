@@ -64,7 +64,7 @@ def test_the_newest_of_a_trial_is_its_last_whatever_clocks_say() -> None:
 def _save(made: ExperimentDir, base: Path, uuid: str, step: int, loss: float) -> None:
     trial = made.trial(made.created().first_trial)
     (base / uuid).mkdir(parents=True, exist_ok=True)
-    with RunLog.open(trial.records_path(trial.open_run({"time": 1.0})["run"])) as log:
+    with RunLog.open(trial.records_path(trial.open_run({"time": 1.0}).run)) as log:
         log.append(scenes.metrics(step, "validation", loss=loss))
         log.commit({**scenes.checkpoint(uuid, step), "time": float(step)})
 
@@ -97,7 +97,7 @@ def test_links_follow_what_is_saved_and_deleted(store: Store, tmp_path: Path) ->
 
 def _saves_and_links(made: ExperimentDir, base: Path, who: int) -> None:
     trial = made.trial(made.created().first_trial + who)
-    with RunLog.open(trial.records_path(trial.open_run({"time": 1.0})["run"])) as log:
+    with RunLog.open(trial.records_path(trial.open_run({"time": 1.0}).run)) as log:
         for step in range(1, 6):
             log.append(scenes.metrics(step, "validation", loss=1 / (step + who)))
             log.commit({**scenes.checkpoint(f"t{who}s{step}", step), "time": step + who / 10})

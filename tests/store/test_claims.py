@@ -30,11 +30,11 @@ from tests.store.listing import rows_of
 
 
 def _claim(trial: TrialDir, run: int, who: int) -> bool:
-    return scenes.claim(trial, run, who=who)
+    return scenes.claim(trial, run, seed=who)
 
 
 def _end(trial: TrialDir, run: int, who: int) -> bool:
-    return trial.write_end(run, {"who": who})
+    return trial.write_end(run, {"exit_code": who})
 
 
 def test_experiment_ids_are_never_shared(store: Store) -> None:
@@ -107,7 +107,7 @@ def test_a_run_is_claimed_once(store: Store) -> None:
         assert Counter(each)[True] == 1
         start = trial.start(number)
         assert start is not None
-        assert start["who"] == each.index(True)
+        assert start.seed == each.index(True)
 
 
 def test_a_run_has_one_end_record(store: Store) -> None:
@@ -120,18 +120,18 @@ def test_a_run_has_one_end_record(store: Store) -> None:
         assert Counter(each)[True] == 1
         end = trial.end(number)
         assert end is not None
-        assert end["who"] == each.index(True)
+        assert end.exit_code == each.index(True)
 
 
 def test_a_run_with_an_older_token_comes_too_late(store: Store) -> None:
     """A worker whose trial was given to another meanwhile fences nobody; the other may begin after
     it, too."""
     trial = scenes.trial(store)
-    assert trial.open_run({"fencing_token": 2})["run"] == 1
+    assert trial.open_run({"fencing_token": 2}).run == 1
     with pytest.raises(RunTaken, match="given to another worker"):
         trial.open_run({"fencing_token": 1})
     assert [run.end for run in trial.runs()] == [None]
-    assert trial.open_run({"fencing_token": 3})["run"] == 2
+    assert trial.open_run({"fencing_token": 3}).run == 2
 
 
 def test_the_higher_fencing_token_wins_a_race(store: Store) -> None:
@@ -145,10 +145,9 @@ def test_the_higher_fencing_token_wins_a_race(store: Store) -> None:
     races(4, [partial(open_run, trial) for trial in trials])
     for trial in trials:
         runs = trial.runs()
-        assert [run.start["fencing_token"] for run in runs] == sorted(
-            {run.start["fencing_token"] for run in runs}
-        )
-        assert runs[-1].start["fencing_token"] == 3
+        tokens = [run.start.fencing_token or 0 for run in runs]
+        assert tokens == sorted(set(tokens))
+        assert runs[-1].start.fencing_token == 3
         assert [run.end is None for run in runs] == [False] * (len(runs) - 1) + [True]
 
 
@@ -158,7 +157,7 @@ def test_two_runners_that_open_a_run_at_once_do_not_both_work(store: Store) -> N
 
     def open_run(who: int) -> int:
         try:
-            return int(trial.open_run({"job": {"job_id": str(who)}})["run"])
+            return int(trial.open_run({"job": {"job_id": str(who)}}).run)
         except RunTaken:
             return 0
 
@@ -199,7 +198,7 @@ def test_an_end_record_that_comes_during_the_fencing_stands(store: Store) -> Non
     scenes.run(trial, [])
     runs = trial.runs()
     trial.write_end(1, {"outcome": "completed"})
-    assert trial.fence(1, {})["outcome"] == "completed"
+    assert trial.fence(1, {}).outcome == "completed"
     with pytest.raises(TrialEnded):
         trial._close(runs[-1], {})
 

@@ -423,7 +423,7 @@ def test_a_script_may_go_on_with_a_trial_that_is_over(store: Store) -> None:
     """No fact tells, so what was kept of it does not count."""
     made = scenes.finished(store, managed=False)
     compact(made)
-    number = made.trial(1).open_run({"resume": None, "hparams": {}, "continues": True})["run"]
+    number = made.trial(1).open_run({"resume": None, "hparams": {}, "continues": True}).run
     with RunLog.open(made.trial(1).records_path(number)) as log:
         log.append(scenes.checkpoint("later", 7))
     (row,) = fold_experiment(made).trials

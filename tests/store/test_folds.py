@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from detslurm.store.experiment_fold import experiment_state
 from detslurm.store.facts import put_record
 from detslurm.store.frame import frame
 from detslurm.store.reading import started_checkpoints
-from detslurm.store.run_records import well_formed
+from detslurm.store.run_records import EndRecord, StartRecord, well_formed
 from detslurm.store.trial_fold import RunFacts, trial_view
 from tests.store import scenes
 
@@ -42,10 +43,16 @@ def view(*runs: RunFacts, **context: Any) -> TrialView:
     return trial_view(1, 1, runs, FoldContext(metric="loss", **context))
 
 
+def run_facts(number: int, start: object = None, end: object = None, **log: Any) -> RunFacts:
+    """A run as read, with records of these fields."""
+    begin = msgspec.convert(start or {}, StartRecord)
+    return RunFacts(number=number, start=begin, end=msgspec.convert(end, EndRecord | None), **log)
+
+
 def ended(*outcomes: str | None) -> list[RunFacts]:
     """Runs with these end records."""
     return [
-        RunFacts(number=n, start={"time": float(n)}, end={"outcome": outcome} if outcome else None)
+        run_facts(number=n, start={"time": float(n)}, end={"outcome": outcome} if outcome else None)
         for n, outcome in enumerate(outcomes, 1)
     ]
 
@@ -53,11 +60,11 @@ def ended(*outcomes: str | None) -> list[RunFacts]:
 @pytest.mark.parametrize(("trained", "steps"), [((1, 2), 2), ((), 5_000)])
 def test_other_groups_may_count_something_else(trained: tuple[int, ...], steps: int) -> None:
     """Tokens, say: they are the steps of code that reports nothing else."""
-    found = view(RunFacts(number=1, training_steps=trained, other_steps=[4_000, 5_000]))
+    found = view(run_facts(number=1, training_steps=trained, other_steps=[4_000, 5_000]))
     assert (found.steps, found.runs[0].steps) == (steps, steps)
     resumed = {"resume": {"uuid": "c", "steps": 1}}
-    second = RunFacts(number=2, start=resumed, other_steps=[6_000])
-    found = view(RunFacts(number=1, training_steps=(1, 2), other_steps=[4_000]), second)
+    second = run_facts(number=2, start=resumed, other_steps=[6_000])
+    found = view(run_facts(number=1, training_steps=(1, 2), other_steps=[4_000]), second)
     assert (found.steps, found.runs[1].steps) == (2, 1)
 
 
@@ -66,7 +73,7 @@ def test_a_terminal_end_record_wins(
     ends: list[dict[str, Any] | None], stopping: bool, lost: str | None
 ) -> None:
     """Once a run ended for good nothing changes the state: no intent, no queue, no later run."""
-    runs = [RunFacts(number=n, end=end) for n, end in enumerate(ends, 1)]
+    runs = [run_facts(number=n, end=end) for n, end in enumerate(ends, 1)]
     desired = DesiredState(stopping="kill" if stopping else None)
     found = view(*runs, desired=desired, lost=lost)
     assert found.state in TRIAL_STATES
@@ -89,15 +96,15 @@ def test_a_checkpoint_that_the_time_limit_just_let_through_counts() -> None:
         ([late], {**end, "cause": None}, 1),
         ([late], {**end, "exit_code": 1}, 1),  # an error of its own
     ):
-        assert view(RunFacts(number=1, end=cause, records=records)).restarts == used
-    resumed = RunFacts(number=2, start={"resume": {"steps": 10}}, end=end, records=[late])
+        assert view(run_facts(number=1, end=cause, records=records)).restarts == used
+    resumed = run_facts(number=2, start={"resume": {"steps": 10}}, end=end, records=[late])
     assert view(resumed).restarts == 1
 
 
 def test_a_run_that_continues_the_trial_opens_it_again() -> None:
     """A later run that says so is no zombie."""
     first, second = ended("completed", None)
-    second.start["continues"] = True
+    second.start = StartRecord(continues=True)
     assert view(first, second).state == "RUNNING"
 
 
@@ -132,23 +139,23 @@ def test_states_of_trials(outcomes: list[Any], context: dict[str, Any], state: s
 @pytest.mark.parametrize("context", [{}, {"desired": DesiredState(stopping="kill")}])
 def test_a_run_without_an_end_record_ended_with_its_last_one(context: dict[str, Any]) -> None:
     """Where its job is gone for good: no duration grows on, and the run is not shown as running."""
-    run = RunFacts(number=1, start={"time": 1.0}, last_time=70.0)
+    run = run_facts(number=1, start={"time": 1.0}, last_time=70.0)
     found = view(run, lost="NODE_FAIL", **context)
     assert found.ended == found.runs[0].ended == 70.0
     assert (found.runs[0].outcome, found.runs[0].reason) == ("lost", "NODE_FAIL")
     assert view(run, **context).runs[0].ended is None
     assert view(run, closed="error", **context).runs[0].ended == 70.0, "by its search"
     assert view(run, closed="completed", **context).runs[0].ended is None, "it may be leaving"
-    silent = RunFacts(number=1, start={"time": 1.0})
+    silent = run_facts(number=1, start={"time": 1.0})
     assert view(silent, lost="NODE_FAIL").runs[0].ended == 1.0
 
 
 def test_a_run_that_was_found_lost_ended_before_that() -> None:
     """The next run may begin hours later."""
-    lost = RunFacts(
+    lost = run_facts(
         number=1, start={"time": 1.0}, end={"outcome": "lost", "time": 9e4}, last_time=7.0
     )
-    found = view(lost, RunFacts(number=2, start={"time": 9e4}))
+    found = view(lost, run_facts(number=2, start={"time": 9e4}))
     assert [run.ended for run in found.runs] == [7.0, None]
 
 
@@ -197,9 +204,9 @@ def test_an_experiment_is_over_when_all_its_trials_are(
 def test_a_trial_that_failed_by_no_fault_of_its_code_is_told_apart() -> None:
     """Its code never began, or its job was lost; an experiment that lacks it is not complete."""
     begun, failed = {"outcome": "restart", "began": False}, {"outcome": "error"}
-    never = [RunFacts(number=1, end=begun), RunFacts(number=2, end=failed | {"began": False})]
+    never = [run_facts(number=1, end=begun), run_facts(number=2, end=failed | {"began": False})]
     assert view(*never).interrupted
-    assert view(RunFacts(number=1), lost="its job is gone").interrupted
+    assert view(run_facts(number=1), lost="its job is gone").interrupted
     assert view(closed="error").interrupted
     for runs in (ended("error"), ended("completed"), ended(None), [never[0], *ended("error")]):
         assert not view(*runs).interrupted
@@ -215,7 +222,7 @@ def test_a_trial_that_fails_on_two_nodes_counts_for_neither() -> None:
     facts.append({"type": "node_failed", "n": 5, "node": "n2", "jobs": ["7_1"], "excluded": True})
     folded = ExperimentFacts().fold(facts)
     assert (folded.failing_nodes, folded.excluded) == ({"n2": 2}, {"n2"})
-    assert view(RunFacts(number=1, end={"outcome": "restart", "bad_node": "n2"})).restarts == 0
+    assert view(run_facts(number=1, end={"outcome": "restart", "bad_node": "n2"})).restarts == 0
 
 
 JUNK = st.dictionaries(
@@ -233,7 +240,7 @@ JUNK = st.dictionaries(
 def test_no_record_however_odd_breaks_a_view(records: list[dict[str, Any]]) -> None:
     """What does not have the shape of its kind is left out before folding; all else folds."""
     sound = [record for record in records if well_formed(record)]
-    found = view(RunFacts(number=1, records=sound))
+    found = view(run_facts(number=1, records=sound))
     assert found.state == "RUNNING"
     assert 0 <= found.progress <= 1
 
@@ -337,7 +344,7 @@ def test_the_best_validation_is_the_first_of_the_best(values: list[float], small
     """NaN is the worst of all, infinities are worse than any other number, whichever direction is
     better, and equals keep the earlier one."""
     records = [scenes.metrics(n, "validation", loss=value) for n, value in enumerate(values)]
-    best = view(RunFacts(number=1, records=records), smaller_is_better=smaller).best_validation
+    best = view(run_facts(number=1, records=records), smaller_is_better=smaller).best_validation
     assert best is not None
     finite = [value for value in values if math.isfinite(value)]
     infinite = [value for value in values if math.isinf(value)]
@@ -356,7 +363,7 @@ def test_a_validation_without_the_metric_is_never_best() -> None:
         scenes.metrics(2, "validation", loss="low"),
         scenes.metrics(3, "validation", loss=7),
     ]
-    best = view(RunFacts(number=1, records=records)).best_validation
+    best = view(run_facts(number=1, records=records)).best_validation
     assert best is not None
     assert best.steps == 3
 
@@ -402,7 +409,7 @@ def test_the_progress_of_code_that_reports_none(
     length: int | None, records: list[dict[str, Any]], progress: float
 ) -> None:
     """Its steps and checkpoints of the configured length, where they count the same."""
-    found = view(RunFacts(number=1, records=records), length=length)
+    found = view(run_facts(number=1, records=records), length=length)
     assert found.progress == progress
 
 

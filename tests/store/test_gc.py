@@ -128,7 +128,7 @@ def test_the_best_stays_whatever_else_a_later_run_reports(scene: Scene) -> None:
     run(scene, made, 0, [("a", 3, 0.1), ("b", 5, 0.4)], end="preempted")
     trial = made.trial(made.created().first_trial)
     claim = {"hparams": {}, "time": 1.0, "resume": {"uuid": "b", "steps": 5}}
-    number = trial.open_run(claim)["run"]
+    number = trial.open_run(claim).run
     with RunLog.open(trial.records_path(number)) as log:
         log.append(metrics(0, "model", parameters=7))
     collect(scene, made)

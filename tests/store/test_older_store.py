@@ -45,7 +45,7 @@ def test_it_lists_and_describes(store: Path) -> None:
     runs = fold_trial(Store(store).experiment(2).trial(3)).runs
     assert [run.outcome for run in runs] == ["restart", "completed"]
     assert runs[0].reason == "the code exited with 3; restart 1 of 2" and runs[0].exit_code == 3
-    assert runs[1].resumed_steps == 2 and runs[1].job["nodes"] == ["node1"]
+    assert runs[1].resumed_steps == 2 and runs[1].job.nodes == ("node1",)
     assert runs[0].usage is not None and runs[0].usage.memory_peak == 24821760
     assert "run 1 of trial 7 in job 5" in _shown(store, "trial", "logs", "7")
 

@@ -209,8 +209,8 @@ def _environment_text(experiment: Experiment) -> str:
     size = f"{human_size(environment.size)} and {counted(environment.files, 'file')}"
     looked = _looked_into(experiment)
     ended = [run.end for one in looked for run in one.runs() if run.end]
-    whys = Counter(why for end in ended for why in set((end.get("not_staged") or {}).values()))
-    staged = sum(not end.get("not_staged") for end in ended)
+    whys = Counter(why for end in ended for why in set(end.not_staged.values()))
+    staged = sum(not end.not_staged for end in ended)
     lines = [f"{environment.prefix} as it was at the submission ({size})"]
     if ended:
         sample = f" of the first {_STAGED} trials" if len(looked) == _STAGED else ""

@@ -110,13 +110,13 @@ def _expected_start(trial: Trial) -> float | None:
 def _hosts(run: RunView) -> str | None:
     from detslurm.sdk.parts import compress_hostlist
 
-    nodes = run.job.get("nodes") or ()
+    nodes = run.job.nodes
     return compress_hostlist(nodes) if len(nodes) > 1 else run.host
 
 
 _RUNS = [
     Column("Run", lambda run: run.number),
-    Column("Job", lambda run: run.job.get("ref"), drop=1, least=8),
+    Column("Job", lambda run: run.job.ref, drop=1, least=8),
     Column("Host", _hosts, drop=4, least=8),
     Column("Started", lambda run: run.started, "time", drop=3),
     Column("Ended", lambda run: run.ended, "time", drop=2),

@@ -10,7 +10,6 @@ from detslurm.look.plot import Line
 from detslurm.store import TrialDir, fs
 from detslurm.store.run_series import LoggedRuns, SeriesCache, read_runs
 from detslurm.store.trial import Run, with_history
-from detslurm.store.trial_fold import resumed_steps
 
 if TYPE_CHECKING:
     from detslurm.store.series import Series
@@ -99,6 +98,6 @@ def _joined(logged: LoggedRuns, metric: Metric) -> Line:
 
 
 def _marked(steps: Sequence[int], values: Sequence[float], runs: Sequence[Run]) -> Line:
-    resumed = [resumed_steps(run.start) for run in runs if run.number > 1]
+    resumed = [run.start.resumed.steps for run in runs if run.number > 1]
     marks = [at for at in resumed if at and steps and steps[0] <= at <= steps[-1]]
     return Line(steps, values, marks)
