@@ -35,6 +35,6 @@ model.fit(
     y[:1500],
     epochs=args.epochs,
     validation_data=(x[1500:], y[1500:]),
-    callbacks=[keras.callbacks.BackupAndRestore("backup"), json_logging],
+    callbacks=[keras.callbacks.BackupAndRestore("checkpoints/backup"), json_logging],
     verbose=0,
 )
