@@ -37,6 +37,8 @@ from mlflow.utils.search_utils import SearchExperimentsUtils, SearchUtils
 
 from detslurm._base import contract
 from detslurm._base.info import get_cluster_info
+from detslurm.config.secret_names import MASK, is_secret
+from detslurm.config.secret_texts import masked_text
 from detslurm.sdk.client import Client
 from detslurm.sdk.experiments.experiment import Experiment as OurExperiment
 from detslurm.sdk.export.content import (
@@ -94,7 +96,8 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         for row in self._client.newest_rows(archived=True):
             if _name(row) == experiment_name:
                 return _experiment(row)
-            if row.name == experiment_name and newest is None:
+            # MLflow refuses to go on with an archived one, which its user has put away.
+            if row.name == experiment_name and newest is None and not row.archived:
                 newest = _experiment(row)
         return newest
 
@@ -241,11 +244,19 @@ class _OwnRun:
 
     def write(self, params: Iterable[Param], tags: Iterable[RunTag]) -> None:
         """Append them, a line each."""
-        lines = [json.dumps(["param", one.key, one.value]) for one in params]
-        lines += [json.dumps(["tag", one.key, one.value]) for one in tags]
+        named = [("param", params), ("tag", tags)]
+        lines = [
+            json.dumps([kind, one.key, _without_secret(one.key, one.value)])
+            for kind, some in named
+            for one in some
+        ]
         if lines:
             with _own_file(self.directory, self.run).open("a") as file:
                 file.write("".join(f"{line}\n" for line in lines))
+
+
+def _without_secret(name: str, value: str) -> str:
+    return MASK if is_secret(name, value) else masked_text(value)
 
 
 def _own_file(trial: TrialDir, run: int) -> Path:

@@ -80,8 +80,8 @@ def possible_values(space: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         match spec:
             case {"type": "const"}:
                 yield below, spec.get("val")
-            case {"type": "categorical"}:
-                yield from ((below, value) for value in spec.get("vals") or ())
+            case {"type": "categorical", "vals": [*values]}:
+                yield from ((below, value) for value in values)
             case {"type": _}:
                 yield below, spec.get("minval")
             case Mapping():

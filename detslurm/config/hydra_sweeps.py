@@ -9,8 +9,9 @@ from typing import Any
 
 _CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 _INT = re.compile(r"[+-]?(?:0|[1-9][\d_]*)")
-_FLOAT = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_FLOAT = re.compile(r"[+-]?(?:(?:0|[1-9][\d_]*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?")
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
+_ONLY_HYDRAS = re.compile(r".*(?<!\\)\$\{.*|[+-]?(?:inf|nan)", re.DOTALL | re.IGNORECASE)
 _MOST = 1_000_000
 _WORDS = {"null": None, "true": True, "false": False}
 _PAIRS = {"[": "]", "{": "}", "(": ")"}
@@ -62,6 +63,8 @@ def split(text: str) -> list[str]:
 def value(text: str) -> Any:
     """Return the value of an element of Hydra's grammar."""
     text = text.strip()
+    if _ONLY_HYDRAS.fullmatch(text):
+        raise ValueError(f"{text} can't be one of several values here")
     if text[:1] and text[0] in "'\"" and text[0] == text[-1]:
         backslashes = re.compile(rf"(\\+)({text[0]}|$)")
         return backslashes.sub(lambda m: "\\" * (len(m[1]) // 2) + m[2], text[1:-1])

@@ -156,7 +156,7 @@ def _record(node: YamlNode) -> YamlNode:
     if node.is_mapping:
         given = node.get("from")
         return node.put("from", _sources(given)) if given is not None else node
-    known = node.is_list and {item.value for item in node.value} <= {*SOURCES}
+    known = node.is_list and all(item.value in SOURCES for item in node.value)
     if not known and node.value != "auto":
         return node
     return node._replace(value={"from": _sources(node._replace(key_at=None))})

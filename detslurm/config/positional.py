@@ -10,6 +10,7 @@ import re
 PLACE = '"$@"'
 
 _HELD = re.compile(r'"\$(?:@|\{@\})"')
+_CONTINUED = re.compile(r"(?<!\\)\\\s*\Z")  # at the end it would quote the space before the place
 _UNQUOTED = re.compile(r"\$(?:[@*]|\{[@*]\})")
 # Texts in which no character separates commands.
 _INERT = re.compile(
@@ -21,7 +22,7 @@ _TRAINS = re.compile(r"python|torchrun|accelerate|deepspeed|mpirun|srun|\.py\b")
 
 def with_place(text: str) -> str:
     """Return the text with a place for the arguments: its own, or else at its end."""
-    return text if _HELD.search(text) else f"{text.rstrip()} {PLACE}"
+    return text if _HELD.search(text) else f"{_CONTINUED.sub('', text).rstrip()} {PLACE}"
 
 
 def unquoted_place(text: str) -> str | None:

@@ -13,7 +13,7 @@ _VALUE = rf"(?:{_QUOTED}|[^\s,;&|()\[\]{{}}\"']+)"
 
 # -- forms that are secrets wherever they stand ----------------------------------------------------
 
-_USER_INFO = re.compile(r"(\w://)(?:[^/\s\"']+@|[^\s/:@\"']+:(?!\d+/)[^\s@\"']+@)")
+_USER_INFO = re.compile(r"(\w://)(?:[^/\s\"']+@|[^\s/:@\"']+:(?!\d+/)[^\s@\"']{1,2000}@)")
 _PARAMETER = re.compile(r"([?&#;]([\w.-]+)=)([^&#;\s\"']+)")
 _PARAMETERS = frozenset({"sig", "signature", "key", "code", "x-amz-signature", "x-goog-signature"})
 _HOOK = re.compile(

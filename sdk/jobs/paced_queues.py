@@ -154,12 +154,14 @@ class _Listing:
         self._refresh()
         self._seen = self._answers  # before the rows: the next answer may come now
         rows = [row for row in self.rows() if row.job_id in job_ids]
+        newer = {job for job in job_ids if self._listed_at < self._wanted_at[job]}
+        self.uncovered |= bool(newer - {row.job_id for row in rows})
         return {ref: replace(row, ref=ref) for row in rows for ref in row.refs}
 
     def ends(self, refs: Collection[str], since: float | None) -> dict[str, JobInfo]:
         """The known ends of jobs that are not in the listing; the next question is about others."""
         self._missing |= {ref: since for ref in refs if self._is_open(ref)}
-        self.uncovered = any(ref not in self._tried_at for ref in refs)
+        self.uncovered |= any(ref not in self._tried_at for ref in refs)
         if self._ends_refusal is not None:
             raise self._ends_refusal
         return {ref: self._known_ends[ref] for ref in refs if ref in self._known_ends}

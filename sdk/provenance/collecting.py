@@ -109,7 +109,7 @@ class ProvenanceCollector:
 def _kept(store: Store, record: CodeVersion | Software) -> str | None:
     try:
         return keep(store, record)
-    except StoreError:
+    except (StoreError, UnicodeEncodeError):  # a path that is no UTF-8
         return None
 
 

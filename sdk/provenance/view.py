@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from detslurm._base.quantities import counted
-from detslurm.config.secret_texts import masked_text
+from detslurm.config.secret_texts import masked_text, masked_words
 from detslurm.store import ExperimentDir, StoreError, fs
 from detslurm.store.experiment_files import open_shown
 from detslurm.store.provenance import CodeVersion, Software, digests_of_runs, read_kept
@@ -90,7 +90,7 @@ def provenance_of(one: ExperimentSnapshot) -> Provenance:
         host=recorded.host,
         detslurm=recorded.detslurm,
         optuna=recorded.optuna,
-        container=tuple(masked_text(word) for word in slurm.get("container_prefix") or ()),
+        container=tuple(masked_words(slurm.get("container_prefix") or ())),
         sbatch=_sbatch_options(directory),
         hardware=dict(_hardware(one)),
     )

@@ -18,9 +18,9 @@ from detslurm.sdk.submission.entrypoint import PythonCommand, python_command
 
 # A script that ignores --help would train here: only code that names a parser is asked.
 _PARSERS = re.compile(
-    r"argparse|\bclick\b|\btyper\b|\bfire\b|\btyro\b|HfArgumentParser|jsonargparse|LightningCLI"
-    r"|simple_parsing|\babsl\b|docopt|ConfigArgParse",
-    re.IGNORECASE,
+    r"^\s*(?:import|from)\b[^\n#]*\b(?:argparse|click|typer|fire|tyro|jsonargparse|simple_parsing"
+    r"|absl|docopt|configargparse|HfArgumentParser|LightningCLI)\b",
+    re.IGNORECASE | re.MULTILINE,
 )
 _OPTION = re.compile(r"(?<![\w-])--(?:\[no-?\])?([A-Za-z][\w.-]*)")
 _PATIENCE = 60.0  # seconds, for the imports of a script
@@ -49,7 +49,7 @@ def refuse_flags(config: ExperimentConfig, context: ContextFiles, context_dir: P
     if command is None or not _PARSERS.search(command.source.read_text(errors="replace")):
         return
     known = _options(_help(command, context_dir))
-    lacking = [flag for flag in flags if known and _plain(flag) not in known]
+    lacking = [flag for flag in flags if known and known.isdisjoint(_with_outer(flag))]
     if lacking:
         names = ", ".join(f"--{flag}" for flag in lacking)
         raise SubmitError(
@@ -94,6 +94,12 @@ def _help(command: PythonCommand, context_dir: Path) -> str:
 def _options(text: str) -> set[str]:
     """The options that a help text names, but for `--help` itself."""
     return {_plain(name) for name in _OPTION.findall(text)} - {"help"}
+
+
+def _with_outer(flag: str) -> set[str]:
+    """A flag and those around it: the help of a LightningCLI names `--model` alone."""
+    parts = _plain(flag).split(".")
+    return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
 
 
 def _plain(name: str) -> str:

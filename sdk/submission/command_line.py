@@ -14,6 +14,9 @@ from detslurm.sdk.parts import sweep
 DEFAULT_METRIC = "loss"
 _NEEDS_SHELL = re.compile(r"[\s|&;<>()$`*?]")
 _RANGE = re.compile(r"(log|int|double):([^:,]+):([^:,]+)")
+_LIKE_RANGE = re.compile(r"(?:log|int|double):")
+# YAML would take subject 001 for the number 1.
+_ZEROS = re.compile(r"(?<![^\s,\[])-?0\d+(?=\s*(?:[,\]]|$))")
 _MULTIRUN = ("-m", "--multirun")
 _COUNTED = ("random", "async_halving", "adaptive_asha", "optuna")
 _OURS = frozenset(["--grid", "--random", "--print-config", "--no-follow", "--pool", "--trials"])
@@ -35,7 +38,13 @@ class Command:
 
 def grid_space(texts: Iterable[str]) -> Space:
     """Return the hyperparameters of `NAME=A,B,C` texts. Raises `ValueError`."""
-    return {name: _choices(spec) for name, spec in _named(texts)}
+    named = dict(_named(texts))
+    for name, spec in named.items():
+        if _LIKE_RANGE.match(spec):
+            raise ValueError(
+                f"{name}={spec}: a grid takes values A,B,C; --random draws from ranges"
+            )
+    return {name: _choices(spec) for name, spec in named.items()}
 
 
 def random_space(texts: Iterable[str]) -> Space:
@@ -59,8 +68,9 @@ def _named(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
 def _choices(spec: str) -> dict[str, Any]:
     from detslurm.sdk.parts import ConfigErrors, parse
 
+    text = spec if set("'\"") & set(spec) else _ZEROS.sub(r"'\g<0>'", spec)
     try:
-        values = parse(f"[{spec}]", spec).plain()
+        values = parse(f"[{text}]", spec).plain()
     except ConfigErrors:
         raise ValueError(f"{spec!r} is not a list of YAML values: A,B,C") from None
     return {"type": "categorical", "vals": values}
@@ -69,7 +79,7 @@ def _choices(spec: str) -> dict[str, Any]:
 def _range_or_choices(name: str, spec: str) -> dict[str, Any]:
     found = _RANGE.fullmatch(spec)
     if found is None:
-        if ":" in spec and "," not in spec:
+        if _LIKE_RANGE.match(spec) or (":" in spec and "," not in spec):
             raise ValueError(f"{name}={spec}: {_FORMS} are expected")
         return _choices(spec)
     kind, low, high = found.groups()

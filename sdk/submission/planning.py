@@ -16,6 +16,7 @@ from detslurm.sdk.submission import requeue_owners, startup_hook
 from detslurm.sdk.submission.argument_checks import file_problems
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
+from detslurm.sdk.submission.dropped_arguments import dropped_arguments
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem, other_python
 from detslurm.sdk.submission.preflight import (
     sampler_problems,
@@ -128,6 +129,7 @@ def make_plan(
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
         *problems,
         *file_problems(config, files),
+        *dropped_arguments(config, files),
         *_runner_problems(plain["searcher"]["name"], method_runner),
         *startup_hook.problems(files),
         *recording_problems(plain, files),

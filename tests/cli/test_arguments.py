@@ -60,13 +60,26 @@ def test_a_test_refuses_flags_that_help_lacks(
     for harmless in (
         CLICK,
         "import argparse; raise SystemExit(3)",
-        "open('ran', 'w')",
+        "open('ran', 'w')  # and fire up argparse",
         "import fire",
     ):
         script.write_text(harmless)
         assert detslurm("submit", config, "--test-mode", "--dry-run").status == 0
     assert not (project / "ran").exists()
     assert scene.queue.requests == []
+
+
+def test_help_may_name_the_outer_option_alone(
+    scene: Scene, project: Path, detslurm: Detslurm
+) -> None:
+    """As that of a LightningCLI, which takes `--model.lr`."""
+    (project / "train.py").write_text(ARGPARSE.replace('"depth"', '"model"'))
+    space = "hyperparameters: {model: {lr: 1}}\n"
+    (project / "experiment.yaml").write_text(
+        "".join(space if "hyper" in line else line for line in BASE.splitlines(keepends=True))
+    )
+    done = detslurm("submit", project / "experiment.yaml", "--test-mode", "--dry-run")
+    assert done.status == 0, done.err
 
 
 def test_a_file_of_the_code_is_not_replaced(

@@ -62,3 +62,26 @@ def test_an_absent_run_is_mlflows_error(tracking: Any, run: str) -> None:
     """Code that handles MLflow's errors handles ours."""
     with pytest.raises(mlflow.exceptions.MlflowException, match=run):
         tracking.get_run(run)
+
+
+def test_an_archived_experiment_is_not_found_by_its_name(tracking: Any, scene: Scene) -> None:
+    """`mlflow.set_experiment` would end a script that names it."""
+    old = scene.client.experiment(1)
+    old.set_name("old")
+    old.archive()
+    assert tracking.get_experiment_by_name("old") is None
+    assert tracking.get_experiment_by_name("1 old").experiment_id == "1"
+
+
+def test_what_a_script_writes_has_no_secrets(tracking: Any, scene: Scene) -> None:
+    """A script logs all its arguments, under other names than the hyperparameters have."""
+    from mlflow.entities import Param, RunTag
+
+    from detslurm.sdk.mlflow_store import _OwnRun
+
+    trial = scene.store.experiment(1).trial(1)
+    params = [Param("api_key", "hush"), Param("argv", "--token hush"), Param("lr_2", "0.1")]
+    _OwnRun(1, 1, 1, trial, records_metrics=False).write(params, [RunTag("password", "hush")])
+    data = tracking.get_run("1").data
+    assert data.params["lr_2"] == "0.1" and "hush" not in str(data)
+    assert "hush" not in (trial.path / "run-1.mlflow").read_text()

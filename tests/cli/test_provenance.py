@@ -185,3 +185,10 @@ def test_without_a_record(scene: Scene, detslurm: Detslurm) -> None:
     assert "Nothing is recorded" in detslurm("e", "provenance", 1).out
     assert detslurm("compare", 1, 2, "--json").data["environment"] == {}
     assert detslurm("e", "describe", 1).status == 0
+
+
+def test_a_secret_of_a_container_is_masked(detslurm: Detslurm, project: Path) -> None:
+    prefix = "slurm.container_prefix=[apptainer, exec, --docker-password, hush, i.sif]"
+    detslurm("submit", project / "experiment.yaml", "--config", prefix)
+    container = detslurm("e", "provenance", 1, "--json").data["container"]
+    assert container == ["apptainer", "exec", "--docker-password", "********", "i.sif"]

@@ -79,6 +79,8 @@ def test_multirun_is_a_grid_of_hydras_overrides(detslurm: Detslurm) -> None:
     [
         ("run --random lr=log:0:1 --trials 2 true", "log takes values above 0"),
         ("run --random lr=log:1:2 true", "add --trials N"),
+        ("run --random lr=log:1e-4,1 --trials 2 true", "lr=log:1e-4,1: log:LOW:HIGH"),
+        ("run --grid lr=log:1e-4:1 true", "--random draws from ranges"),
         ("run --random lr=1:2 --trials 2 true", "log:LOW:HIGH, int:LOW:HIGH, double:LOW:HIGH"),
         ("run --trials 2 true", "give values with --random"),
         ("run --grid a=1 --random b=1 --trials 2 true", "can't be combined"),
@@ -127,7 +129,14 @@ def test_texts_for_a_shell_stay_texts() -> None:
 
 
 def test_spaces_of_drawn_values() -> None:
-    texts = ("a=log:1e-4:1", "b=int:1:9", "c=double:-0.5:.5", "--d=x,null", "e=a:b,c")
+    texts = (
+        "a=log:1e-4:1",
+        "b=int:1:9",
+        "c=double:-0.5:.5",
+        "--d=x,null",
+        "e=a:b,c",
+        "f=001,0,-02,0.5",
+    )
     base: dict[str, Any] = {"type": "log", "base": 10}
     assert random_space(texts) == {
         "a": {**base, "minval": -4, "maxval": 0},
@@ -135,6 +144,7 @@ def test_spaces_of_drawn_values() -> None:
         "c": {"type": "double", "minval": -0.5, "maxval": 0.5},
         "d": {"type": "categorical", "vals": ["x", None]},
         "e": {"type": "categorical", "vals": ["a:b", "c"]},
+        "f": {"type": "categorical", "vals": ["001", 0, "-02", 0.5]},
     }
 
 

@@ -42,6 +42,7 @@ def problems(arguments: Any, **config: Any) -> str:
         ({"file": "c.toml"}, {}, "its name ends with .json"),
         ({"flags": {}, "file": "c.json"}, {}, "either flags or file is expected"),
         ({"flags": {}, "option": "-c"}, {}, "there is no file"),
+        ("flags", {"a": {"b": {"type": "categorical", "vals": 5}}}, "a list of values is expected"),
         (3, {}, "flags, hydra, a template with {name}"),
     ],
 )
@@ -74,6 +75,10 @@ def test_a_custom_search_may_have_other_names() -> None:
     assert problems("--a {a}", hyperparameters={}, searcher=searcher) == ""
 
 
+def test_a_list_in_a_list_of_trackers_is_an_error() -> None:
+    assert "record" in problems("flags", record=[["wandb"]])
+
+
 def test_problems_have_their_line(tmp_path: Path) -> None:
     path = tmp_path / "e.yaml"
     path.write_text(
@@ -95,6 +100,7 @@ def test_problems_have_their_line(tmp_path: Path) -> None:
         ("python3 t.py", None),
         ("python3 't;.py' \"a | b\" $(date | cat) ${X:-a;b} a\\;b x#y\n", None),
         ('python3 t.py "$@" | tee log', None),
+        ("python3 t.py \\\n  --x 1 \\\n", None),
         ("python3 t.py 2>&1 | tee log", 'python3 t.py "$@" 2>&1 | tee log'),
         ("cd src; exec python3 t.py --x 1;", 'cd src; exec python3 t.py --x 1 "$@";'),
         ("make data && ./run", 'make data "$@" && ./run'),
@@ -107,6 +113,7 @@ def test_problems_have_their_line(tmp_path: Path) -> None:
 def test_the_place_in_a_text(text: str, better: str | None) -> None:
     assert suggestion(text) == better
     assert with_place(better or text).count('"$@"') == 1
+    assert "\\ " not in with_place(text)
 
 
 def test_classes_and_unquoted_places_are_refused() -> None:

@@ -200,7 +200,7 @@ def test_words_reach_a_process(tmp_path: Path) -> None:
         "1,2", "0.1,1e-3", "a,b", "'a,b',\"c d\"", "choice(a,b)", "choice( 1 , true )",
         "range(4)", "range(1,6,2)", "range(5,1,-2)", "range(0,1,0.25)", "range(start=1,stop=3)",
         "[1,2],[3,[4]]", "{a:1,b:c},{a:2}", "a\\,b,c", "'it\\'s','\\\\'", "-1,+2", "x/y,a.b",
-        "a b,c", "1_000,.5", "True,FALSE", "',', x",
+        "a b,c", "1_000,.5", "True,FALSE", "',', x", "01,-002", "08.5,0.5", "0,00", "1.,2e3",
     ],
 )  # fmt: skip
 def test_sweeps_are_read_as_hydra_reads_them(text: str) -> None:
@@ -236,6 +236,8 @@ def test_single_values_are_no_sweep(text: str) -> None:
         ("'a,b", "lacks a closing '"),
         ("range(1,2,0)", "range(1,2,0): at most 1,000,000 values are expected"),
         ("range(a,2)", "numbers are expected"),
+        ("1,inf", "inf can't be one of several values here"),
+        ("x,'${y}'", "'${y}' can't be one of several values here"),
     ],
 )
 def test_sweeps_of_hydra_alone_are_refused(text: str, said: str) -> None:

@@ -78,6 +78,7 @@ def test_a_job_that_is_newer_than_the_listing_is_unknown(scene: Scene, clock: Cl
     assert queues.query([JOB]).unreachable == frozenset()
     found = queues.query([JOB, NEW])
     assert (set(found.jobs), set(found.unreachable)) == ({JOB}, {"slurm"})
+    assert queues.query([JOB], queue_only=[JobRef("slurm", "10")]).unreachable == {"slurm"}
     clock.now += 20
     assert queues.query([JOB, NEW]).jobs.keys() == {JOB, NEW}
     assert scene.queue.listings == 2
