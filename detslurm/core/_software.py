@@ -17,5 +17,5 @@ def note_software(trial: TrialDir, run: int) -> None:
     try:
         experiment = ExperimentDir.at(trial.experiment_path)
         provenance.note_software(experiment, software_here(), trial.id, run)
-    except (StoreError, OSError) as err:
+    except (StoreError, OSError, ValueError) as err:  # or a name that is no text
         logger.debug("the packages of run %d are not recorded: %s", run, err)
