@@ -193,7 +193,7 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         """Nothing: the store keeps no data sets."""
 
     def delete_run(self, *args: Any, **kwargs: Any) -> None:
-        """Refuse, as every change of what has been recorded."""
+        """Refuse, as every change of a record."""
         raise _refused("detslurm's own commands change and delete experiments")
 
     delete_experiment = restore_experiment = rename_experiment = delete_run

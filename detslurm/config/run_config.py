@@ -17,7 +17,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSearcher(_Section, frozen=True, kw_only=True):
-    """What the searchers have in common, and how far a trial trains."""
+    """The keys that all searchers share, and the length of a trial's training."""
 
     name: str = "single"
     metric: str | None = None

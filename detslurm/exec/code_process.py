@@ -97,7 +97,7 @@ class CodeProcess:
         return bool(chunk)
 
     def read_rest(self) -> None:
-        """Pass on what is still in the pipe, now that all writers have ended."""
+        """Pass on the rest of the pipe, after all writers have ended."""
         while self._output is not None and self._read_output():
             pass
         if self._output is not None:  # a process that is not our descendant keeps it open

@@ -1,4 +1,4 @@
-"""What a run's claim and its end record hold of the trial's outputs."""
+"""The parts of a run's claim and end record that describe the trial's outputs."""
 
 from __future__ import annotations
 

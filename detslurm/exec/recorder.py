@@ -158,7 +158,7 @@ class RunRecorder:
     # -- the end ---------------------------------------------------------------------------------
 
     def end(self, wait: Callable[[float], None], seconds: float) -> None:
-        """Let all come to its end, and end what is still at work after so long."""
+        """Let the matchers and the recorder end; kill those that still work after `seconds`."""
         deadline = time.monotonic() + seconds
         for matcher in self._matchers:
             matcher.close()

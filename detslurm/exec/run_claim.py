@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class JobContext(NamedTuple):
-    """What all runs in a job share; `end_reason` reads Slurm's line about the job's end."""
+    """The parts that all runs in a job share; `end_reason` reads Slurm's line about its end."""
 
     intents: Intents
     config: RunConfig

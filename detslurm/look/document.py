@@ -256,7 +256,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         unit: The unit of the searcher's lengths.
         trial_count: The number of its trials, also of those to come; `trials` may be fewer.
         config: Its configuration; secrets are masked.
-        code_version: The git commit of its code, and what was uncommitted, in a line.
+        code_version: The git commit of its code, and its uncommitted changes, in a line.
         software: The Python that trains, and the number of its packages, in a line.
         code: The text files of its code by path, as far as they are small; empty if not asked for.
         trials: Its trials.

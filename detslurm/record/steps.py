@@ -99,7 +99,7 @@ class Gatherer:
             )
 
     def flush(self) -> Iterator[MetricReport]:
-        """Yield what is gathered so far."""
+        """Yield the values gathered so far."""
         for group in list(self._pending):
             yield from self._complete(group)
 

@@ -43,7 +43,7 @@ class CodeVersion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         untracked_count: The number of files and directories that git does not track; None if
             unknown.
         diff: The uncommitted changes as a patch, with secrets masked.
-        diff_is_cut: Whether the patch was longer than what was kept.
+        diff_is_cut: Whether only the beginning of the patch was kept.
         problem: The part that is unknown, and why, in a sentence; None if all is known.
         owner: In a shared store the id of the user, who alone can read the record.
     """

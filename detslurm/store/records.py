@@ -102,7 +102,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedProvenance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an experiment ran with; the large parts are kept once, under their digests.
+    """The code and software of an experiment; large parts are kept once, under their digests.
 
     Attributes:
         code: The digest of the `CodeVersion` (see `detslurm.store.provenance`).

@@ -35,7 +35,7 @@ def software_here(modules: Iterable[str] = (), env: Mapping[str, str] = os.envir
         *(str(Path.cwd()), str(Path(sys.argv[0] or "-").absolute().parent)),
         *(library, f"{library}/lib-dynload"),
     }
-    # What users put in PYTHONPATH comes first for their code, and last for detslurm's commands.
+    # A user's PYTHONPATH comes first for the user's code, and last for detslurm's commands.
     given = env.get("PYTHONPATH", "").split(os.pathsep)
     path = [place for place in (*given, *sys.path) if place and place not in without]
     return software_of(version, sys.prefix, path, modules, env)

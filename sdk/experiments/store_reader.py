@@ -95,7 +95,7 @@ class StoreReader:
         return self._finished[number]
 
     def poll(self, wanted: Collection[int] | None) -> bool:
-        """Read what is new in the store and in the queue.
+        """Read the changes in the store and in the queue.
 
         Args:
             wanted: The ids of the experiments that are read each time; None for all.

@@ -23,7 +23,7 @@ from detslurm.config.secret_texts import PROGRAMS, masked_code, masked_forms
 from detslurm.store.provenance import CodeVersion
 
 LIMIT: Final = 1.0
-"""Seconds that all of git's answers may take together; what is not known by then stays unknown."""
+"""Seconds that all of git's answers may take together; the rest stays unknown."""
 
 LONGEST_DIFF: Final = 1 << 18  # bytes
 _LONGEST_LIST: Final = 1 << 22  # bytes
@@ -63,7 +63,7 @@ class _NoAnswer(Exception):
 
 
 def code_version(folder: Path, env: Mapping[str, str] = os.environ) -> CodeVersion:
-    """Return the version of the code in a directory; what is unknown is named, never an error."""
+    """Return the version of the code in a directory; unknown parts are named, never an error."""
     repository = next((p for p in (folder, *folder.parents) if os.path.lexists(p / ".git")), None)
     if repository is None:
         return CodeVersion(problem="the code is in no git repository")

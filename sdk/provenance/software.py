@@ -29,7 +29,7 @@ class _Answer(NamedTuple):
 def software_of_python(
     python: str | None, modules: Iterable[str] = (), env: Mapping[str, str] = os.environ
 ) -> Software:
-    """Return the software of a Python; what is unknown is named, never an error.
+    """Return the software of a Python; unknown parts are named, never an error.
 
     Args:
         python: The path of the interpreter; None for the Python that runs this.

@@ -1,4 +1,4 @@
-"""What an experiment ran, gathered from its records."""
+"""The code and software of an experiment, gathered from its records."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _hardware(one: ExperimentSnapshot) -> Iterator[tuple[str, Hardware]]:
 
 
 def code_text(code: CodeVersion) -> str:
-    """Return the commit, the branch and what is uncommitted.
+    """Return the commit, the branch and the uncommitted changes.
 
     Args:
         code: The version of the code.

@@ -294,6 +294,6 @@ def _put(line: bytes) -> bool:
 
 
 def _send_count() -> None:
-    """Report at the end what was dropped since the last line that went through."""
+    """Report at the end the values dropped since the last line that went through."""
     if _dropped:
         _put(f'{{"s":"","k":null,"v":{{}},"d":{_dropped}}}\n'.encode())
