@@ -8,9 +8,14 @@ from detslurm.store import ExperimentDir, StoreError, TrialDir
 
 logger = logging.getLogger("detslurm.core")
 
+runs_code = True
+"""Whether this process has the Python of the code: that of a run's recorder may be another."""
+
 
 def note_software(trial: TrialDir, run: int) -> None:
     """Record the software of this process, unless it is known already. Never an error."""
+    if not runs_code:
+        return
     from detslurm.store import provenance
     from detslurm.store.software import software_here
 
