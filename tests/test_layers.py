@@ -174,6 +174,7 @@ def test_each_variable_is_named_once() -> None:
         "detslurm/compat/onpath/determined/__init__.py",
         "detslurm/exec/start_hooks/_detslurm_launcher.py",
         "detslurm/exec/start_hooks/_detslurm_record.py",
+        "detslurm/exec/start_hooks/_detslurm_sigterm.py",
         "detslurm/exec/start_hooks/sitecustomize.py",
     }
     files = [p for package in BELOW for p in sources(package)]

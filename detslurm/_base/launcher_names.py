@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 
@@ -19,6 +20,8 @@ _MODULES = (
     *("deepspeed.launcher", "horovod.runner"),
     *("detslurm.launch", "detslurm.exec", "detslurm.record"),
 )
+# Python's options without a value may stand before it in one word: `-um`.
+_MODULE = re.compile(r"-[bBdEhiIOPqsSuvVx]*m(.*)")
 
 
 def is_launcher(argv: Sequence[str]) -> bool:
@@ -37,8 +40,8 @@ def _is_launching(arguments: Sequence[str]) -> bool:
     for index, word in enumerate(arguments):
         if index and arguments[index - 1] in ("-W", "-X"):
             continue  # the value of an option
-        if word == "-m":
-            return "".join(arguments[index + 1 : index + 2]).startswith(_MODULES)
+        if (module := _MODULE.fullmatch(word)) is not None:
+            return (module[1] or "".join(arguments[index + 1 : index + 2])).startswith(_MODULES)
         if not word.startswith("-"):
             parts = PurePath(word).parts
             is_module = "deepspeed" in parts[:-1] and "launcher" in parts[:-1]

@@ -151,7 +151,9 @@ def masked_code(text: str, *, program: bool) -> str:
             commands has words without quotes, too.
     """
     if not program:
-        return "\n".join(map(masked_text, text.split("\n")))
+        # A private key has several lines.
+        whole = _BLOCK.sub(rf"\1{MASK}\2", text)
+        return "\n".join(map(masked_text, whole.split("\n")))
     return _CALLED.sub(_called, _LITERAL.sub(_literal, masked_forms(text)))
 
 

@@ -176,7 +176,8 @@ class PreemptSignal:
             )
 
     def _read(self) -> dict[int, ProcessFacts]:
-        parents = self._parents()
+        own = {*self._link.own_processes}  # Python, with a handler of SIGINT
+        parents = {pid: parent for pid, parent in self._parents().items() if pid not in own}
         caught = set(catching(parents, self._signal))
         return {pid: _read(pid, parent, pid in caught) for pid, parent in parents.items()}
 

@@ -20,6 +20,7 @@ from typing import Any
 from detslurm import core
 from detslurm._base.info import get_cluster_info
 from detslurm.config.run_config import RunConfig
+from detslurm.core import _software
 from detslurm.core._console_log import show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import LEAVE, OtherRecords
@@ -102,6 +103,7 @@ class RunReports:
 
     def _begun(self) -> core.Context:
         if self._context is None:
+            _software.runs_code = False
             self._context = core.init(distributed=DistributedContext())
             self._context.train._show_nothing()  # the script prints what it likes
             self._context.train._spare_the_final()

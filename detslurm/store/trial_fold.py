@@ -31,7 +31,7 @@ from detslurm.store.curve import (
 )
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.metric_rank import first_best
-from detslurm.store.run_records import EndRecord, StartRecord
+from detslurm.store.run_records import EndRecord, OutputsLeft, StartRecord
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
 from detslurm.store.views import (
@@ -121,7 +121,7 @@ def trial_view(
     validations = clean_validations(logs, limits, context.metric)
     measured = _measured(logs, limits, validations)
     checkpoints = _checkpoints(trial_id, runs, context.checkpoints, measured)
-    checkpoints += _outputs(trial_id, runs, context.checkpoints)
+    checkpoints += _outputs(trial_id, runs, context)
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
@@ -317,11 +317,16 @@ def _checkpoints(
 
 
 def _outputs(
-    trial_id: int, runs: Sequence[RunFacts], facts: CheckpointFacts
+    trial_id: int, runs: Sequence[RunFacts], context: FoldContext
 ) -> tuple[CheckpointView, ...]:
-    """The outputs as the last run that has listed them left them: all runs have one directory."""
-    for run in reversed(runs):
-        if run.end is not None and (left := run.end.outputs) is not None:
+    """The outputs as the last run that has listed them left them: all runs have one directory.
+
+    Of runs that were lost their files are unknown, and not gone.
+    """
+    listed = [(run, run.end.outputs) for run in reversed(runs) if run.end is not None]
+    lost = [(run, _unlisted(run)) for run in reversed(runs) if _is_lost(run, context)]
+    for run, left in (*listed, *lost):
+        if left is not None:
             view = CheckpointView(
                 uuid=left.uuid,
                 trial=trial_id,
@@ -332,8 +337,17 @@ def _outputs(
                 storage=left.storage,
                 kind=OUTPUTS,
             )
-            return (facts.applied(view),)
+            return (context.checkpoints.applied(view),)
     return ()
+
+
+def _is_lost(run: RunFacts, context: FoldContext) -> bool:
+    return _outcome(run) == LOST or (run.end is None and context.is_lost)
+
+
+def _unlisted(run: RunFacts) -> OutputsLeft | None:
+    claim = run.start.outputs
+    return None if claim is None else OutputsLeft(uuid=claim.uuid, storage=claim.storage)
 
 
 def _measured(

@@ -109,7 +109,7 @@ class ProvenanceCollector:
 def _kept(store: Store, record: CodeVersion | Software) -> str | None:
     try:
         return keep(store, record)
-    except StoreError:
+    except (StoreError, ValueError):  # or it holds a name that is no text
         return None
 
 

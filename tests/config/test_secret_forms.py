@@ -106,6 +106,7 @@ VARIABLES = [
 ]
 
 CODE: list[tuple[str, bool]] = [
+    (f"+-----BEGIN PRIVATE KEY-----\n+{HUSH}\n+-----END PRIVATE KEY-----\n", False),
     (f'API_KEY = "{HUSH}"', True),
     (f"password: str = '{HUSH}'", True),
     (f'os.environ["WANDB_API_KEY"] = "{HUSH}"', True),

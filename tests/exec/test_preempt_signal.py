@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ from detslurm._base.child_processes import descendants
 from detslurm._base.launcher_names import is_launcher
 from detslurm.exec.agent_protocol import PREEMPT
 from detslurm.exec.entrypoint import entrypoint_argv
-from detslurm.exec.preempt_signal import ProcessFacts, recipients
+from detslurm.exec.preempt_signal import PreemptSignal, ProcessFacts, recipients
 from detslurm.sdk import Client
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import reports
@@ -126,6 +127,30 @@ def test_the_agents_own_shell_traps_everything() -> None:
     assert recipients({1: shell}, signal.SIGUSR1) == []
 
 
+def test_the_agents_own_processes_are_no_answer() -> None:
+    """Its matchers are Python, which has a handler of SIGINT: a compiled program would get none."""
+    own = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1
+    )
+    with own:
+        try:
+            assert own.stdout is not None and own.stdout.readline()
+            link = SimpleNamespace(own_processes=[own.pid])
+            parents = {own.pid: os.getpid()}
+            agents = PreemptSignal(
+                signal.SIGINT,
+                lambda: parents,
+                link,  # type: ignore[arg-type]
+                None,  # type: ignore[arg-type]
+                in_container=False,
+            )
+            assert agents._read() == {}
+            link.own_processes = []
+            assert list(agents._read()) == [own.pid]
+        finally:
+            own.kill()
+
+
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
@@ -133,6 +158,8 @@ def test_the_agents_own_shell_traps_everything() -> None:
         ("python -u -m deepspeed.launcher.launch --world_info=e30 train.py", True),
         ("python /env/lib/deepspeed/launcher/launch.py train.py", True),
         ("python -m detslurm.launch.wrap_rank 0 -- python train.py", True),
+        ("python -um torch.distributed.run train.py", True),
+        ("python -Ximporttime train.py", False),
         ("/opt/openmpi/bin/prted --leave-session", True),
         ("python train.py torchrun", False),
         ("python -m deepspeed_train", False),

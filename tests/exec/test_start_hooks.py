@@ -121,6 +121,7 @@ def test_deepspeed_reads_the_nodes_from_a_file_beside_the_flag(tmp_path: Path) -
         (["/opt/bin/torchrun", "a.py"], ["python", "/opt/bin/torchrun", "a.py"], "torchrun"),
         (["-m", "a.py"], ["python3", "-u", "-m", "torch.distributed.run", "a.py"],
          "torch.distributed.run"),
+        (["-m"], ["python3", "-Xdev", "-um", "torch.distributed.run"], "torch.distributed.run"),
         (["-m"], ["python3", "-mtorch.distributed.run"], "torch.distributed.run"),
         (["-c"], ["python3", "-c", "torchrun"], "-c"),
         ([""], ["python3"], ""),
@@ -201,6 +202,49 @@ def test_a_launcher_outlives_a_preemption_and_no_other_signal(
         finally:
             child.kill()
             flag.close()
+
+
+WITHOUT_DETSLURM = """\
+import os, signal, time
+
+print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+reader, writer = os.pipe()
+if not (child := os.fork()):
+    os.write(writer, b".")  # Python forgets signals that come while it forks
+    while True:
+        time.sleep(0.01)
+os.read(reader, 1)
+os.kill(child, signal.SIGTERM)
+print(os.waitpid(child, 0)[1], flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+print("lives")
+"""
+
+
+@pytest.mark.parametrize(
+    ("is_preempted", "words"), [(True, ["train.py"]), (False, ["-um", "train"])]
+)
+def test_sigterm_is_unblocked_in_a_python_without_detslurm(
+    is_preempted: bool, words: list[str], tmp_path: Path
+) -> None:
+    """Else a pool would wait for its workers without end. A preemption's does not end it."""
+    (tmp_path / "detslurm.py").write_text("raise ImportError")
+    (tmp_path / "train.py").write_text(WITHOUT_DETSLURM)
+    flag = PreemptFlag.create()
+    path = {"PYTHONPATH": str(tmp_path), "DETSLURM_PREEMPT_FLAG": flag.name}
+    env = with_start_hook({**os.environ, **path}, "sigterm")
+    if is_preempted:
+        flag.request_preemption()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        command = [sys.executable, *words]
+        done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, timeout=120)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        flag.close()
+    shown = f"set()\n{signal.SIGTERM:d}\n"
+    assert done.stdout.decode() == (f"{shown}lives\n" if is_preempted else shown)
+    assert done.returncode == (0 if is_preempted else -signal.SIGTERM) and not done.stderr
 
 
 def test_python_without_a_launcher_is_as_it_was(tmp_path: Path) -> None:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
+from detslurm import core
+from detslurm.config.run_config import RunConfig
+from detslurm.core import _software
+from detslurm.core._software import note_software
 from detslurm.record import recorder
+from detslurm.store import TrialDir, provenance
 from tests.cluster.waiting import wait_for
 from tests.record.agents import running
 
@@ -115,6 +121,20 @@ def test_a_pattern_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         ended = run.end()
     assert "metrics_from_log[0] is no longer looked for" in ended.log
     assert ended.metrics("training") == [(1, {"acc": 0.5})]
+
+
+def test_its_packages_are_not_those_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script may run in a Python of its own, which the submission has recorded."""
+    monkeypatch.setattr(_software, "runs_code", True)
+    monkeypatch.setattr(core, "init", lambda **_: MagicMock())
+    kept: list[object] = []
+    monkeypatch.setattr(provenance, "note_software", lambda *args: kept.append(args))
+    trial = TrialDir(Path("/store/experiments/1/trials/0/1"), 1, 1)
+    note_software(trial, 1)
+    assert len(kept) == 1
+    recorder.RunReports(RunConfig())._begun()
+    note_software(trial, 1)
+    assert len(kept) == 1
 
 
 def test_a_slow_store_blocks_no_writer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from detslurm.sdk import Client, LifecycleError
 from detslurm.store import ExperimentDir
 from detslurm.store.history import read_continued
+from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
 from tests.store.collecting import collect, on_disk, policy
 
@@ -77,6 +78,20 @@ def test_a_continuation_begins_with_them(scene: Scene) -> None:
     assert (begins.uuid, begins.outputs) == (None, str(scene.checkpoints / ID))
     with pytest.raises(LifecycleError, match="is needed for"):
         one.delete()
+
+
+def test_those_of_a_lost_run_are_found(scene: Scene) -> None:
+    """No run has listed them: its node failed. A continuation begins with them all the same."""
+    experiment = scene.experiment()
+    run(scene, experiment, end=None)
+    trial = scene.client.trial(experiment.created().first_trial)
+    assert trial.checkpoints() == []
+    experiment.append(Lost(trials=(trial.id,), reason="NODE_FAIL"))
+    (saved,) = scene.client.trial(trial.id).checkpoints()
+    assert (saved.uuid, saved.kind, saved.state) == (ID, "outputs", "COMPLETED")
+    done = scene.client.experiment(experiment.id).continue_([])
+    begins = read_continued(scene.store.experiment(done.id).trial(done.submission.first_trial))
+    assert begins is not None and begins.outputs == str(scene.checkpoints / ID)
 
 
 def test_bundles_take_them_along(scene: Scene, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -27,6 +28,7 @@ _TORCH = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _ACCELERATE = ("accelerate", "accelerate-launch", "accelerate.commands.launch")
 _DEEPSPEED = ("deepspeed", "deepspeed.launcher.runner")
 _GUARDED_ONLY = ("deepspeed.launcher.launch",)
+_MODULE = re.compile(r"-[bBdEhiIOPqsSuvVx]*m(.*)")  # `-um`, too
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 # The agent raises the flag at once; its node may be crowded.
 _LONGEST_DELAY = 2.0
@@ -39,8 +41,12 @@ def launcher_name(argv: Sequence[str], command: Sequence[str]) -> str:
     """The name of the program or module that this Python runs."""
     if argv[0] != "-m":
         return os.path.basename(argv[0])
-    module = next(word for word in command[1:] if word.startswith("-m"))
-    return module[2:] or command[command.index("-m") + 1]
+    at, module = next(
+        (at, found[1])
+        for at, found in enumerate(map(_MODULE.fullmatch, command))
+        if at and found is not None
+    )
+    return module or command[at + 1]
 
 
 def with_placement(name: str, argv: list[str], env: Mapping[str, str]) -> list[str]:
