@@ -81,7 +81,7 @@ def test_all_checkpoints_are_listed(
     assert uuids(*rows) == [GOOD, BAD, OTHER]
     assert rows[1] | {"time": None} == {
         "uuid": BAD, "experiment": 1, "trial": 1, "steps": 20, "state": "COMPLETED", "time": None,
-        "size": 3011, "validation_metric": 0.75, "problem": None,
+        "kind": "checkpoint", "size": 3011, "validation_metric": 0.75, "problem": None,
         "validation_metrics": {"loss": 0.75, "accuracy": 0.25},
         "path": str(saved.root / "checkpoints" / BAD),
     }  # fmt: skip

@@ -90,9 +90,9 @@ def test_help_gives_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 VERBS = """
-    Begin Change Check Choose Continue Copy Delete Include Keep Listen Merge Override Overwrite
-    Print Put Queue Rank Read Remove Reverse Set Show Simulate Skip Sort Stay Take Train Use
-    Write
+    Begin Change Check Choose Continue Copy Count Delete Draw Give Include Keep Limit Listen Merge
+    Name Override Overwrite Print Put Queue Rank Read Remove Reverse Run Search Set Show Simulate
+    Skip Sort Stay Stop Take Train Use Write
 """
 
 

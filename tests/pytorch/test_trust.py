@@ -30,7 +30,7 @@ Load = pytorch.load_trial_from_checkpoint_path
 SECRETS = {
     "name": "kept",
     "data": {"url": "s3://me:hush@bucket/x", "classes": 10, "secrets": {"token": "hush"}},
-    "environment": {"environment_variables": ["API_TOKEN=hush"]},
+    "environment": {"environment_variables": {"cpu": ["API_TOKEN=hush"]}},
     "bind_mounts": [{"host_path": "/hush", "container_path": "/x"}],
     "entrypoint": "python3 train.py --token=hush",
 }

@@ -59,7 +59,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
     "grids",
     multiple=True,
     metavar="NAME=A,B,C",
-    help="Try each of these values, with each of the others. Repeatable.",
+    help="Take each of these values, with each of the others. Repeatable.",
 )
 @click.option(
     "--random",
@@ -101,8 +101,7 @@ def run(
       detslurm run --slots 2 --time 4:00:00 -- torchrun --nproc_per_node=2 train.py
       detslurm run --grid lr=0.1,0.01 --no-follow -- python3 train.py
       detslurm run --random lr=log:1e-4:1e-1 --trials 20 -- python3 train.py
-      detslurm run --random lr=log:1e-4:1e-1 --trials 20 --search optuna --metric val_loss \\
-        -- python3 train.py
+      detslurm run --search optuna --metric f1 --trials 9 --random lr=log:1e-4:1 -- python3 train.py
     """
     if grids and randoms:
         raise click.UsageError(
