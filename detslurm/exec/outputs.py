@@ -7,7 +7,6 @@ by these paths then gets an error, instead of changing the files of its successo
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -16,7 +15,7 @@ from detslurm.config.run_config import RunOutputs
 from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.node_run import NodeRun
 from detslurm.exec.runner_link import RunnerLink
-from detslurm.storage.files import copy_selected, is_directory, remove_tree
+from detslurm.storage.files import copy_selected, copy_whole, is_directory, remove_tree
 from detslurm.store import TrialDir
 
 # Seconds between two looks at files that the code may have put in the place of a link.
@@ -141,16 +140,4 @@ class NodeOutputs:
         if source.is_dir():
             copy_selected(source, target, None)
         else:
-            copy_file(source, target)
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a file so that readers see the old one or the new one."""
-    import shutil
-
-    growing = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
-    try:
-        shutil.copy2(source, growing)
-        growing.replace(target)
-    finally:
-        growing.unlink(missing_ok=True)
+            copy_whole(source, target)

@@ -88,17 +88,15 @@ def _leads_to_closed(path: Path) -> bool:
 
 
 def copy_selected(source: Path, target: Path, selector: Selector | None) -> None:
-    """Copy a tree, or what the selector takes of it; a selected file brings its directories.
-
-    A file has its name once it is whole: others may read it, and ranks of other nodes copy it to
-    the same directory.
-    """
+    """Copy a tree, or the selector's part of it; a selected file brings its directories."""
     found = list_resources(source, follow=True, without_closed=True)
     names = selected(found, selector)
-    copy_names(source, target, names, copy=_copy_whole)
+    copy_names(source, target, names, copy=copy_whole)
 
 
-def _copy_whole(source: Path, target: Path) -> None:
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a file, which has its name once it is whole: others may read it, and ranks of other
+    nodes copy it to the same directory."""
     growing = target.with_name(f".{os.urandom(8).hex()}.tmp")
     try:
         shutil.copy2(source, growing)

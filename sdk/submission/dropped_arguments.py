@@ -17,7 +17,7 @@ _SHELL = re.compile(r"(?:.*/)?(?:ba|da|k|z)?sh")
 _GIVES_TEXT = re.compile(r"-[a-z]*c")
 _FIRST_LINE = re.compile(r"#!.*sh\b")
 _LARGEST = 1 << 18  # characters of a script
-# What a script sources may use its arguments.
+# A file that a script sources may use its arguments.
 _USES = re.compile(r"\$\{?[@*#1-9]|\bgetopts\b|\bargv\b|^\s*(?:source|\.)\s", re.MULTILINE)
 
 

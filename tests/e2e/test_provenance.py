@@ -1,4 +1,4 @@
-"""What an experiment ran, from the submission of an ordinary user to `compare`."""
+"""The record of an experiment's code, from an ordinary user's submission to `compare`."""
 
 from __future__ import annotations
 

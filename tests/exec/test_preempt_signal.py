@@ -1,4 +1,4 @@
-"""Which processes of a run get its `preempt_signal`, and that real launchers survive it."""
+"""The right processes of a run get its `preempt_signal`, and real launchers survive it."""
 
 from __future__ import annotations
 

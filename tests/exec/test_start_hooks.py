@@ -22,7 +22,7 @@ from detslurm.store.run_records import StartRecord
 
 
 def environment(nodes: int = 1, rank: int = 0, **user: str) -> dict[str, str]:
-    """What the code has on one of the nodes, each with two slots."""
+    """The environment of the code on one of the nodes, each with two slots."""
     variables = [f"{k}={v}" for k, v in user.items()]
     return run_environment(
         base={"RANK": "7", "PET_NNODES": "9"},

@@ -21,7 +21,7 @@ from detslurm.store import ExperimentDir, trial_metrics
 
 @dataclass
 class Ended:
-    """What came of a run."""
+    """The outcome of a run."""
 
     experiment: ExperimentDir
     log: str

@@ -25,7 +25,7 @@ class Pipe:
         self.path, self._fd = path, os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What has been sent."""
+        """The values that were sent."""
         data = b""
         while True:
             try:

@@ -43,7 +43,7 @@ RECORD = {"record": ["tensorboard"], "metrics_from_log": [{"pattern": r"acc=(?P<
 
 
 def test_code_that_calls_core_init_takes_over(tmp_path: Path) -> None:
-    """What was recorded before stays; from then on its own reports count, and the log names it."""
+    """Earlier records stay; from then on its own reports count, and the log names it."""
     script = (
         TRACKER
         + """\
@@ -63,7 +63,7 @@ def test_code_that_calls_core_init_takes_over(tmp_path: Path) -> None:
 
 
 def test_a_killed_recorder_ends_no_run(tmp_path: Path) -> None:
-    """What it had flushed is there, and the log names its end; the script goes on."""
+    """Its flushed values are there, and the log names its end; the script goes on."""
     script = (
         TRACKER
         + """\

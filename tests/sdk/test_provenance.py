@@ -1,4 +1,4 @@
-"""What is recorded of code and packages, with real repositories and real directories."""
+"""The record of code and packages, with real repositories and real directories."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_changes_inside_of_a_submodule(
 def test_a_slow_repository_is_given_up(
     repository: Path, run_git: Git, commit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is known by the limit stays, a message has the rest; git and its children are ended."""
+    """The answers by the limit stay, a message has the rest; git and its children are ended."""
     real = subprocess.run(["which", "git"], capture_output=True, text=True, check=True)
     pid = tmp_path / "pid"
     slow = tmp_path / "bin" / "git"
