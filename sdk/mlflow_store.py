@@ -155,7 +155,7 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
 
     def _trial(self, run_id: str) -> tuple[ExperimentContent, TrialContent]:
         try:
-            experiment = content_of(self._client.trial(int(run_id)).experiment)
+            experiment = content_of(self._client.stored_trial(int(run_id)).experiment)  # no squeue
         except (NotFound, ValueError) as error:
             raise _absent(f"trial {run_id}") from error
         for trial in experiment.trials:

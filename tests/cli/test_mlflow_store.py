@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.sdk.jobs.queues import Queues
 from tests.sdk.scenes import Scene
 
 mlflow = pytest.importorskip("mlflow")
@@ -55,6 +56,13 @@ def test_a_run_has_its_history(tracking: Any) -> None:
     assert [metric.step for metric in history] == sorted(metric.step for metric in history)
     assert tracking.get_run("1").info.experiment_id == "1"
     assert tracking.get_metric_history("1", "no such metric") == []
+
+
+def test_a_curve_asks_no_queue(tracking: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages ask for each curve, and each run of a search begins with `start_run()`."""
+    asked: list[str] = []
+    monkeypatch.setattr(Queues, "query", lambda *words, **_: asked.append(str(words)) or {})
+    assert tracking.get_metric_history("1", "loss") and tracking.get_run("4") and not asked
 
 
 @pytest.mark.parametrize("run", ["99", "no number"])
