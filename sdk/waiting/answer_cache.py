@@ -30,8 +30,10 @@ class AnswerCache:
 
     def __init__(self, store: Store, *, refresh: bool = False) -> None:
         self._store = store
-        self._entries = {} if refresh else self._load()
-        self.oldest = time.time()
+        now = time.time()
+        known = {} if refresh else load_own(store, "queue.json", dict[str, _Entry], {})
+        self._entries = {k: e for k, e in known.items() if 0 <= now - e.time < KEPT_SECONDS}
+        self.oldest = now
         """When the oldest of the answers that were used was given."""
         self.was_used = False
         """Whether an answer was one from before."""
@@ -44,33 +46,34 @@ class AnswerCache:
             kind: The answer's type.
             ask: Asks the cluster.
         """
-        entry, now = self._entries.get(key), time.time()
-        if entry is not None and 0 <= now - entry.time < KEPT_SECONDS:
+        if entry := self._entries.get(key):
             try:
                 found = msgspec.json.decode(entry.answer, type=kind)
             except ValueError:
-                found = None  # another version wrote it
-            if found is not None:
+                pass  # another version wrote it
+            else:
                 self.oldest, self.was_used = min(self.oldest, entry.time), True
                 return found
         answer = ask()
-        self._entries[key] = _Entry(now, msgspec.Raw(msgspec.json.encode(answer)))
-        self._save(now)
+        self._entries[key] = _Entry(time.time(), msgspec.Raw(msgspec.json.encode(answer)))
+        save_own(self._store, "queue.json", self._entries)
         return answer
 
-    def _load(self) -> dict[str, _Entry]:
-        try:
-            data = fs.read_file(self._store.own("queue.json"))
-            return msgspec.json.decode(data or b"{}", type=dict[str, _Entry])
-        except (StoreError, ValueError):
-            return {}
 
-    def _save(self, now: float) -> None:
-        if not fs.exists(self._store.path / "experiments", expected=True):
-            return  # asking makes no store
-        fresh = {k: e for k, e in self._entries.items() if 0 <= now - e.time < KEPT_SECONDS}
-        try:
-            data = msgspec.json.encode(fresh)
-            fs.replace_file(self._store.own("queue.json"), data, sync=False, secret=True)
-        except StoreError:
-            pass  # the next one asks again
+def load_own(store: Store, name: str, kind: type[Answer], default: Answer) -> Answer:
+    """The content of a user's own file in the store; the default where it can't be read."""
+    try:
+        data = fs.read_file(store.own(name))
+        return default if data is None else msgspec.json.decode(data, type=kind)
+    except (StoreError, ValueError):
+        return default
+
+
+def save_own(store: Store, name: str, content: object) -> None:
+    """Write a user's own file; without a store, or the right to write, none."""
+    if not fs.exists(store.path / "experiments", expected=True):
+        return  # asking makes no store
+    try:
+        fs.replace_file(store.own(name), msgspec.json.encode(content), sync=False, secret=True)
+    except StoreError:
+        pass  # the next command asks again

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.waiting.answer_cache import AnswerCache
-from detslurm.sdk.waiting.jobs_ahead import JobsAhead, jobs_ahead
+from detslurm.sdk.waiting.explanation import UserAhead
 from detslurm.slurm import JobInfo, SlurmError
 from detslurm.slurm.node_info import NodeInfo
 from detslurm.slurm.pending_details import PendingDetails
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from detslurm.sdk.jobs.job import Job
     from detslurm.slurm import Cluster
 
+# Jobs that wait for one of these will not take the next free resources.
+_ELSEWHERE = frozenset({"held", "dependency", "quota"})
+_APART = frozenset({"BeginTime", "Reservation"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvidence:
@@ -25,7 +30,8 @@ class JobEvidence:
     Attributes:
         job: The job, with the elements of its array that wait for the same reason.
         queue: All jobs of the cluster that wait or run, as far as the site shows them.
-        ahead: The jobs that Slurm considers before it.
+        ahead: The jobs that Slurm considers before it, and that wait for resources as it does.
+        not_counted: How many more have a higher priority, but wait for something else.
         nodes: The nodes, where they count.
         details: The cluster's own records.
         now: When it was put together, in unix seconds.
@@ -35,7 +41,8 @@ class JobEvidence:
 
     job: Job
     queue: Sequence[JobInfo]
-    ahead: JobsAhead = field(default_factory=JobsAhead)
+    ahead: Sequence[JobInfo] = ()
+    not_counted: int = 0
     nodes: Sequence[NodeInfo] = ()
     details: PendingDetails = field(default_factory=PendingDetails)
     now: float
@@ -47,6 +54,16 @@ class JobEvidence:
         """The job's row of the queue."""
         return self.job.parts[0]
 
+    @property
+    def users_ahead(self) -> tuple[UserAhead, ...]:
+        """The users of the jobs ahead, the user with the most slots first."""
+        jobs, slots = Counter[str](), Counter[str]()
+        for job in self.ahead:
+            jobs[job.user] += job.count
+            slots[job.user] += job.slots * job.count
+        found = (UserAhead(user, jobs[user], slots[user]) for user in jobs)
+        return tuple(sorted(found, key=lambda ahead: (-ahead.slots, ahead.user)))
+
 
 def gather(
     job: Job, queue: Sequence[JobInfo], cluster: Cluster, cache: AnswerCache, now: float
@@ -55,8 +72,9 @@ def gather(
     row = job.parts[0]
     if not row.waiting:
         return JobEvidence(job=job, queue=queue, now=now, as_of=cache.oldest)
-    ahead = jobs_ahead(row, queue)
-    ref, rival = row.refs[0], ahead.first or None
+    before = jobs_ahead(row, queue)
+    ahead = [other for other in before if _competes(other)]
+    ref, rival = row.refs[0], ahead[0].refs[0] if ahead else None
     missing: list[str] = []
     nodes: list[NodeInfo] = []
     if not row.reason or reason_of(row.reason).category == "resources":
@@ -73,9 +91,35 @@ def gather(
         job=job,
         queue=queue,
         ahead=ahead,
+        not_counted=sum(other.count for other in before) - sum(other.count for other in ahead),
         nodes=nodes,
         details=details,
         now=now,
         as_of=cache.oldest,
         unavailable=(*missing, *details.unavailable),
     )
+
+
+def jobs_ahead(job: JobInfo, queue: Sequence[JobInfo]) -> list[JobInfo]:
+    """The waiting jobs of the same partition that Slurm considers before a job, in this order.
+
+    Of jobs with the same priority, the job with the smaller id comes first.
+    """
+    pools = set(job.partitions)
+    before = [
+        other
+        for other in queue
+        if other.waiting and other.job_id != job.job_id and not pools.isdisjoint(other.partitions)
+        if _order(other) < _order(job)
+    ]
+    return sorted(before, key=_order)
+
+
+def _order(job: JobInfo) -> tuple[int, int]:
+    return -(job.priority or 0), int(job.job_id)
+
+
+def _competes(job: JobInfo) -> bool:
+    reason = reason_of(job.reason)
+    apart = reason.category in _ELSEWHERE or reason.code in _APART
+    return not apart and not reason.permanent

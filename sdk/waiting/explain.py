@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.causes import cause_of
-from detslurm.sdk.waiting.explanation import Explanation, StartEstimate, Variant
+from detslurm.sdk.waiting.causes import WaitCause, cause_of
+from detslurm.sdk.waiting.explanation import Accuracy, Explanation, StartEstimate, Variant
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
-from detslurm.sdk.waiting.start_estimates import Accuracy
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -25,41 +24,46 @@ def explain(
         accuracy: How good estimates of starts have been here.
         sooner: The variants that were tried.
     """
-    job, row = evidence.job, evidence.row
-    common: dict[str, Any] = {
-        "job_id": job.id,
-        "state": job.state,
-        "experiment_id": job.experiment_id,
-        "trial_ids": tuple(job.trial_ids),
-        "resource_pool": job.resource_pool,
-        "submitted": job.submitted,
-        "reason": job.reason,
-        "ahead": evidence.ahead,
-        "as_of": evidence.as_of,
-        "unavailable": evidence.unavailable,
-    }
-    if not row.waiting:
-        return Explanation(category=None, cause=_running(evidence), **common)
-    found = cause_of(evidence)
+    job, waits = evidence.job, evidence.row.waiting
+    found = cause_of(evidence) if waits else WaitCause(_running(evidence))
     return Explanation(
-        category=reason_of(row.reason).category,
+        job_id=job.id,
+        state=job.state,
+        experiment_id=job.experiment_id,
+        trial_ids=tuple(job.trial_ids),
+        resource_pool=job.resource_pool,
+        submitted=job.submitted,
+        category=reason_of(evidence.row.reason).category if waits else None,
+        reason=job.reason,
         cause=f"Job {job.id} {found.text}.",
         remedy=found.remedy,
         permanent=found.permanent,
         evidence=found.evidence,
+        ahead=evidence.users_ahead,
         expected_start=None if found.permanent else estimate(evidence),
         accuracy=accuracy,
         sooner=sooner,
-        **common,
+        as_of=evidence.as_of,
+        unavailable=evidence.unavailable,
     )
+
+
+def _running(evidence: JobEvidence) -> str:
+    job = evidence.job
+    since = f" since {clock(job.started, evidence.now)}" if job.started else ""
+    nodes = job.nodes
+    where = f" on {', '.join(nodes[:3])}" if nodes else ""
+    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
+    state = f"it runs{since}" if job.slurm_state == "RUNNING" else f"it is {job.slurm_state}"
+    return f"does not wait: {state}{where}{more}"
 
 
 def estimate(evidence: JobEvidence) -> StartEstimate | None:
     """When the cluster expects the job to start; None without an estimate."""
     row, details = evidence.row, evidence.details
-    for one in details.reservations:
-        if one.name == row.reservation and one.start is not None and one.start > evidence.now:
-            return StartEstimate(one.start, "its reservation", evidence.as_of, False)
+    begins = next((r.start for r in details.reservations if r.name == row.reservation), None)
+    if begins is not None and begins > evidence.now:
+        return StartEstimate(begins, "its reservation", evidence.as_of, False)
     reason = reason_of(row.reason)
     if row.expected_start is None or reason.category in ("held", "dependency"):
         return None  # what Slurm shows of a held job is left over from before
@@ -85,13 +89,3 @@ def estimate_text(found: Explanation, now: float) -> str:
     late = f", {known.late} of them later" if known.late and known.jobs > 1 else ""
     error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}{late}"
     return f"{text}; here such estimates were off by {error}"
-
-
-def _running(evidence: JobEvidence) -> str:
-    job = evidence.job
-    since = f" since {clock(job.started, evidence.now)}" if job.started else ""
-    nodes = job.nodes
-    where = f" on {', '.join(nodes[:3])}" if nodes else ""
-    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
-    state = f"it runs{since}" if job.slurm_state == "RUNNING" else f"it is {job.slurm_state}"
-    return f"Job {job.id} does not wait: {state}{where}{more}."
