@@ -205,8 +205,7 @@ class ExplainingJobs:
         from detslurm.sdk.waiting.start_estimates import log_estimate
 
         job = next((job for job in found if job.waiting), found[0])
-        rows = [row for other in jobs for row in other.parts]
-        evidence = gather(job, rows, where, cache, time.time())
+        evidence = gather(job, jobs, where, cache, time.time())
         known = log_estimate(self.store, evidence)
         return explain(evidence, known, earlier_start.tried(evidence, where) if sooner else ())
 

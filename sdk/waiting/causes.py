@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.resources import (
     SHOWN,
-    exact_cause,
     first_of,
     reserved_before_end,
+    resource_cause,
     resource_lines,
 )
 from detslurm.sdk.waiting.spans import clock_and_span, span
@@ -20,6 +20,7 @@ from detslurm.slurm.reasons import Limit, reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.explanation import Explanation
     from detslurm.slurm import JobInfo
     from detslurm.slurm.pending_details import QuotaLimit
 
@@ -29,41 +30,23 @@ _PAUSED = ("JobHeldUser", "job requeued in held state")
 _WHOSE = {"user": " for a user", "account": " for an account"}
 
 
-@dataclass(frozen=True, slots=True)
-class WaitCause:
-    """Why a job waits.
-
-    Attributes:
-        text: The end of a sentence that begins with the job.
-        remedy: The remedy, in a sentence; empty where it can only wait.
-        permanent: Whether it never starts unless something is changed.
-        evidence: The evidence, a line each.
-    """
-
-    text: str
-    remedy: str = ""
-    permanent: bool = False
-    evidence: tuple[str, ...] = ()
-
-
-def cause_of(evidence: JobEvidence) -> WaitCause:
-    """Slurm's reason, made exact by the evidence where there is some."""
+def made_exact(plain: Explanation, evidence: JobEvidence) -> Explanation:
+    """An explanation by Slurm's reason alone, made exact by the evidence where there is some."""
     row = evidence.row
     reason = reason_of(row.reason)
-    plain = WaitCause(reason.sentence, reason.remedy.format(ref=row.ref), reason.permanent)
     if reason.limit:
-        return _limited(evidence, plain, reason.limit)
+        return _limited(plain, evidence, reason.limit)
     if reason.for_nodes:
-        text = exact_cause(evidence, reason.code) or plain.text
+        cause = resource_cause(evidence, reason.code) or plain.cause
         remedy = reserved_before_end(evidence) or plain.remedy
-        return replace(plain, text=text, remedy=remedy, evidence=tuple(resource_lines(evidence)))
+        return replace(plain, cause=cause, remedy=remedy, evidence=tuple(resource_lines(evidence)))
     if reason.category == "held":
-        return _held(evidence, plain, reason.code)
+        return _held(plain, evidence, reason.code)
     if reason.code == "JobArrayTaskLimit":
-        return _own_throttle(evidence, plain)
+        return _own_throttle(plain, evidence)
     if reason.code == "BeginTime" and row.expected_start:
-        text = f"may not begin before {clock_and_span(row.expected_start, evidence.now)}"
-        return replace(plain, text=text, evidence=_restarts(evidence))
+        cause = f"may not begin before {clock_and_span(row.expected_start, evidence.now)}"
+        return replace(plain, cause=cause, evidence=_restarts(evidence))
     if reason.category == "dependency":
         return replace(plain, evidence=tuple(_dependencies(evidence)))
     if reason.code == "Licenses":
@@ -71,7 +54,7 @@ def cause_of(evidence: JobEvidence) -> WaitCause:
     return plain
 
 
-def _limited(evidence: JobEvidence, plain: WaitCause, limit: Limit) -> WaitCause:
+def _limited(plain: Explanation, evidence: JobEvidence, limit: Limit) -> Explanation:
     """The limit of a QOS or account, and the jobs that use it up."""
     row, known = evidence.row, evidence.details.limits
     needs = {"gres/gpu": row.gpus, "cpu": row.cpus, "mem": row.memory, "node": row.node_count}
@@ -87,10 +70,10 @@ def _limited(evidence: JobEvidence, plain: WaitCause, limit: Limit) -> WaitCause
         return found
     quota, whose = short[0], _holder(short[0])
     if need is not None and need > quota.most:
-        text = f"asks for {need} {limit.words}, and {whose} grants {quota.most}"
-        return replace(found, text=text, remedy=_TOO_MUCH, permanent=True)
+        cause = f"asks for {need} {limit.words}, and {whose} grants {quota.most}"
+        return replace(found, cause=cause, remedy=_TOO_MUCH, permanent=True)
     used = "" if quota.used is None else f" ({quota.used} of {quota.most} {limit.words} in use)"
-    return replace(found, text=f"waits for a limit of {whose}{used}")
+    return replace(found, cause=f"waits for a limit of {whose}{used}")
 
 
 def _bound(quota: QuotaLimit, words: str, need: int | None) -> str:
@@ -142,7 +125,7 @@ def _licenses_of(job: JobInfo) -> set[str]:
     return {name.partition(":")[0] for name in re.split(r"[,|]", job.licenses) if name}
 
 
-def _own_throttle(evidence: JobEvidence, plain: WaitCause) -> WaitCause:
+def _own_throttle(plain: Explanation, evidence: JobEvidence) -> Explanation:
     row, number = evidence.row, evidence.job.experiment_id
     same = [job for job in evidence.queue if job.job_id == row.job_id]
     running = sum(job.count for job in same if job.running)
@@ -153,10 +136,10 @@ def _own_throttle(evidence: JobEvidence, plain: WaitCause) -> WaitCause:
         whose = "its own array's limit of elements"
         remedy = f"`scontrol update JobId={row.job_id} ArrayTaskThrottle=N` changes it."
     limit = "" if most is None else f": {running} of {most} run"
-    return replace(plain, text=f"waits for {whose} that run at once{limit}", remedy=remedy)
+    return replace(plain, cause=f"waits for {whose} that run at once{limit}", remedy=remedy)
 
 
-def _held(evidence: JobEvidence, plain: WaitCause, code: str) -> WaitCause:
+def _held(plain: Explanation, evidence: JobEvidence, code: str) -> Explanation:
     number = evidence.job.experiment_id
     plain = replace(plain, evidence=_restarts(evidence))
     if number is None or code == "JobHeldAdmin":
@@ -167,8 +150,8 @@ def _held(evidence: JobEvidence, plain: WaitCause, code: str) -> WaitCause:
         return replace(plain, remedy=remedy)
     if "budget" in why:
         remedy = f"Raise it with `detslurm experiment set budget {number} N`. Then l{remedy[1:]}"
-    text = f"is held, because its experiment was paused by its own jobs: {why}"
-    return replace(plain, text=text, remedy=remedy)
+    cause = f"is held, because its experiment was paused by its own jobs: {why}"
+    return replace(plain, cause=cause, remedy=remedy)
 
 
 def _restarts(evidence: JobEvidence) -> tuple[str, ...]:

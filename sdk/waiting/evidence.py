@@ -66,13 +66,21 @@ class JobEvidence:
 
 
 def gather(
-    job: Job, queue: Sequence[JobInfo], cluster: Cluster, cache: AnswerCache, now: float
+    job: Job, jobs: Sequence[Job], cluster: Cluster, cache: AnswerCache, now: float
 ) -> JobEvidence:
-    """Ask the cluster for what the job's reason calls for: at most four calls."""
-    row = job.parts[0]
+    """Ask the cluster for what the job's reason calls for: at most four calls.
+
+    Args:
+        job: A job.
+        jobs: All jobs, in scheduling order.
+        cluster: The cluster.
+        cache: Its answers of the last minute.
+        now: The time, in unix seconds.
+    """
+    row, queue = job.parts[0], _rows(jobs)
     if not row.waiting:
         return JobEvidence(job=job, queue=queue, now=now, as_of=cache.oldest)
-    before = jobs_ahead(row, queue)
+    before = [other for other in _rows(jobs[: job.position]) if _is_rival(other, row)]
     ahead = [other for other in before if _competes(other)]
     ref, rival = row.refs[0], ahead[0].refs[0] if ahead else None
     missing: list[str] = []
@@ -100,26 +108,18 @@ def gather(
     )
 
 
-def jobs_ahead(job: JobInfo, queue: Sequence[JobInfo]) -> list[JobInfo]:
-    """The waiting jobs of the same partition that Slurm considers before a job, in this order.
-
-    Of jobs with the same priority, the job with the smaller id comes first.
-    """
-    pools = set(job.partitions)
-    before = [
-        other
-        for other in queue
-        if other.waiting and other.job_id != job.job_id and not pools.isdisjoint(other.partitions)
-        if _order(other) < _order(job)
-    ]
-    return sorted(before, key=_order)
+def _rows(jobs: Sequence[Job]) -> list[JobInfo]:
+    return [row for job in jobs for row in job.parts]
 
 
-def _order(job: JobInfo) -> tuple[int, int]:
-    return -(job.priority or 0), int(job.job_id)
+def _is_rival(other: JobInfo, row: JobInfo) -> bool:
+    """Whether another job waits in the same partition."""
+    shared = not set(row.partitions).isdisjoint(other.partitions)
+    return other.waiting and other.job_id != row.job_id and shared
 
 
 def _competes(job: JobInfo) -> bool:
+    """Whether a job may take the next free resources."""
     reason = reason_of(job.reason)
     apart = reason.category in _ELSEWHERE or reason.code in _APART
     return not apart and not reason.permanent

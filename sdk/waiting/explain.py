@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.causes import WaitCause, cause_of
+from detslurm.sdk.waiting.causes import made_exact
 from detslurm.sdk.waiting.explanation import Accuracy, Explanation, StartEstimate, Variant
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
 from detslurm.slurm.reasons import reason_of
@@ -24,28 +25,29 @@ def explain(
         accuracy: How good estimates of starts have been here.
         sooner: The variants that were tried.
     """
-    job, waits = evidence.job, evidence.row.waiting
-    found = cause_of(evidence) if waits else WaitCause(_running(evidence))
-    return Explanation(
+    job, row = evidence.job, evidence.row
+    reason = reason_of(row.reason)
+    plain = Explanation(
         job_id=job.id,
         state=job.state,
         experiment_id=job.experiment_id,
         trial_ids=tuple(job.trial_ids),
         resource_pool=job.resource_pool,
         submitted=job.submitted,
-        category=reason_of(evidence.row.reason).category if waits else None,
+        category=reason.category if row.waiting else None,
         reason=job.reason,
-        cause=f"Job {job.id} {found.text}.",
-        remedy=found.remedy,
-        permanent=found.permanent,
-        evidence=found.evidence,
+        cause=reason.sentence if row.waiting else _running(evidence),
+        remedy=reason.remedy.format(ref=row.ref),
+        permanent=reason.permanent,
         ahead=evidence.users_ahead,
-        expected_start=None if found.permanent else estimate(evidence),
         accuracy=accuracy,
         sooner=sooner,
         as_of=evidence.as_of,
         unavailable=evidence.unavailable,
     )
+    found = made_exact(plain, evidence) if row.waiting else plain
+    start = None if found.permanent else estimate(evidence)
+    return replace(found, cause=f"Job {job.id} {found.cause}.", expected_start=start)
 
 
 def _running(evidence: JobEvidence) -> str:

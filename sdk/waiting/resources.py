@@ -18,7 +18,7 @@ SHOWN: Final = 3
 """How many of each kind of thing are named."""
 
 
-def exact_cause(evidence: JobEvidence, code: str) -> str:
+def resource_cause(evidence: JobEvidence, code: str) -> str:
     """The cause as exactly as the evidence shows it; empty if that adds nothing to the reason."""
     row = evidence.row
     if code == "Priority" and evidence.ahead:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from detslurm.sdk.waiting.evidence import jobs_ahead
 from detslurm.sdk.waiting.explain import estimate_text
 from detslurm.sdk.waiting.explanation import Explanation, UserAhead
 from detslurm.slurm import NodeInfo, SlurmError
@@ -74,7 +73,7 @@ def test_others_come_first(scene: Scene) -> None:
         _row("10", reason="Priority", user="carol", priority=11, gpus=4),
         _row("6", reason="QOSMaxGRESPerUser", user="bob", priority=99),
         _row("5", reason="Priority", partitions=("other",), priority=99),
-        _row("11", reason="Priority"),
+        _row("11", reason="Priority"),  # of equal priorities the smaller id counts
         _row("4", "RUNNING", user="bob", time_left=600, gpus=4),
         priorities=(
             Priority("9", 10, {"age": 3, "partition": 7}),
@@ -334,10 +333,3 @@ def test_what_would_start_sooner(scene: Scene, more: str) -> None:
     assert (pool.expected_start, pool.refusal) == (None, "no access")
     scene.queue.rows = [_row(reason="JobHeldUser")]
     assert scene.client.explain_job("9", sooner=True, refresh=True).sooner == ()
-
-
-def test_ties_are_broken_by_the_id() -> None:
-    """Of equal priorities the smaller id counts; elements of its own array are not ahead."""
-    job = _row("9_4")
-    queue = [_row("8"), _row("10"), _row("9_1"), _row("7", priority=None), job]
-    assert [other.ref for other in jobs_ahead(job, queue)] == ["8"]
