@@ -15,7 +15,7 @@ from detslurm.store import NotFound, StoreError
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.job import Job, JobKind
     from detslurm.sdk.jobs.queues import Queues
-    from detslurm.sdk.waiting.answer_cache import AnswerCache
+    from detslurm.sdk.waiting.evidence import AnswerCache
     from detslurm.sdk.waiting.explanation import Explanation
     from detslurm.slurm import Cluster
     from detslurm.store import Store
@@ -166,7 +166,7 @@ class ExplainingJobs:
         from before, or something was done to their experiment since."""
         from detslurm.sdk.jobs.job import jobs_of
         from detslurm.sdk.jobs.owner import JobOwners
-        from detslurm.sdk.waiting.answer_cache import AnswerCache
+        from detslurm.sdk.waiting.evidence import AnswerCache
         from detslurm.slurm import JobInfo
         from detslurm.slurm.queue_listing import scheduling_order
 

@@ -88,6 +88,5 @@ def estimate_text(found: Explanation, now: float) -> str:
     text = f"{when}, by {start.source}, {span(now - start.made)} ago"
     if known is None:
         return text
-    late = f", {known.late} of them later" if known.late and known.jobs > 1 else ""
-    error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}{late}"
+    error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}"
     return f"{text}; here such estimates were off by {error}"

@@ -44,12 +44,10 @@ class Accuracy:
     Attributes:
         jobs: How many jobs have started since an estimate was given for them.
         median_error: The median of how far it was off, in seconds.
-        late: How many of the jobs started later than estimated.
     """
 
     jobs: int
     median_error: float
-    late: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

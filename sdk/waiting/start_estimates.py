@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from detslurm.sdk.waiting.answer_cache import load_own, save_own
+from detslurm.sdk.waiting.evidence import JobEvidence, load_own, save_own
 from detslurm.sdk.waiting.explain import estimate
 from detslurm.sdk.waiting.explanation import Accuracy
 from detslurm.store import Store, StoreError
 
 if TYPE_CHECKING:
-    from detslurm.sdk.waiting.evidence import JobEvidence
     from detslurm.slurm import JobInfo
 
 _FILE: Final = "start-estimates.json"
@@ -56,7 +55,8 @@ def log_estimate(store: Store, evidence: JobEvidence) -> Accuracy | None:
     if new != log:
         useful = [e for e in new if e.started or evidence.now - e.made < _FORGOTTEN]
         save_own(store, _FILE, useful[-_KEPT:])
-    return accuracy(new)
+    errors = [abs(past.started - past.expected) for past in new if past.started is not None]
+    return Accuracy(len(errors), statistics.median(errors)) if errors else None
 
 
 def _logged(evidence: JobEvidence, expected: float) -> LoggedEstimate:
@@ -101,12 +101,3 @@ def _start_in_store(past: LoggedEstimate, store: Store) -> float | None:
         return None
     starts = (run.start.time for run in runs if run.start.job.ref == past.ref)
     return min((t for t in starts if t is not None and t >= past.made), default=None)
-
-
-def accuracy(estimates: Iterable[LoggedEstimate]) -> Accuracy | None:
-    """How good the estimates were; None if no such job has started."""
-    errors = [past.started - past.expected for past in estimates if past.started is not None]
-    if not errors:
-        return None
-    late = sum(error > 0 for error in errors)
-    return Accuracy(len(errors), statistics.median(map(abs, errors)), late)

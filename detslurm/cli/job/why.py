@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument(
-    "job_id",
-    metavar="[ID]",
-    required=False,
-    shell_complete=completed_by("jobs"),
-)
+@click.argument("job_id", metavar="[ID]", required=False, shell_complete=completed_by("jobs"))
 @either_kind
 @trial_option("Show it for the job of this trial.")
 @click.option(
