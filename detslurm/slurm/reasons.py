@@ -104,6 +104,7 @@ _ENVIRONMENT = (
     _RELEASE + " Without --export or --get-user-env in slurm.sbatch_args, and SBATCH_EXPORT, your"
     " login environment is not read; login scripts may be too slow."
 )
+_ENV_FAILED = "user env retrieval failed requeued held"
 _DROP = "Drop the condition with `scontrol update JobId={ref} Dependency=`, or kill the job."
 
 # code, category, short, remedy, permanent
@@ -146,13 +147,7 @@ _LISTED = (
     Reason("JobHeldAdmin", "held", "held by an administrator", "The site must release it.", True),
     Reason("job requeued in held state", "held", "requeued and held", _RELEASE, True),
     Reason("launch failed requeued held", "held", "nodes could not start it", _NODES_FAILED, True),
-    Reason(
-        "user env retrieval failed requeued held",
-        "held",
-        "login environment failed",
-        _ENVIRONMENT,
-        True,
-    ),
+    Reason(_ENV_FAILED, "held", "login environment failed", _ENVIRONMENT, True),
     Reason("JobHoldMaxRequeue", "held", "requeued too often", _RELEASE, True),
     Reason("ReservationDeleted", "held", "reservation is gone", _WITHOUT_RESERVATION, True),
     Reason("ReservationInvalid", "held", "reservation is invalid", _WITHOUT_RESERVATION, True),
@@ -177,7 +172,7 @@ _DESCRIPTIONS = (
     (r"nodes required for job are down, drained or reserved", "ReqNodeNotAvail"),
     (r"job's account not permitted", "AccountNotAllowed"),
     (r"job's qos not permitted", "QOSNotAllowed"),
-    (r"burst_buffer/", "BurstBufferOperation"),
+    (r"burst buffer/", "BurstBufferOperation"),
     (r"reservation \S+ was deleted", "ReservationDeleted"),
     (r"job held by administrator", "JobHeldAdmin"),
 )
@@ -224,7 +219,7 @@ def reason_of(text: str) -> Reason:
     """
     clean = " ".join(text.replace("_", " ").split())
     for pattern, code in _DESCRIPTIONS:
-        if re.match(pattern, " ".join(text.split()), re.I) or re.match(pattern, clean, re.I):
+        if re.match(pattern, clean, re.I):
             return _BY_CODE[code.lower()]
     for word in (clean, *map(str.strip, clean.split(","))):
         if reason := _BY_CODE.get(word.lower()) or _limit_reason(word):

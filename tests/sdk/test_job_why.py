@@ -276,36 +276,26 @@ def test_answers_from_before_a_change_are_not_used(scene: Scene) -> None:
 
 
 def test_estimates_are_compared_with_starts(scene: Scene) -> None:
-    """The first estimate of each job counts; the output says how good they were."""
-    scene.experiment()
-    early = _row(reason="Resources", expected_start=NOW + 600)
-    found = _why(scene, early)
-    assert found.expected_start is not None and found.accuracy is None
-    _why(scene, replace(early, expected_start=NOW + 7200))
-    later = _row("12", reason="Resources", expected_start=NOW + 600)
-    found = _why(scene, later, replace(early, state="RUNNING", started=NOW + 1320))
-    assert found.accuracy is not None and found.accuracy.jobs == 1
-    assert found.accuracy.median_error == pytest.approx(720)
-    text = estimate_text(found, NOW)
-    assert "by Slurm's scheduler" in text and "off by a median of 12 min over 1 job" in text
-    assert _why(scene, replace(early, reason="JobHeldUser")).expected_start is None
-
-
-def test_how_good_estimates_were(scene: Scene) -> None:
-    """The median over jobs that have started; one that left the queue has a run in the store.
-    A run before the estimate, or another job of the same id, is not compared."""
+    """The first estimate of each job counts, and the start by the queue or, once the job is gone,
+    by its run in the store. A run before the estimate, or another job of the same id, does not."""
     trial = scene.experiment(job="9").trial(1)
     here = {"folder": str(scene.root / "experiments" / "1" / "jobs")}
-    for row in (_row("9", **here), _row("10"), _row("11")):
-        _why(scene, replace(row, reason="Resources", expected_start=NOW + 600))
+    asked = ((_row("9", **here), 600), (_row("10"), 600), (_row("10"), 7200), (_row("11"), 600))
+    for row, wait in asked:
+        found = _why(scene, replace(row, reason="Resources", expected_start=NOW + wait))
+        assert found.expected_start is not None and found.accuracy is None
     for moment in (NOW - 1000, NOW + 700):
         job = {"cluster": "slurm", "ref": "9", "nodes": []}
         trial.open_run({"hparams": {}, "seed": 1, "time": moment, "host": "n1", "job": job})
-    started = _row("10", "RUNNING", started=NOW + 900)
+    started = _row("10", "RUNNING", started=NOW + 1320)
     other = _row("11", "RUNNING", submitted=NOW + 1, started=NOW + 5000)
-    found = _why(scene, _row("12", reason="Resources"), started, other)
+    last = _row("12", reason="Resources", expected_start=NOW + 600)
+    found = _why(scene, last, started, other)
     assert found.accuracy is not None and found.accuracy.jobs == 2
-    assert found.accuracy.median_error == pytest.approx(200)
+    assert found.accuracy.median_error == pytest.approx((100 + 720) / 2)
+    text = estimate_text(found, NOW)
+    assert "by Slurm's scheduler" in text and "off by a median of 7 min over 2 jobs" in text
+    assert _why(scene, replace(last, reason="JobHeldUser")).expected_start is None
 
 
 @pytest.mark.parametrize("more", ["", ",nvme:1"])
