@@ -24,7 +24,7 @@ from detslurm.exec.code_process import CodeProcess, oom_kills
 from detslurm.exec.entrypoint import CANT_EXECUTE, CANT_START, hook_failure
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.node_preparation import NodePreparation
-from detslurm.exec.node_run import NodeRun, library_of
+from detslurm.exec.node_run import NodeRun, NotReady
 from detslurm.exec.runner_link import RunnerLink, report_unread
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.workdir import top_names, written_names
@@ -117,13 +117,17 @@ class Agent:
             status = self._supervise(workdir)
             if status and is_noexec(workdir):
                 self._blame_noexec(status, workdir.parent)
+            if status and self._node.is_contained:
+                self._blame_runtime(status, workdir)
             if self._outputs is not None:
                 self._outputs.end()
             self._log_deletion(workdir, copied)
         finally:
             remove(workdir)
-            if self._node.prefix:
-                remove(library_of(workdir))
+            if self._node.is_contained:
+                from detslurm.exec.containers import remove_traces  # only here: others pay nothing
+
+                remove_traces(self._node.config, workdir)
             sweep.cache_clear()  # the code's processes have ended since, and some were killed
             sweep(Path(temporary_directory()))
         return self._finish(status)
@@ -151,10 +155,19 @@ class Agent:
             arguments = self._node.arguments()
             if arguments is not None and self._node.rank == 0:
                 self._link.log_message(f"arguments: {arguments.shown}")
-            code.start(self._node.argv(workdir, arguments), placed, workdir, blocked)
+            argv = self._node.argv(workdir, arguments)
+            if self._node.is_contained:
+                from detslurm.exec.containers import contained  # only here: others pay nothing
+
+                argv, placed = contained(self._node, argv, placed, workdir)
+            code.start(argv, placed, workdir, blocked)
         except (OSError, ValueError) as err:
             self._link.log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE
+        except NotReady as err:
+            self._link.log_message(str(err))
+            self._why, self._unprepared = str(err), True
+            return CANT_EXECUTE
         with self._usage_sampler() as sampler:
             # Usually the end of the output wakes the loop when the child exits, but a process that
             # keeps the pipe open prevents that: so it polls, too.
@@ -217,6 +230,16 @@ class Agent:
         why = f"{CANT_START}{place}, which is mounted noexec: set another TMPDIR"
         self._link.log_message(f"{why}; compiled modules beside the code can't be loaded either")
         if status == CANT_EXECUTE and self._why is None:
+            self._why, self._unprepared = why, True
+
+    def _blame_runtime(self, status: int, workdir: Path) -> None:
+        """Find out whether the code has begun in its container."""
+        from detslurm.exec.containers import blame  # only here: others pay nothing
+
+        why = blame(self._node.config, workdir, status, self._link.last_line)
+        asked = self._flag.preempt or self._code.killed
+        if why is not None and not asked and self._why is None:
+            self._link.log_message(why)
             self._why, self._unprepared = why, True
 
     def _log_deletion(self, workdir: Path, copied: Collection[str]) -> None:
