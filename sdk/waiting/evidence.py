@@ -76,14 +76,8 @@ class _Entry(msgspec.Struct):
 
 
 class AnswerCache:
-    """A cluster's answers of the last minute, for all processes of a user.
-
-    They are a rebuildable file in the store, its user's alone; without a store nothing is kept.
-
-    Args:
-        store: The store.
-        refresh: Whether the cluster is asked again for everything.
-    """
+    """A cluster's answers of the last minute, for all processes of a user: a rebuildable file in
+    the `store`, if there is one. With `refresh` the cluster is asked again for everything."""
 
     def __init__(self, store: Store, *, refresh: bool = False) -> None:
         self._store = store
@@ -96,13 +90,8 @@ class AnswerCache:
         """Whether an answer was one from before."""
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer to a question: a recent answer, or what the cluster answers now.
-
-        Args:
-            key: The question.
-            kind: The answer's type.
-            ask: Asks the cluster.
-        """
+        """The answer of the type `kind` to the question `key`: a recent answer, or what the cluster
+        answers now when `ask` asks it."""
         if entry := self._entries.get(key):
             try:
                 found = msgspec.json.decode(entry.answer, type=kind)
@@ -120,15 +109,8 @@ class AnswerCache:
 def gather(
     job: Job, jobs: Sequence[Job], cluster: Cluster, cache: AnswerCache, now: float
 ) -> JobEvidence:
-    """Ask the cluster for what the job's reason calls for: at most four calls.
-
-    Args:
-        job: A job.
-        jobs: All jobs, in scheduling order.
-        cluster: The cluster.
-        cache: Its answers of the last minute.
-        now: The time, in unix seconds.
-    """
+    """Ask the cluster for what the job's reason calls for, with at most four calls; `jobs` are all
+    jobs in scheduling order."""
     row, queue = job.parts[0], _rows(jobs)
     if not row.waiting:
         return JobEvidence(job=job, queue=queue, now=now, as_of=cache.oldest)

@@ -22,10 +22,8 @@ _FORGOTTEN: Final = 30 * 86400.0  # jobs that left the queue unseen, and no run 
 
 
 class LoggedEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The first estimate for a job: made when, for when, and when that job really started.
-
-    Times are unix seconds.
-    """
+    """The first estimate for a job: made when, for when, and when that job really started, in unix
+    seconds."""
 
     cluster: str
     ref: str
