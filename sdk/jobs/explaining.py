@@ -39,9 +39,7 @@ class ExplainingJobs:
 
     def _meaning(self, word: str | int, kind: JobKind) -> tuple[str, JobKind]:
         """A job's name or an experiment's id, from what may be the experiment's name or `last`.
-
-        Raises ValueError for what can't be either, NotFound for an unknown name.
-        """
+        Raises ValueError for what can't be either, NotFound for an unknown name."""
         text = str(word)
         if _NAME.fullmatch(text):
             return text, kind
@@ -58,7 +56,7 @@ class ExplainingJobs:
         cluster: str = "auto",
         kind: JobKind = "any",
     ) -> Explanation:
-        """Explain why a job waits, with the evidence.
+        """Return why a job waits, with the evidence, also of a job that runs.
 
         It costs the cluster at most five calls, and what it has answered to this user within the
         last minute is used again, unless something was done to the experiment since.
@@ -69,17 +67,12 @@ class ExplainingJobs:
             sooner: Whether the cluster is asked what would start it sooner, with at most three
                 calls more; off by default.
             refresh: Whether the cluster is asked again at once; off by default.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-            kind: "experiment" or "job" where the id may be both; by default the experiment is
-                meant if it has jobs in the queue, and a warning names the other meaning.
-
-        Returns:
-            The explanation, also of a job that runs.
+            kind: "experiment" or "job" where the id may be both; by default the experiment is meant
+                if it has jobs in the queue, and a warning names the other meaning.
 
         Raises:
             NotFound: If it is not in the queue; the error has its end, as far as known.
             ValueError: If it is no such id.
-            SlurmError: If the cluster does not answer.
         """
         from detslurm.sdk.jobs.job import named
 
@@ -101,21 +94,9 @@ class ExplainingJobs:
         sooner: bool = False,
         refresh: bool = False,
     ) -> Explanation:
-        """Explain why the job of a trial waits.
-
-        Args:
-            experiment_id: The id of its experiment, or its name.
-            trial_id: The trial's id.
-            sooner: Whether the cluster is asked what would start it sooner; off by default.
-            refresh: Whether the cluster is asked again at once; off by default.
-
-        Returns:
-            The explanation, also of a job that runs.
-
-        Raises:
-            NotFound: If no job of the trial is in the queue.
-            SlurmError: If the cluster does not answer.
-        """
+        """Return why the job of the trial `trial_id` of an experiment (`experiment_id`, or its
+        name) waits, or `NotFound` if none is in the queue. The other arguments are as in
+        `explain_job`."""
         from detslurm.store import fold_facts
 
         number = self._experiment_id(experiment_id)

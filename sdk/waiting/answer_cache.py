@@ -21,12 +21,8 @@ class _Entry(msgspec.Struct):
 
 
 class AnswerCache:
-    """One rebuildable file in the store, its user's alone; without a store nothing is kept.
-
-    Args:
-        store: The store.
-        refresh: Whether the cluster is asked again for everything.
-    """
+    """One rebuildable file in the `store`, its user's alone; without a store nothing is kept. With
+    `refresh` the cluster is asked again for everything."""
 
     def __init__(self, store: Store, *, refresh: bool = False) -> None:
         self._store = store
@@ -37,13 +33,8 @@ class AnswerCache:
         """Whether an answer was one from before."""
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer to a question: a recent answer, or what the cluster answers now.
-
-        Args:
-            key: The question.
-            kind: The answer's type.
-            ask: Asks the cluster.
-        """
+        """The answer of the type `kind` to the question `key`: a recent answer, or what the cluster
+        answers now when `ask` asks it."""
         entry, now = self._entries.get(key), time.time()
         if entry is not None and 0 <= now - entry.time < KEPT_SECONDS:
             try:

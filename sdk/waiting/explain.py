@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 def explain(
     evidence: JobEvidence, accuracy: Accuracy | None = None, sooner: tuple[Variant, ...] = ()
 ) -> Explanation:
-    """Explain why a job waits, from the evidence alone.
-
-    Args:
-        evidence: The answers of the cluster.
-        accuracy: How good estimates of starts have been here.
-        sooner: The variants that were tried.
-    """
+    """Explain why a job waits, from the evidence alone: the answers of the cluster, the `accuracy`
+    of estimates here, and the variants that were tried."""
     job, row = evidence.job, evidence.row
     common: dict[str, Any] = {
         "job_id": job.id,

@@ -54,12 +54,8 @@ class JobsAhead:
 
 
 def jobs_ahead(job: JobInfo, queue: Iterable[JobInfo]) -> JobsAhead:
-    """The jobs of the same partition with a higher priority; of equal ones the smaller id counts.
-
-    Args:
-        job: The job that waits.
-        queue: All jobs, in any order.
-    """
+    """The jobs of a queue, in any order, that are considered before a job: those of its partition
+    with a higher priority, and of equal ones those with a smaller id."""
     before = [other for other in queue if _is_before(other, job)]
     counted = sorted(filter(_competes, before), key=_order)
     if not counted:

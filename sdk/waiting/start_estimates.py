@@ -20,10 +20,8 @@ _FORGOTTEN: Final = 30 * 86400.0  # jobs that left the queue unseen, and no run 
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """One estimate: of which job, made when, for when, and when that job really started.
-
-    Times are unix seconds.
-    """
+    """One estimate: of which job, made when, for when, and when that job really started, in unix
+    seconds."""
 
     cluster: str
     ref: str
@@ -69,14 +67,9 @@ def settled(
     queue: Iterable[JobInfo],
     start_of: Callable[[Estimate], float | None],
 ) -> list[Estimate]:
-    """The estimates with the starts that are known by now: by the queue, else by the store.
-
-    Args:
-        estimates: All that were logged.
-        cluster: The cluster that the queue is of.
-        queue: All its jobs.
-        start_of: Finds the start of a job that has left the queue; None if it is not known.
-    """
+    """The estimates with the starts that are known by now: by the `queue`, all jobs of the
+    `cluster`, else by the store: `start_of` finds the start of a job that has left the queue, None
+    if unknown."""
     rows = {ref: row for row in queue for ref in row.refs}
     found = []
     for one in estimates:
