@@ -119,7 +119,8 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
     except Exception as error:  # whatever the bytes of a stranger do to a reader of archives
         if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
             raise
-        raise BundleError(f"{path} is no bundle, or it is damaged: {str(error) or error!r}"[:500]) from error
+        why = str(error) or repr(error)
+        raise BundleError(f"{path} is no bundle, or it is damaged: {why}"[:500]) from error
 
 
 @dataclass
