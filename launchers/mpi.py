@@ -150,9 +150,9 @@ def step(args: LauncherArgs, nodes: Nodes) -> list[str]:
         raise UsageError("error: several nodes without Slurm: there is no srun to start the ranks")
     info = get_cluster_info()
     slurm = (RunConfig() if info is None else RunConfig.of(info.trial._config)).slurm
-    rank = [sys.executable, "-m", "detslurm.launch.mpi_rank", *aborting_together(args.command)]
-    # Started from outside, each rank is in a container of its own, and all are in the same image.
-    rank = [*slurm.container_prefix, *rank]
+    # The node's own Python starts a rank's container: srun is outside of it.
+    python = json.loads(os.environ.get(contract.CONTAINER, "[]"))[:1] or [sys.executable]
+    rank = [*python, "-m", "detslurm.launch.mpi_rank", *aborting_together(args.command)]
     allocation, placed = _of_this_step(allocation)
     argv = allocation.step_command(rank, mpi=slurm.mpi or "pmix", per_node=nodes.slots)
     border = argv.index("--")

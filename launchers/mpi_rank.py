@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
+from detslurm._base import contract
 from detslurm._base.identity import is_ours
 from detslurm.exec.signals import exit_with
 from detslurm.launch.rank_server import address
@@ -36,7 +37,9 @@ def main(argv: Sequence[str]) -> int:
     os.environ.update({k: v for k, v in answer["env"].items() if not k.startswith(_OWN)} | own)
     os.chdir(answer["cwd"])
     threading.Thread(target=_die_with, args=(server,), daemon=True).start()
-    return wrap(["SLURM_PROCID", "--", *argv], is_task=True)
+    # Each rank has a container of its own, where the launcher has one.
+    container = json.loads(os.environ.get(contract.CONTAINER, "[]"))[1:]
+    return wrap(["SLURM_PROCID", "--", *container, *argv], is_task=True)
 
 
 def connected(name: str) -> socket.socket:

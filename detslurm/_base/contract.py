@@ -73,6 +73,8 @@ STEP_SERVER = "DETSLURM_STEP_SERVER"
 """Where the runner of this attempt listens: a name that only processes of its node can use."""
 LIBRARIES = "DETSLURM_LIBRARIES"
 """Compiled modules for containers that lack them: a folder for each version of Python."""
+CONTAINER = "DETSLURM_CONTAINER"
+"""The words before a rank that is started outside of this node's container, as JSON."""
 PUT_BACK = "DETSLURM_PUT_BACK"
 """Variables that mpirun must not see and its ranks have, as JSON."""
 

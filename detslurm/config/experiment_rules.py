@@ -173,12 +173,18 @@ def _signal_lead(root: YamlNode) -> Iterator[ConfigProblem]:
 
 
 def _environment(root: YamlNode) -> Iterator[ConfigProblem]:
-    staged = root.get("slurm", "stage_environment")
-    container = root.get("slurm", "container_prefix")
-    if staged and staged.value is not False and container and container.value:
-        message = "code in a container (slurm.container_prefix) has the environment of its image"
+    staged, prefix = root.get("slurm", "stage_environment"), root.get("slurm", "container_prefix")
+    runtime = root.get("slurm", "container")
+    keys = {"slurm.container_prefix": prefix, "slurm.container": runtime}
+    given = [key for key, node in keys.items() if node and node.value not in ("none", [])]
+    if staged and staged.value is not False and given:
+        message = f"code in a container ({given[0]}) has the environment of its image"
         advice = "leave out one of the two: an image is a single file already"
         yield ConfigProblem.at(staged.at, "slurm.stage_environment", message, advice)
+    if prefix and len(given) == len(keys):
+        message = "slurm.container starts a container already"
+        advice = "leave out one of the two; `slurm.container: none` if it is the site's"
+        yield ConfigProblem.at(prefix.at, "slurm.container_prefix", message, advice)
 
 
 def _log_policies(root: YamlNode) -> Iterator[ConfigProblem]:

@@ -54,10 +54,20 @@ class RunResources(_Section, frozen=True, kw_only=True):
     slots_per_trial: int = 1
 
 
-class RunVariables(_Section, frozen=True, kw_only=True):
-    """Variables as `NAME=value`, or as `NAME` alone, for each kind of slot."""
+class RunEnvironment(_Section, frozen=True, kw_only=True):
+    """Variables as `NAME=value`, or as `NAME` alone, and the image, for each kind of slot."""
 
     environment_variables: dict[str, tuple[str, ...]] = {}
+    image: dict[str, str | None] = {}
+
+
+class RunBindMount(_Section, frozen=True, kw_only=True):
+    """A directory of the node, mounted in the container of the code."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = False
+    propagation: str = "rprivate"
 
 
 class RunIdleGuard(_Section, frozen=True, kw_only=True):
@@ -70,7 +80,11 @@ class RunIdleGuard(_Section, frozen=True, kw_only=True):
 class RunSlurm(_Section, frozen=True, kw_only=True):
     """The options of jobs that their processes read, too."""
 
+    container: str = "none"
+    container_args: tuple[str, ...] = ()
     container_prefix: tuple[str, ...] = ()
+    image_root: str | None = None
+    private_tmp: bool = False
     mpi: str | None = None
     network_interface: str | None = None
     slot_type: str | None = None
@@ -125,7 +139,8 @@ class RunConfig(_Section, frozen=True, kw_only=True):
     checkpoint_storage: dict[str, Any] = {}
     hyperparameters: dict[str, Any] = {}
     resources: RunResources = RunResources()
-    environment: RunVariables = RunVariables()
+    environment: RunEnvironment = RunEnvironment()
+    bind_mounts: tuple[RunBindMount, ...] = ()
     slurm: RunSlurm = RunSlurm()
     max_restarts: int = 5
     restart_repeated_failures: bool = False
@@ -137,6 +152,10 @@ class RunConfig(_Section, frozen=True, kw_only=True):
     record: RunRecord | None = None
     metrics_from_log: tuple[RunLogMetrics, ...] = ()
     debug: bool = False
+
+    def image(self, slot_type: str) -> str | None:
+        """The image of the code's container; None where `slurm.container` starts none."""
+        return None if self.slurm.container == "none" else self.environment.image.get(slot_type)
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> Self:

@@ -1,97 +1,186 @@
-"""Lets an entrypoint behind `container_prefix` find the image's Python, and us.
+"""The container of the code on a node: its mounts, its first line, and what it leaves.
 
-Our code is copied to where the working directory lies, which every container has to see, and comes
-last on PYTHONPATH: so an image needs nothing installed. msgspec, which is compiled, lies there for
-the Python that runs here, and counts only where the image has none.
+Agent and runner stay outside. The code's directory, the store and all else that the code needs of
+the node lie at the same paths inside.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
-from importlib.util import find_spec
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from detslurm._base import contract
-from detslurm.config.run_config import RunConfig
-from detslurm.exec.environment import user_variables
-from detslurm.slurm.allocation import visible_gpus
+from detslurm._base.node_files import temporary_directory
+from detslurm.exec.container_library import library_of, with_library
+from detslurm.exec.container_run import PODMAN, first_line, private_tmp
+from detslurm.exec.container_runtimes import (
+    OF_IMAGE,
+    PROGRAMS,
+    Container,
+    Mount,
+    command,
+    names_of_image,
+)
+from detslurm.exec.entrypoint import CANT_BEGIN
+from detslurm.exec.environment import slot_type_of, user_variables
+from detslurm.exec.node_run import NodeRun, NotReady
+from detslurm.storage import SharedFS, from_config
 
-_PACKAGES = ("detslurm", "detslurm.launch", "detslurm.sdk", "detslurm.templates")
-_COMPILED = ("msgspec",)
-# Where an image has its Python, too: such a directory is nothing of the host's own.
-_EVERYWHERE = ("/bin", "/usr/bin", "/usr/local/bin")
+WORKDIR = "/run/determined/workdir"
+"""The working directory in the containers of Determined, whose configurations may name it."""
+
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of images without one
 # Variables that the steps of MPI ranks get from the launcher; the rest is that of their own node.
-_FROM_LAUNCHER = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_", "PYTHONPATH")
+_FROM_LAUNCHER = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_")
 
 
-def inside(env: Mapping[str, str], library: Path) -> dict[str, str]:
-    """The environment of an entrypoint in a container; makes its library. Raises `OSError`."""
-    _make(library)
-    return _with_library(_image_first(env), library)
+def contained(
+    node: NodeRun, argv: Sequence[str], environment: dict[str, str], workdir: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The command in the container of this node's code, and its environment; makes its library.
+
+    Raises `OSError`, `NotReady`, and `ValueError` for a mount that the runtime has no form for.
+    """
+    found = with_library(environment, library_of(workdir))
+    if node.allocation.node_count > 1:
+        found[contract.CONTAINER] = json.dumps(_rank_words(node, workdir, found))
+    return [*_words(node, workdir, found), *first_line(workdir), *argv], found
 
 
-def _image_first(env: Mapping[str, str]) -> dict[str, str]:
-    """The host's Python last in PATH, for runtimes that hand it on: the image's own comes first."""
-    here = str(Path(sys.executable).parent)
-    path = env.get("PATH", os.defpath).split(os.pathsep)
-    if here in _EVERYWHERE:
-        return dict(env)
-    return {**env, "PATH": os.pathsep.join([*(p for p in path if p != here), here])}
+def _words(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> list[str]:
+    """The words before a command in the container."""
+    if prefix := node.config.slurm.container_prefix:
+        return [word.replace("{workdir}", str(workdir)) for word in prefix]
+    return command(_container(node, workdir, environment))
 
 
-def _with_library(env: Mapping[str, str], library: Path) -> dict[str, str]:
-    """The environment in which Python finds our code in the library, after all that it finds."""
-    package = _origin("detslurm")
-    found = [Path(p) for p in env.get("PYTHONPATH", "").split(os.pathsep) if p]
-    path = [
-        str(library / p.relative_to(package.parent) if p.is_relative_to(package) else p)
-        for p in found
-    ]
-    return {
-        **env,
-        "PYTHONPATH": os.pathsep.join([*path, str(library)]),
-        contract.LIBRARIES: str(library),
-    }
+def _rank_words(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> list[str]:
+    """The words before a rank that srun starts on this node: our Python there, its container."""
+    names = dict.fromkeys(("OMPI_*", "PMIX_*", "PMI_*", "SLURM_*"), "")
+    words = _words(node, workdir, {**environment, **names})
+    return [sys.executable, *words, *first_line(workdir, is_rank=True)]
 
 
-def _make(place: Path) -> None:
-    """Copy what a rank needs of the host's Python."""
-    place.mkdir(mode=0o700)
-    for name in _PACKAGES:
-        _copy(name, place / name.replace(".", "/"))
-    for name in _COMPILED:
-        _copy(name, place / str(sys.implementation.cache_tag) / name)
-
-
-def _copy(name: str, target: Path) -> None:
-    # Without the modes of a read-only installation: more is copied into a package's own folder,
-    # such as detslurm/launch, and all of it is to be removed.
-    shutil.copytree(
-        _origin(name),
-        target,
-        ignore=shutil.ignore_patterns("__pycache__"),
-        copy_function=shutil.copyfile,
-        dirs_exist_ok=True,
+def _container(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Container:
+    slurm, gpus = node.config.slurm, node.allocation.slot_ids
+    slot_type, own = slot_type_of(node.config, gpus), user_variables(node.config, gpus)
+    image = _found(node.config.image(slot_type) or "", slurm.container, slurm.image_root)
+    mounts, path = list(_mounts(node, workdir, environment)), None
+    if slurm.container == "charliecloud":
+        mounts = _with_targets(mounts, Path(image))
+        path = own.get("PATH") or _path_in(Path(image))
+    return Container(
+        slurm.container,
+        _program(slurm.container, environment),
+        image,
+        mounts,
+        sorted(name for name in environment if name not in OF_IMAGE or name in own),
+        None if slot_type == "cpu" else slot_type,
+        slurm.container_args,
+        workdir.name,
+        node.allocation.nodes[node.rank],
+        environment.get("TMPDIR"),
+        path,
     )
-    for folder, _, _ in os.walk(target):
-        Path(folder).chmod(0o700)
 
 
-def _origin(name: str) -> Path:
-    spec = find_spec(name)
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError(f"{name} is not installed as files")
-    return Path(spec.origin).parent
+def _program(runtime: str, environment: Mapping[str, str]) -> str:
+    """The path of the runtime's program. Raises `NotReady`."""
+    path, names = environment.get("PATH"), PROGRAMS[runtime]
+    if found := next(filter(None, (shutil.which(name, path=path) for name in names)), None):
+        return found
+    here = os.uname().nodename
+    raise NotReady(f"{CANT_BEGIN}: {' or '.join(names)} is not in the PATH of {here}")
 
 
-def starting_environment(config: RunConfig, launchers: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a step outside that starts a container for each rank, as the agent did.
+def _path_in(image: Path) -> str:
+    """The PATH of an image that Charliecloud has built or pulled."""
+    with suppress(OSError):
+        lines = (image / "ch" / "environment").read_text(errors="replace").splitlines()
+        paths = [line.removeprefix("PATH=") for line in lines if line.startswith("PATH=")]
+        return paths[-1] if paths else _PATH
+    return _PATH
+
+
+def _with_targets(mounts: Sequence[Mount], image: Path) -> list[Mount]:
+    """The mounts whose places exist in an image that is a directory; makes those that don't.
+
+    Charliecloud makes none, and its own message names a missing target.
+    """
+    for mount in mounts:
+        with suppress(OSError):
+            Path(f"{image}{mount.target}").mkdir(parents=True, exist_ok=True)
+    return [m for m in mounts if m.target != WORKDIR or Path(f"{image}{m.target}").exists()]
+
+
+def _found(image: str, runtime: str, root: str | None) -> str:
+    """The image below `slurm.image_root`, or as it was given."""
+    if root is None or image.startswith("/"):
+        return image
+    places = (Path(root, name) for name in names_of_image(runtime, image))
+    return next((str(place) for place in places if place.exists()), image)
+
+
+# -- mounts --------------------------------------------------------------------------------------
+
+
+def _mounts(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Iterator[Mount]:
+    """First the paths that are the same inside, then those that the user names."""
+    if node.config.slurm.private_tmp:
+        private = private_tmp(workdir)
+        private.mkdir(mode=0o700, exist_ok=True)
+        yield Mount(str(private), "/tmp")
+    paths = {*filter(None, _same_paths(node, workdir, environment))}
+    real = {os.path.realpath(path) for path in paths}
+    tops = sorted(path for path in real if not _is_below(path, real))
+    yield from (Mount(path, path) for path in tops)
+    # A link that lies in such a directory is seen there, another link is not.
+    links = (path for path in sorted(paths - real) if not _is_below(path, {"/", *tops}))
+    yield from (Mount(os.path.realpath(path), path) for path in links)
+    if node.config.slurm.container in PODMAN:  # it has its own, of 64 MB
+        yield Mount("/dev/shm", "/dev/shm")
+    yield Mount(str(workdir), WORKDIR)
+    for mount in node.config.bind_mounts:
+        if not Path(mount.host_path).exists():
+            here = os.uname().nodename
+            raise NotReady(f"{CANT_BEGIN}: bind_mounts: {mount.host_path} is not on {here}")
+        target = str(workdir / mount.container_path)
+        yield Mount(mount.host_path, target, mount.read_only, mount.propagation)
+
+
+def _same_paths(
+    node: NodeRun, workdir: Path, environment: Mapping[str, str]
+) -> Iterator[str | None]:
+    yield environment.get("HOME")
+    yield str(node.experiment.store.path)
+    flag = environment[contract.PREEMPT_FLAG]
+    if node.config.slurm.private_tmp:
+        yield from (str(workdir), environment[contract.LIBRARIES], flag)
+    else:
+        yield from ("/tmp", temporary_directory(), str(Path(flag).parent))
+    storage = from_config(node.config.checkpoint_storage)
+    if isinstance(storage, SharedFS):
+        if node.config.checkpoint_storage["type"] == "shared_fs":
+            storage.base.mkdir(parents=True, exist_ok=True)
+        if storage.base.exists():  # of a `directory` the user alone may know
+            yield str(storage.base)
+    if (outputs := node.start.outputs) is not None:
+        yield outputs.path
+
+
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    return any(path != place and path.startswith(f"{place.rstrip('/')}/") for place in places)
+
+
+def starting_environment(launchers: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a step outside, whose ranks start containers on their nodes.
 
     A launcher inside asks for it, and its PATH and libraries mean nothing out here.
     """
     own = {name: value for name, value in launchers.items() if name.startswith(_FROM_LAUNCHER)}
-    variables = user_variables(config, visible_gpus(os.environ))
-    return {**_image_first(os.environ), **variables, **own}
+    return {**os.environ, **own}

@@ -27,6 +27,7 @@ _SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:ba)?sh\b")
 CANT_EXECUTE = 126
 """The exit status of a shell for a program that it may not execute."""
 CANT_START = "no program can be started in "
+CANT_BEGIN = "the container could not begin"
 HOOK_EXIT = "startup-hook.sh exited with "
 """So begins the reason of a run that such a failure has ended."""
 

@@ -143,9 +143,19 @@ def interface_of(config: RunConfig, env: Mapping[str, str]) -> str | None:
 def user_variables(config: RunConfig, gpus: Sequence[str]) -> dict[str, str]:
     """The variables that the configuration asks for, on slots of its type, or of the allocation's
     where it names none: GPUs if it was given some."""
-    slot_type = config.slurm.slot_type or ("cuda" if gpus else "cpu")
-    variables = config.environment.environment_variables.get(slot_type, ())
+    variables = config.environment.environment_variables.get(slot_type_of(config, gpus), ())
     return dict(map(_assignment, variables))
+
+
+def slot_type_of(config: RunConfig, gpus: Sequence[str]) -> str:
+    """The kind of the slots: `cuda`, `rocm` or `cpu`."""
+    return config.slurm.slot_type or ("cuda" if gpus else "cpu")
+
+
+def is_contained(config: RunConfig, gpus: Sequence[str]) -> bool:
+    """Whether the code has a container of its own."""
+    prefix, image = config.slurm.container_prefix, config.image(slot_type_of(config, gpus))
+    return bool(prefix or image)
 
 
 def _assignment(item: str) -> tuple[str, str]:

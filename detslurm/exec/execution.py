@@ -16,6 +16,7 @@ from detslurm._base.states import outcome_words
 from detslurm.exec.attempt import Attempt
 from detslurm.exec.attempt_state import PAUSE, Limits
 from detslurm.exec.end_reasons import EndReasons
+from detslurm.exec.environment import is_contained
 from detslurm.exec.outcome import (
     Action,
     AttemptResult,
@@ -263,9 +264,8 @@ class Execution:
     def _step_environment(self, launchers: Mapping[str, str]) -> dict[str, str]:
         from detslurm.exec.containers import starting_environment  # only here: others pay nothing
 
-        config = self._job.config
-        inside = bool(config.slurm.container_prefix)
-        return starting_environment(config, launchers) if inside else dict(launchers)
+        inside = is_contained(self._job.config, self._job.allocation.slot_ids)
+        return starting_environment(launchers) if inside else dict(launchers)
 
     def _explain_refusal(self, result: AttemptResult, log: TextLog) -> None:
         """Why no step could begin: usually the job is being ended, and no signal has come yet."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detslurm.exec.entrypoint import CANT_START, HOOK_EXIT
+from detslurm.exec.entrypoint import CANT_BEGIN, CANT_START, HOOK_EXIT
 
 _OF_THE_CODE = (
     ArithmeticError,
@@ -114,8 +114,8 @@ def _end_of(log: Path) -> list[str]:
 
 
 def failure_before_code(why: str | None) -> Failure | None:
-    """Name the cause that kept the code from beginning in each run: the hook, or noexec."""
-    kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec"}
+    """Name the cause that kept the code from beginning in each run: hook, noexec, container."""
+    kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec", CANT_BEGIN: "container"}
     for start, kind in kinds.items():
         if why is not None and why.startswith(start):
             return Failure(why, kind)

@@ -148,7 +148,7 @@ class NodePreparation:
 
     def _place(self) -> str:
         """Where the working directory lies."""
-        if self._node.prefix:
+        if self._node.is_contained:
             return temporary_directory()  # which a container sees
         place = directory_for_programs()
         if place != temporary_directory():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from detslurm.exec.entrypoint import (
     names_plain_launcher,
     with_startup_hook,
 )
-from detslurm.exec.environment import run_environment, with_commands_in
+from detslurm.exec.environment import is_contained, run_environment, with_commands_in
 from detslurm.exec.orphans import RunMark
 from detslurm.exec.text_log import print_message
 from detslurm.slurm import Allocation
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from detslurm.exec.trial_arguments import TrialArguments
 
 T = TypeVar("T")
+
+
+class NotReady(Exception):
+    """The code can't begin on this node, for a reason that is not its own."""
 
 
 class NodeRun(NamedTuple):
@@ -69,9 +73,9 @@ class NodeRun(NamedTuple):
         )
 
     @property
-    def prefix(self) -> Sequence[str]:
-        """The words that start the container of the code, if it has its own."""
-        return self.config.slurm.container_prefix
+    def is_contained(self) -> bool:
+        """Whether the code has a container of its own."""
+        return is_contained(self.config, self.allocation.slot_ids)
 
     def arguments(self) -> TrialArguments | None:
         """The hyperparameters as arguments of the entrypoint, where the configuration wants them.
@@ -85,12 +89,12 @@ class NodeRun(NamedTuple):
         return arguments_of_trial(self.config, self.start.hparams or {})
 
     def argv(self, workdir: Path, arguments: TrialArguments | None) -> list[str]:
-        """The command that starts the entrypoint, behind its hook and in its container."""
+        """The command that starts the entrypoint, behind its hook."""
         words = None if arguments is None else arguments.words
         argv = entrypoint_argv(self.config.entrypoint, words)
         if (workdir / "startup-hook.sh").exists():
             argv = with_startup_hook(argv)
-        return [*self.prefix, *argv]
+        return argv
 
     def environment(self, peers: Mapping[str, Any], flag: str) -> dict[str, str]:
         """The environment of the code. Raises `ValueError` for an unknown `DETSLURM_COMPAT`."""
@@ -121,7 +125,7 @@ class NodeRun(NamedTuple):
         """That of the job, in which the code finds its Python."""
         if self.start.environment is not None:
             folder = f"{self.start.environment['prefix']}/bin"
-        elif self.prefix:
+        elif self.is_contained:
             return os.environ
         else:
             folder = str(Path(sys.executable).parent)
@@ -139,16 +143,7 @@ class NodeRun(NamedTuple):
             from detslurm.exec.staging import relocated
 
             return relocated(environment, staged)
-        if not self.prefix:
-            return environment
-        from detslurm.exec.containers import inside  # only here: others pay nothing
-
-        return inside(environment, library_of(workdir))
-
-
-def library_of(workdir: Path) -> Path:
-    """The directory for what a container needs of detslurm, beside the working directory."""
-    return workdir.with_name(f"{workdir.name}-lib")
+        return environment
 
 
 def retried(act: Callable[[], T]) -> T:

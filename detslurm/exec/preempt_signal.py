@@ -125,7 +125,7 @@ class PreemptSignal:
         """The signal that the experiment asks for by its name."""
         sig = signal.Signals[name]
         parents = RunProcesses(node.mark).parents
-        return cls(sig, parents, link, flag, in_container=bool(node.prefix))
+        return cls(sig, parents, link, flag, in_container=node.is_contained)
 
     def begin(self, env: dict[str, str]) -> tuple[dict[str, str], list[signal.Signals]]:
         """Let the code begin: the environment for it, and the signals that it begins with blocked.

@@ -30,6 +30,8 @@ class RunnerLink:
         """The copy of the code, in which it runs."""
         self.recorder: RunRecorder | None = None
         """It searches what the code prints for metrics."""
+        self.last_line = ""
+        """The last line that the code printed."""
         self._rank = rank
         self._policies = LogPolicies(policies)
         self._pipe = PipeWriter(1)
@@ -75,6 +77,7 @@ class RunnerLink:
     def log_output(self, lines: Iterable[bytes]) -> None:
         """Send lines that the code printed."""
         texts = [self._with_own_names(line.decode("utf-8", "replace")) for line in lines]
+        self.last_line = next(filter(str.strip, reversed(texts)), self.last_line)
         self._log(texts)
         if self.recorder is not None:
             self.recorder.search(texts)

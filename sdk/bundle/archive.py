@@ -72,10 +72,8 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The first file of a bundle.
-
-    `masked` names the keys of the configuration whose values are left out.
-    """
+    """The first file of a bundle. `masked` names the keys of the configuration whose values are
+    left out."""
 
     format: Literal["detslurm bundle"] = "detslurm bundle"
     version: int = VERSION

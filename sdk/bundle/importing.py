@@ -101,10 +101,8 @@ class Imported:
 
 
 def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progress) -> Imported:
-    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then.
-
-    The files of checkpoints count twice for `progress`: when they are unpacked, and when stored.
-    """
+    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then. The files
+    of checkpoints count twice for `progress`: when they are unpacked, and when stored."""
     try:
         with ExitStack() as stack:
             # A file that is no archive, or a broken archive, raises while it is opened or read.
@@ -365,10 +363,8 @@ def _facts(stage: Path) -> _Facts:
 
 
 def _saved(stage: Path) -> Iterator[str]:
-    """Every checkpoint that a record may make part of the experiment.
-
-    All get new ids: a deletion of the experiment must not delete checkpoints with the old ids here.
-    """
+    """Every checkpoint that a record may make part of the experiment. All get new ids: a deletion
+    of the experiment must not delete checkpoints with the old ids here."""
     for path in sorted(stage.glob("trials/*/run-*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:

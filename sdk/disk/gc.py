@@ -130,10 +130,8 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collector_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> Collector:
-    """A collector for an experiment; `facts` are those that were read before, if any were.
-
-    Raises as `storages_of`.
-    """
+    """A collector for an experiment; `facts` are those that were read before, if any were. Raises
+    as `storages_of`."""
     collector = Collector(directory, storages_of(directory), facts=facts or ExperimentFacts())
     collector.needed = lambda: needed_by_search(directory, collector.facts)
     return collector
@@ -428,12 +426,7 @@ class GarbageCollection:
 
 
 def _recorded_digests(directory: ExperimentDir, created: Created) -> tuple[str, ...]:
-    """Return the digests of the records of what an experiment ran.
-
-    Args:
-        directory: The experiment.
-        created: Its first fact.
-    """
+    """The digests of the records of what an experiment ran."""
     recorded = created.provenance
     own = () if recorded is None else (recorded.code, recorded.software)
     return tuple(filter(None, (*own, *digests_of_runs(directory))))

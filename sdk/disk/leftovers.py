@@ -123,10 +123,8 @@ def _add_trial(known: Known, directory: ExperimentDir, facts: ExperimentFacts, n
 def in_storage(
     base: Path, names: set[str] | None, over: Mapping[str, Kind], number: int
 ) -> Iterator[Leftover]:
-    """The files of checkpoints that are over by their experiment's records.
-
-    `names` are those that were listed in the storage; without them each name is looked up.
-    """
+    """The files of checkpoints that are over by their experiment's records. `names` are those that
+    were listed in the storage; without them each name is looked up."""
     for uuid, kind in over.items():
         for name in (uuid, uuid + PARTIAL):
             if fs.exists(base / name) if names is None else name in names:
@@ -166,10 +164,8 @@ def never_began(directory: ExperimentDir) -> bool:
 
 
 def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
-    """The files of a submission that died before its experiment was there: no job of it began.
-
-    The directory itself stays: its number is not given again.
-    """
+    """The files of a submission that died before its experiment was there: no job of it began. The
+    directory itself stays: its number is not given again."""
     content = [directory.path / name for name in fs.names_in(directory.path)]
     if not (content and never_began(directory)) or fs.names_in(directory.jobs):
         return

@@ -92,10 +92,8 @@ def _update_experiment(
 
 
 class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the journal: a run as it was written, by digests of its facts and its rows.
-
-    A line without digests precedes the writing, which may break off anywhere.
-    """
+    """A line of the journal: a run as it was written, by digests of its facts and its rows. A line
+    without digests precedes the writing, which may break off anywhere."""
 
     run: str
     experiment: int

@@ -186,19 +186,12 @@ class ModelVersion(Described[VersionRow]):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Its checkpoint, read from the store.
-
-        Raises:
-            NotFound: If it can't be found.
-        """
+        """Its checkpoint, read from the store; `NotFound` if it can't be found."""
         return self._registry.checkpoint(self.row.uuid)
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the metrics that its trial reported at exactly the checkpoint's step.
-
-        Args:
-            group: Only this group, such as "validation"; all groups by default.
-        """
+        """Return the metrics that its trial reported at exactly the checkpoint's step, in the
+        `group`, such as "validation"; in all groups by default."""
         return self.checkpoint.get_metrics(group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
@@ -211,10 +204,8 @@ class ModelVersion(Described[VersionRow]):
         self._change(lambda row: {"name": wanted})
 
     def delete(self) -> None:
-        """Delete the version; its checkpoint stays, and may be deleted then.
-
-        Its number is not given again.
-        """
+        """Delete the version; its checkpoint stays, and may be deleted then. Its number is not
+        given again."""
         fact = VersionDeleted(model=self.model_id, version=self.version)
         self._registry.store.models.commit(lambda state: fact)
         self._release([self.row])

@@ -65,9 +65,7 @@ class Provenance:
 
 def kept_versions(one: ExperimentSnapshot) -> tuple[CodeVersion | None, Software | None]:
     """Return the versions of an experiment's code and software, as far as this user may read them.
-
-    Raises `StoreError` if they can't be read.
-    """
+    Raises `StoreError` if they can't be read."""
     directory, recorded = one.directory, one.facts.created.provenance or RecordedProvenance()
     hidden = recorded.code is None or directory.foreign_owner() is not None
     code = None if hidden else read_kept(directory.store, recorded.code, CodeVersion)
@@ -124,11 +122,7 @@ def _hardware(one: ExperimentSnapshot) -> Iterator[tuple[str, Hardware]]:
 
 
 def code_text(code: CodeVersion) -> str:
-    """Return the commit, the branch and the uncommitted changes.
-
-    Args:
-        code: The version of the code.
-    """
+    """Return the commit, the branch and the uncommitted changes of a version of the `code`."""
     if code.commit is None:
         return code.problem or "unknown"
     branch = "" if code.branch is None else f" on {code.branch}"
@@ -137,11 +131,7 @@ def code_text(code: CodeVersion) -> str:
 
 
 def software_text(software: Software) -> str:
-    """Return the version of Python and the number of packages.
-
-    Args:
-        software: The software.
-    """
+    """Return the version of Python and the number of packages of a `software`."""
     if software.python is None:
         return software.problem or "unknown"
     where = software.prefix if software.conda is None else f"conda's {software.conda}"
@@ -150,11 +140,7 @@ def software_text(software: Software) -> str:
 
 
 def hardware_text(hardware: Hardware) -> str:
-    """Return the devices and the versions of a node's hardware.
-
-    Args:
-        hardware: The hardware.
-    """
+    """Return the devices and the versions of a node's `hardware`."""
     gpus = [f"{count} x {name}" for name, count in hardware.gpus.items()]
     driver = [] if hardware.driver is None else [f"driver {hardware.driver}"]
     cpu = [] if hardware.cpu is None else [hardware.cpu]
@@ -162,11 +148,7 @@ def hardware_text(hardware: Hardware) -> str:
 
 
 def uncommitted(code: CodeVersion) -> str | None:
-    """Return a note about changes that no commit has; None without changes.
-
-    Args:
-        code: The version of the code.
-    """
+    """Return a note about changes of the `code` that no commit has; None without changes."""
     parts = []
     if code.changed_count:
         parts.append(f"uncommitted changes in {counted(code.changed_count, 'file')}")

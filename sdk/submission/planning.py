@@ -281,11 +281,9 @@ def _counted(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int, 
 
 
 def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
-    """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`.
-
-    The jobs of a search are workers: as many as trials may run at once, and where jobs must not
-    submit others, as many as there may be trials.
-    """
+    """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`. The
+    jobs of a search are workers: as many as trials may run at once, and where jobs must not submit
+    others, as many as there may be trials."""
     searcher, each = config["searcher"], config["slurm"]["trials_per_job"]
     if searcher["name"] in RUNNABLE:
         trials = trial_count(searcher, config["hyperparameters"])

@@ -15,7 +15,7 @@ import pytest
 
 from detslurm._base.contract import PREEMPT_FLAG
 from detslurm._base.flag import PreemptFlag
-from detslurm.exec import containers
+from detslurm.exec import container_library
 from detslurm.exec.agent_protocol import KILL
 from tests.cluster import processes
 from tests.cluster.waiting import wait_for
@@ -112,14 +112,16 @@ def test_the_copy_of_a_read_only_installation_is_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else some packages could not be copied into others, nor the whole be removed."""
-    for name in (*containers._PACKAGES, *containers._COMPILED):
+    for name in (*container_library._PACKAGES, *container_library._COMPILED):
         folder = tmp_path / name.replace(".", "/")
         folder.mkdir()
         (folder / "__init__.py").touch()
     for path in tmp_path.rglob("*"):
         path.chmod(0o555 if path.is_dir() else 0o444)
-    monkeypatch.setattr(containers, "_origin", lambda name: tmp_path / name.replace(".", "/"))
-    containers._make(library := tmp_path / "lib")
+    monkeypatch.setattr(
+        container_library, "_origin", lambda name: tmp_path / name.replace(".", "/")
+    )
+    container_library._make(library := tmp_path / "lib")
     copied = list(library.rglob("*"))
     assert len(copied) == 11
     assert all(path.stat().st_mode & stat.S_IWUSR for path in copied)

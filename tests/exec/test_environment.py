@@ -8,7 +8,6 @@ import pytest
 
 from detslurm.config import load_experiment
 from detslurm.config.run_config import RunConfig
-from detslurm.exec.containers import starting_environment
 from detslurm.exec.environment import interface_of, user_variables
 
 
@@ -27,14 +26,10 @@ def configuration(**sections: Any) -> RunConfig:
 @pytest.mark.parametrize("slot_type", ["cpu", "cuda", "rocm", None])
 @pytest.mark.parametrize("slots", [0, 1])
 @pytest.mark.parametrize("gpus", ["", "3", "GPU-a,GPU-b"])
-def test_variables_are_those_of_the_slots(
-    monkeypatch: pytest.MonkeyPatch, slot_type: str | None, slots: int, gpus: str
-) -> None:
+def test_variables_are_those_of_the_slots(slot_type: str | None, slots: int, gpus: str) -> None:
     """By the configured type, else by what the job was given: on the nodes, where they look for
-    each other, and for the ranks of MPI in containers."""
+    each other."""
     config = configuration(slurm={"slot_type": slot_type}, resources={"slots_per_trial": slots})
     expected = slot_type or ("cuda" if gpus else "cpu")
     found = user_variables(config, gpus.split(",") if gpus else [])
     assert found["SLOTS"] == expected and interface_of(config, found) == f"{expected}0"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", gpus)
-    assert starting_environment(config, {})["SLOTS"] == expected

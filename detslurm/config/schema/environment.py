@@ -90,7 +90,6 @@ class Environment(Section, frozen=True, kw_only=True):
     ] = Variables()
     image: Annotated[
         Image,
-        IGNORED,
         accepts(str | ImageInput, "text, or a mapping of cpu, cuda, rocm to text"),
     ] = Image()
     ports: Annotated[FrozenDict, IGNORED, must(_ports, "a mapping of names to integers")] = (

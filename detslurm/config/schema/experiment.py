@@ -93,7 +93,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     record: AnyRecord = None
     metrics_from_log: tuple[LogMetrics, ...] = ()
 
-    bind_mounts: Annotated[tuple[BindMount, ...], IGNORED] = ()
+    bind_mounts: tuple[BindMount, ...] = ()
     retention_policy: Annotated[RetentionPolicy | None, IGNORED] = None
     integrations: Annotated[Integrations | None, IGNORED] = None
     security: Annotated[Security | None, IGNORED] = None

@@ -9,8 +9,9 @@ from msgspec import Meta
 
 from detslurm.config.fields import Positive, Section, Text, must, word
 from detslurm.config.frozen import FrozenDict
-from detslurm.config.schema.slurm import OnPreempt, SlotType, TimeLimit, Word
-from detslurm.config.schema.storage import CheckpointStorage
+from detslurm.config.schema.resources import BindMount
+from detslurm.config.schema.slurm import ContainerRuntime, OnPreempt, SlotType, TimeLimit, Word
+from detslurm.config.schema.storage import CheckpointStorage, absolute
 
 
 def _root(value: Any) -> str | None:
@@ -52,7 +53,12 @@ class SiteProfile(Section, frozen=True, kw_only=True):
     mpi: Word | None = None
     setup: tuple[str, ...] = ()
     modules: tuple[Word, ...] = ()
+    container: ContainerRuntime | None = None
+    container_args: tuple[Text, ...] = ()
     container_prefix: tuple[Text, ...] = ()
+    image_root: Annotated[Text, must(absolute, "an absolute path")] | None = None
+    private_tmp: bool | None = None
+    bind_mounts: tuple[BindMount, ...] = ()
     on_preempt: OnPreempt | None = None
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] | None = None
     network_interface: Word | None = None
@@ -79,7 +85,8 @@ class SiteProfile(Section, frozen=True, kw_only=True):
 
 _SLURM_FIELDS = (
     "slots_per_node", "gpu_type", "slot_type", "time", "account", "qos", "constraint", "mpi",
-    "setup", "modules", "container_prefix", "on_preempt", "signal_lead",
+    "setup", "modules", "container", "container_args", "container_prefix", "image_root",
+    "private_tmp", "on_preempt", "signal_lead",
     "network_interface",
 )  # fmt: skip
 
@@ -90,6 +97,7 @@ def _layer(profile: SiteProfile | Partition) -> dict[str, Any]:
     layer: dict[str, Any] = {"slurm": slurm} if slurm else {}
     if plain.get("partition"):
         layer["resources"] = {"resource_pool": plain["partition"]}
-    if plain.get("checkpoint_storage"):
-        layer["checkpoint_storage"] = plain["checkpoint_storage"]
+    for key in ("checkpoint_storage", "bind_mounts"):
+        if plain.get(key):
+            layer[key] = plain[key]
     return layer

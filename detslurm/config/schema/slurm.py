@@ -9,8 +9,12 @@ from msgspec import Meta
 
 from detslurm.config.fields import Positive, Section, Text, accepts, must, one_line, word
 from detslurm.config.sbatch_args import refuse
+from detslurm.config.schema.storage import absolute
 
 SlotType = Literal["cuda", "rocm", "cpu"]
+ContainerRuntime = Literal[
+    "none", "apptainer", "enroot", "pyxis", "podman", "podman-hpc", "charliecloud"
+]
 OnPreempt = Literal["auto", "requeue", "successor"]
 UNLIMITED = "UNLIMITED"
 
@@ -90,7 +94,11 @@ class Slurm(Section, frozen=True, kw_only=True):
     constraint: Annotated[Text, must(one_line)] | None = None
     setup: tuple[str, ...] = ()
     modules: tuple[Word, ...] = ()
+    container: ContainerRuntime = "none"
+    container_args: tuple[Text, ...] = ()
     container_prefix: tuple[Text, ...] = ()
+    image_root: Annotated[Text, must(absolute, "an absolute path")] | None = None
+    private_tmp: bool = False
     mpi: Word | None = None
     on_preempt: OnPreempt = "auto"
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] = 120
