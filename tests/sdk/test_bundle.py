@@ -15,6 +15,7 @@ import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
@@ -490,7 +491,7 @@ def test_an_import_that_is_interrupted_when_it_is_done(
     scene.client.experiment(number).bundle(file, checkpoints="all")
     before = visible(other)
 
-    class Interrupted(importing.TemporaryDirectory[str]):
+    class Interrupted(TemporaryDirectory[str]):
         def __exit__(self, *error: object) -> None:
             super().__exit__(*error)
             raise KeyboardInterrupt
