@@ -17,14 +17,8 @@ from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import Allowance, Charge, ClusterLimits, PartitionLimits
-from detslurm.slurm.quotas import (
-    QuotaLimit,
-    Scope,
-    ask,
-    ask_controller,
-    default_account,
-    quotas_of,
-)
+from detslurm.slurm.pending_details import QuotaLimit, Scope
+from detslurm.slurm.quotas import ask, ask_controller, default_account, quotas_of
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.submit_environment import variables_of
 

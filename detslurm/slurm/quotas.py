@@ -9,13 +9,11 @@ from __future__ import annotations
 import pwd
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
 
 from detslurm.slurm import command
 from detslurm.slurm.interface import Charge
+from detslurm.slurm.pending_details import QuotaLimit, Scope
 from detslurm.slurm.queue import parse_amount
-
-Scope = Literal["job", "user", "account", "own", "group"]
 
 _PATIENCE = 5.0  # seconds: no submission waits longer for limits
 _FIELD = re.compile(r"(Grp|Max)(SubmitJobs|Jobs|TRES|Wall)(PJ|PU|PA)?")
@@ -27,40 +25,6 @@ _PER: dict[str | None, tuple[Scope, str]] = {
     "Grp": ("group", ""),
 }
 _COUNTED = {"SubmitJobs": "submitted", "Jobs": "jobs", "Wall": "wall"}
-
-
-class QuotaLimit(NamedTuple):
-    """A limit of a QOS or an association.
-
-    Attributes:
-        holder: "QOS small", "account ml", or a user's part of an account: "account ml for alice".
-        name: Slurm's own, such as "MaxTRESPerUser gres/gpu".
-        scope: The jobs that it counts: each job alone, those of a user or an account in the QOS,
-            those of a user's association, or all of the holder (`group`).
-        counted: "jobs", "submitted", "wall" (minutes), or a resource such as "gres/gpu".
-        most: How much is allowed.
-        used: How much of it is in use; None if unknown.
-    """
-
-    holder: str
-    name: str
-    scope: Scope
-    counted: str
-    most: int
-    used: int | None
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.most} of {self.holder}"
-
-    @property
-    def of_qos(self) -> bool:
-        """Whether it belongs to a QOS, else to an association."""
-        return self.holder.startswith("QOS ")
-
-    @property
-    def room(self) -> int:
-        """How much more is allowed."""
-        return max(self.most - (self.used or 0), 0)
 
 
 def ask_controller(user: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.explain import estimate
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
     from detslurm.slurm import Cluster
 
 _SHORTEST = 600  # seconds: half of less is hardly ever worth a start
-
-
-class _Question(NamedTuple):
-    """A variant: what it changes, sbatch's options, and the command that would do it."""
-
-    change: str
-    options: Sequence[str]
-    command: str = ""
 
 
 def tried(evidence: JobEvidence, cluster: Cluster) -> tuple[Variant, ...]:
@@ -45,8 +37,11 @@ def tried(evidence: JobEvidence, cluster: Cluster) -> tuple[Variant, ...]:
     return tuple(found)
 
 
-def _questions(evidence: JobEvidence) -> Iterator[_Question]:
-    """None for a job that waits for something that these would not change."""
+def _questions(evidence: JobEvidence) -> Iterator[tuple[str, Sequence[str], str]]:
+    """Each variant's change, its options of sbatch, and the command that would make the change.
+
+    There is none for a job that waits for something that these would not change.
+    """
     row, same = evidence.row, evidence.details.options
     reason = reason_of(row.reason)
     if not same or not row.waiting or reason.category not in ("resources", "quota"):
@@ -60,12 +55,12 @@ def _questions(evidence: JobEvidence) -> Iterator[_Question]:
         half = limit // 120
         command = f"scontrol update JobId={shlex.quote(row.ref)} TimeLimit={half}"
         options = (*same, *pool, f"--time={half}")
-        yield _Question(f"a time limit of {span(60 * half)}", options, command)
+        yield f"a time limit of {span(60 * half)}", options, command
     if fewer := _fewer_gpus(same):
-        yield _Question(fewer[0], (*fewer[1], *pool, *time))
+        yield fewer[0], (*fewer[1], *pool, *time), ""
     if name := _emptiest_partition(evidence):
         command = f"detslurm job update {row.job_id} --resource-pool {name}"
-        yield _Question(f"partition {name}", (*same, f"--partition={name}", *time), command)
+        yield f"partition {name}", (*same, f"--partition={name}", *time), command
 
 
 def _fewer_gpus(same: Sequence[str]) -> tuple[str, Sequence[str]] | None:

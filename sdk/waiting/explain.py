@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.causes import cause_of
-from detslurm.sdk.waiting.explanation import Explanation, StartEstimate, Variant
+from detslurm.sdk.waiting.causes import made_exact
+from detslurm.sdk.waiting.explanation import Accuracy, Explanation, StartEstimate, Variant
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
-from detslurm.sdk.waiting.start_estimates import Accuracy
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
@@ -21,40 +21,46 @@ def explain(
     """Explain why a job waits, from the evidence alone: the answers of the cluster, the `accuracy`
     of estimates here, and the variants that were tried."""
     job, row = evidence.job, evidence.row
-    common: dict[str, Any] = {
-        "job_id": job.id,
-        "state": job.state,
-        "experiment_id": job.experiment_id,
-        "trial_ids": tuple(job.trial_ids),
-        "resource_pool": job.resource_pool,
-        "submitted": job.submitted,
-        "reason": job.reason,
-        "ahead": evidence.ahead,
-        "as_of": evidence.as_of,
-        "unavailable": evidence.unavailable,
-    }
-    if not row.waiting:
-        return Explanation(category=None, cause=_running(evidence), **common)
-    found = cause_of(evidence)
-    return Explanation(
-        category=reason_of(row.reason).category,
-        cause=f"Job {job.id} {found.text}.",
-        remedy=found.remedy,
-        permanent=found.permanent,
-        evidence=found.evidence,
-        expected_start=None if found.permanent else estimate(evidence),
+    reason = reason_of(row.reason)
+    plain = Explanation(
+        job_id=job.id,
+        state=job.state,
+        experiment_id=job.experiment_id,
+        trial_ids=tuple(job.trial_ids),
+        resource_pool=job.resource_pool,
+        submitted=job.submitted,
+        category=reason.category if row.waiting else None,
+        reason=job.reason,
+        cause=reason.sentence if row.waiting else _running(evidence),
+        remedy=reason.remedy.format(ref=row.ref),
+        permanent=reason.permanent,
+        ahead=evidence.users_ahead,
         accuracy=accuracy,
         sooner=sooner,
-        **common,
+        as_of=evidence.as_of,
+        unavailable=evidence.unavailable,
     )
+    found = made_exact(plain, evidence) if row.waiting else plain
+    start = None if found.permanent else estimate(evidence)
+    return replace(found, cause=f"Job {job.id} {found.cause}.", expected_start=start)
+
+
+def _running(evidence: JobEvidence) -> str:
+    job = evidence.job
+    since = f" since {clock(job.started, evidence.now)}" if job.started else ""
+    nodes = job.nodes
+    where = f" on {', '.join(nodes[:3])}" if nodes else ""
+    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
+    state = f"it runs{since}" if job.slurm_state == "RUNNING" else f"it is {job.slurm_state}"
+    return f"does not wait: {state}{where}{more}"
 
 
 def estimate(evidence: JobEvidence) -> StartEstimate | None:
     """When the cluster expects the job to start; None without an estimate."""
     row, details = evidence.row, evidence.details
-    for one in details.reservations:
-        if one.name == row.reservation and one.start is not None and one.start > evidence.now:
-            return StartEstimate(one.start, "its reservation", evidence.as_of, False)
+    begins = next((r.start for r in details.reservations if r.name == row.reservation), None)
+    if begins is not None and begins > evidence.now:
+        return StartEstimate(begins, "its reservation", evidence.as_of, False)
     reason = reason_of(row.reason)
     if row.expected_start is None or reason.category in ("held", "dependency"):
         return None  # what Slurm shows of a held job is left over from before
@@ -77,16 +83,5 @@ def estimate_text(found: Explanation, now: float) -> str:
     text = f"{when}, by {start.source}, {span(now - start.made)} ago"
     if known is None:
         return text
-    late = f", {known.late} of them later" if known.late and known.jobs > 1 else ""
-    error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}{late}"
+    error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}"
     return f"{text}; here such estimates were off by {error}"
-
-
-def _running(evidence: JobEvidence) -> str:
-    job = evidence.job
-    since = f" since {clock(job.started, evidence.now)}" if job.started else ""
-    nodes = job.nodes
-    where = f" on {', '.join(nodes[:3])}" if nodes else ""
-    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
-    state = f"it runs{since}" if job.slurm_state == "RUNNING" else f"it is {job.slurm_state}"
-    return f"Job {job.id} does not wait: {state}{where}{more}."

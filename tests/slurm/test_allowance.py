@@ -14,7 +14,8 @@ from detslurm.slurm.allowance import ask_again, ask_allowance, needs
 from detslurm.slurm.arrays import first_elements, plan_arrays
 from detslurm.slurm.errors import SubmitLimitReached
 from detslurm.slurm.interface import Charge, ClusterLimits, PartitionLimits
-from detslurm.slurm.quotas import QuotaLimit, ask_controller, quotas_of
+from detslurm.slurm.pending_details import QuotaLimit
+from detslurm.slurm.quotas import ask_controller, quotas_of
 from tests.cluster import Cluster
 
 RECORDED = Path(__file__).parent / "recorded" / "assoc_mgr-22.05.txt"
