@@ -210,12 +210,9 @@ _SPANS = {
 
 @lru_cache(maxsize=256)  # a long queue has few reasons
 def reason_of(text: str) -> Reason:
-    """Slurm's reason in plain words; the first that is known, where Slurm prints several.
+    """The reason of a job in plain words; where Slurm prints several, the first that is known.
 
     An unknown reason is of category "other", with Slurm's own words.
-
-    Args:
-        text: The reason as squeue or scontrol prints it.
     """
     clean = " ".join(text.replace("_", " ").split())
     for pattern, code in _DESCRIPTIONS:
