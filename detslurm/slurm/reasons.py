@@ -173,7 +173,7 @@ _DESCRIPTIONS = (
     (r"job's account not permitted", "AccountNotAllowed"),
     (r"job's qos not permitted", "QOSNotAllowed"),
     (r"burst buffer/", "BurstBufferOperation"),
-    (r"reservation \S+ was deleted", "ReservationDeleted"),
+    (r"reservation .+ was deleted", "ReservationDeleted"),
     (r"job held by administrator", "JobHeldAdmin"),
 )
 

@@ -61,7 +61,7 @@ class Site:
 
 @pytest.fixture(autouse=True)
 def alice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("detslurm.slurm.allowance._user_name", lambda: "alice")
+    monkeypatch.setattr("detslurm.slurm.allowance.user_name", lambda: "alice")
 
 
 def allowed(
