@@ -493,7 +493,7 @@ def test_an_import_that_is_interrupted_when_it_is_done(
 
     class Interrupted(TemporaryDirectory[str]):
         def __exit__(self, *error: object) -> None:
-            super().__exit__(*error)
+            self.cleanup()
             raise KeyboardInterrupt
 
     monkeypatch.setattr(importing, "TemporaryDirectory", Interrupted)
