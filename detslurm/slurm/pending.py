@@ -28,10 +28,8 @@ _SPRIO = ("sprio", "--noheader", "--format=%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N")
 def pending_details(job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
     """Ask for what the job's reason calls for. A call that is refused leaves its part out.
 
-    Args:
-        job: The job's row of the queue.
-        ref: The job, or an element that the row stands for.
-        rival: A job that is ahead of it, to compare the priorities; None if there is none.
+    `ref` is the job, or an element that its row stands for; `rival` is a job that is ahead of it,
+    if there is one, to compare the priorities.
     """
     found: dict[str, Any] = {}
     missing: list[str] = []
@@ -137,19 +135,17 @@ def parse_licenses(text: str) -> tuple[QuotaLimit, ...]:
 
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
-    """The reservations that `scontrol --oneliner show reservation` prints."""
+    """The reservations that `scontrol --oneliner show reservation` prints; those without times are
+    left out."""
     found = []
     for record in _records(text, "ReservationName="):
-        maintenance = "MAINT" in record.get("Flags", "").split(",")
+        start, end = parse_time(record.get("StartTime")), parse_time(record.get("EndTime"))
         users = known(record.get("Users")) or known(record.get("Accounts"))
-        reserved = ReservedNodes(
-            record["ReservationName"],
-            parse_time(record.get("StartTime")),
-            parse_time(record.get("EndTime")),
-            hosts_in(known(record.get("Nodes"))),
-            "maintenance" if maintenance else users,
-        )
-        found.append(reserved)
+        if "MAINT" in record.get("Flags", "").split(","):
+            users = "maintenance"
+        if start is not None and end is not None:
+            nodes = hosts_in(known(record.get("Nodes")))
+            found.append(ReservedNodes(record["ReservationName"], start, end, nodes, users))
     return tuple(found)
 
 

@@ -57,8 +57,8 @@ class ReservedNodes(NamedTuple):
     """Nodes that are kept for some users from `start` to `end`, in unix seconds."""
 
     name: str
-    start: float | None
-    end: float | None
+    start: float
+    end: float
     nodes: tuple[str, ...] = ()
     users: str = ""
 

@@ -173,7 +173,7 @@ _DESCRIPTIONS = (
     (r"job's account not permitted", "AccountNotAllowed"),
     (r"job's qos not permitted", "QOSNotAllowed"),
     (r"burst buffer/", "BurstBufferOperation"),
-    (r"reservation \S+ was deleted", "ReservationDeleted"),
+    (r"reservation .+ was deleted", "ReservationDeleted"),
     (r"job held by administrator", "JobHeldAdmin"),
 )
 
@@ -210,12 +210,9 @@ _SPANS = {
 
 @lru_cache(maxsize=256)  # a long queue has few reasons
 def reason_of(text: str) -> Reason:
-    """Slurm's reason in plain words; the first that is known, where Slurm prints several.
+    """The reason of a job in plain words; where Slurm prints several, the first that is known.
 
     An unknown reason is of category "other", with Slurm's own words.
-
-    Args:
-        text: The reason as squeue or scontrol prints it.
     """
     clean = " ".join(text.replace("_", " ").split())
     for pattern, code in _DESCRIPTIONS:

@@ -180,15 +180,14 @@ class ExplainingJobs:
         sooner: bool,
     ) -> Explanation:
         """The explanation of the first waiting job, or of any of those that run."""
-        from detslurm.sdk.waiting import earlier_start
         from detslurm.sdk.waiting.evidence import gather
-        from detslurm.sdk.waiting.explain import explain
+        from detslurm.sdk.waiting.explain import explain, try_variants
         from detslurm.sdk.waiting.start_estimates import log_estimate
 
         job = next((job for job in found if job.waiting), found[0])
         evidence = gather(job, jobs, where, cache, time.time())
         known = log_estimate(self.store, evidence)
-        return explain(evidence, known, earlier_start.tried(evidence, where) if sooner else ())
+        return explain(evidence, known, try_variants(evidence, where) if sooner else ())
 
 
 def _other_kind(kind: JobKind) -> str:

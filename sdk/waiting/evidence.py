@@ -133,7 +133,7 @@ def gather(
         job=job,
         queue=queue,
         ahead=ahead,
-        not_counted=sum(other.count for other in before) - sum(other.count for other in ahead),
+        not_counted=sum(other.count for other in before if not _competes(other)),
         nodes=nodes,
         details=details,
         now=now,

@@ -114,15 +114,11 @@ def _reservations(evidence: JobEvidence) -> Iterator[str]:
     now = evidence.now
     for kept in evidence.details.reservations:
         if kept.name == evidence.row.reservation:
-            yield f"its reservation {kept.name} begins {_when(kept.start, now)}"
+            yield f"its reservation {kept.name} begins {clock_and_span(kept.start, now)}"
     for kept in _in_the_way(evidence):
-        until = f" until {clock(kept.end, now)}" if kept.end else ""
         nodes = f"{counted(len(kept.nodes), 'node')} for {kept.users or 'others'}"
-        yield f"reservation {kept.name} keeps {nodes} from {_when(kept.start, now)}{until}"
-
-
-def _when(moment: float | None, now: float) -> str:
-    return "at an unknown time" if moment is None else clock_and_span(moment, now)
+        times = f"from {clock_and_span(kept.start, now)} until {clock(kept.end, now)}"
+        yield f"reservation {kept.name} keeps {nodes} {times}"
 
 
 def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
@@ -133,14 +129,14 @@ def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
         kept
         for kept in evidence.details.reservations
         if kept.name != row.reservation and not names.isdisjoint(kept.nodes)
-        if kept.end is None or kept.end > now
-        if row.time_limit is None or (kept.start or now) <= now + row.time_limit
+        if kept.end > now
+        if row.time_limit is None or kept.start <= now + row.time_limit
     ]
 
 
 def reserved_before_end(evidence: JobEvidence) -> str:
     """The time limit that would end before the first reservation begins; empty without any."""
-    found = [(kept.start or 0.0, kept.name) for kept in _in_the_way(evidence)]
+    found = [(kept.start, kept.name) for kept in _in_the_way(evidence)]
     start, name = min(found, default=(0.0, ""))
     if start <= evidence.now + 60:
         return ""
