@@ -70,7 +70,7 @@ class DerivedExperiments(ExperimentBase):
 
         `from_checkpoint` is the storage id of a checkpoint, or 4 characters or more of its start:
         the trials begin with its weights, and count from 0. By default they begin as this
-        experiment's did.
+        experiment's did, and a single trial with a copy of its outputs.
         """
         from detslurm.sdk.submission.derived_plan import Changes, plan_copy
 

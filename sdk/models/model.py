@@ -10,8 +10,7 @@ from detslurm.sdk import settings
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.models.described import Described
-from detslurm.sdk.models.version import ModelVersion
+from detslurm.sdk.models.version import Described, ModelVersion
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store import checkpoint_facts as facts
 from detslurm.store.errors import Refused
