@@ -53,15 +53,21 @@ def _facts(path: str) -> list[str]:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         state = os.fstat(handle)
-        begun = f"modified {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(state.st_mtime))}"
         if stat.S_ISDIR(state.st_mode):
-            return [*_of_charliecloud(path), begun]
+            # Places for mounts, which are made in an image, change the time of its root.
+            with suppress(FileNotFoundError):
+                state = os.stat("etc", dir_fd=handle)
+            return [*_of_charliecloud(path), _modified(state)]
         head = os.read(handle, _SIF_ID.stop)
     finally:
         os.close(handle)
     where, magic = _SIF
     own = [f"SIF {uuid.UUID(bytes=head[_SIF_ID])}"] if head[where] == magic else []
-    return [*own, f"{state.st_size} bytes", begun]
+    return [*own, f"{state.st_size} bytes", _modified(state)]
+
+
+def _modified(state: os.stat_result) -> str:
+    return f"modified {time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime(state.st_mtime))}"
 
 
 def _of_charliecloud(path: str) -> list[str]:
