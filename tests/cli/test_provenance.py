@@ -81,7 +81,9 @@ def test_it_is_shown(detslurm: Detslurm, project: Path, submit: Submit) -> None:
     submit()
     shown = detslurm("e", "provenance", 1).out
     assert "on main, uncommitted changes in 1 file\n" in shown
-    assert "mylib 1.0" in shown and "cuda/12.4" in shown and "hush" not in shown
+    assert "cuda/12.4" in shown and "hush" not in shown
+    assert "more (--packages)" in shown and "mylib" not in shown and "torch " in shown
+    assert "mylib 1.0" in detslurm("e", "provenance", 1, "--packages").out.splitlines()
     data = detslurm("e", "provenance", 1, "--json").data
     assert data["software"]["packages"]["mylib"] == "1.0" and data["code"]["changed_count"] == 1
     assert "hush" not in json.dumps(data)
