@@ -145,7 +145,7 @@ class Agent:
         try:
             environment = self._node.environment(self._preparation.peers, self._flag.name)
             if self._outputs is not None and self._outputs.is_used:
-                environment[contract.TRIAL_DIR] = str(self._outputs.path)
+                environment |= self._outputs.variables(environment)
             self._log_not_passed_on(environment)
             environment = self._recorded(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)

@@ -226,7 +226,7 @@ class GarbageCollection:
             except (StoreError, LifecycleError, OSError, ValueError, ImportError) as error:
                 if ids is not None:
                     raise
-                if isinstance(error, NotFound) and never_began(self._directory(number)):
+                if isinstance(error, NotFound) and never_began(ExperimentDir(self._store, number)):
                     absent.add(number)
                     continue
                 self._complete = False
@@ -248,16 +248,13 @@ class GarbageCollection:
         for base, names in self._names.items():
             self._remove(temporary_files(base, [name for name in names if name.endswith(".tmp")]))
         for number in sorted(absent | {*experiment_ids(self._store)} - {*numbers}):
-            self._remove(interrupted_submission(self._directory(number)))
+            self._remove(interrupted_submission(ExperimentDir(self._store, number)))
         if not self._complete:
             return []
         self._remove(unused_environments(self._store.own("environments"), self._staged))
         self._remove(unused_records(self._store, self._records))
         listed = self._names.items()
         return [left for base, names in listed for left in unrecorded(base, names, self._known)]
-
-    def _directory(self, number: int) -> ExperimentDir:
-        return ExperimentDir(self._store, number)
 
     def _read_settled(self) -> FinishedRows[SettledExperiment]:
         """The ledger, rebuilt where facts of it are lost, and the experiments to skip."""
