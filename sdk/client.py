@@ -43,13 +43,15 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     """A store, and the clusters whose queues know its jobs.
 
     Wherever a method takes the id of an experiment it also takes its name, `last`, or `@-2` for the
-    second newest; wherever it takes a trial's id also `last` or `@-2`. Methods raise `NotFound` for
-    an id that does not exist or was deleted, or where the named store does not exist;
-    `LifecycleError` for a name that several experiments have; `StoreError` for unreadable records.
+    second newest; wherever it takes a trial's id also `last` or `@-2`. Where it takes a `cluster`,
+    that is "slurm", "local" or "auto", the default: Slurm where it is set up. Methods raise
+    `NotFound` for an id that does not exist or was deleted, or where the named store does not
+    exist; `LifecycleError` for a name that several experiments have; `StoreError` for unreadable
+    records; `SlurmError` for a cluster that does not answer.
 
     Args:
-        root: The directory of the store; by default the commands' store. It need not
-            exist: the first submission makes it.
+        root: The directory of the store; by default the commands' store. It need not exist: the
+            first submission makes it.
         warn: Gets each message for the user that is no error, such as a queue that does not answer.
             By default it becomes a Python warning.
         connect: Gets the name of a cluster and returns it; by default Slurm's commands, or the
@@ -144,10 +146,11 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return one
 
     def stored(self, experiment_id: int | str, *, deleted: bool = False) -> Experiment:
-        """Return an experiment as the store alone knows it, without a query of the queue.
+        """Return an experiment as the store alone knows it, without a query of the queue. That is
+        enough to change it, and much faster.
 
-        That is enough to change it, and much faster. `experiment_id` is its id or name; `deleted`
-        allows a deleted experiment, too (off by default), instead of the error `NotFound`.
+        `experiment_id` is its id or name; `deleted` allows a deleted experiment, too (off by
+        default), instead of the error `NotFound`.
         """
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.snapshot import read
@@ -166,16 +169,13 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def newest_rows(
         self, *, archived: bool = False, count: int | None = None
     ) -> Iterator[ExperimentRow]:
-        """Yield the rows of `rows`, the newest first; the store is read only as far as rows are
+        """Return the rows of `rows`, the newest first; the store is read only as far as rows are
         taken.
 
         Args:
             archived: Whether to include archived experiments; off by default.
             count: How many the caller is about to take, about; by default all. Only unfinished
                 experiments among these are read and looked up in the queue then.
-
-        Yields:
-            A row for each experiment, as tables show it.
         """
         for one in self._newest_first(count):
             row = one.row
@@ -204,7 +204,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         """Return the experiments that meet all conditions, archived ones included.
 
         It queries the queue once and reads only unfinished experiments. Unreadable ones are left
-        out, with a warning.
+        out, with a warning. It is a `TypeError` if labels, users or states are a text instead of a
+        list of texts, a `ValueError` if a state is none.
 
         Args:
             sort_by: The value to sort by; ids by default.
@@ -214,10 +215,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             users: Only those that any of these users has submitted; all by default.
             states: Only those in any of these states; all by default.
             name: Only those with this text in their name, in any case; all by default.
-
-        Raises:
-            TypeError: If labels, users or states are a text instead of a list of texts.
-            ValueError: If one of the states is no state.
         """
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.ordering import experiments_by, selected
@@ -262,9 +259,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         Args:
             experiment_ids: Only these experiments; by default all that were not deleted.
             progress: Called with the number of finished experiments and of all; by default unused.
-
-        Raises:
-            NotFound: If one of these experiments does not exist.
         """
         from detslurm.sdk.disk.usage import usage_of_store
 
@@ -297,7 +291,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         dry_run: bool = False,
         unrecorded: bool = False,
     ) -> Collected:
-        """Delete checkpoints that no policy keeps, and the remains of crashes.
+        """Delete checkpoints that no policy keeps, and the remains of crashes; return the deleted
+        things.
 
         Files that may be in use stay, such as a checkpoint that is being written.
 
@@ -307,12 +302,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             unrecorded: Whether to delete also checkpoints that no record of the store names and
                 that have not changed for a day; off by default. Only right where no other store
                 uses the same checkpoint storage.
-
-        Returns:
-            The deleted things.
-
-        Raises:
-            NotFound: If one of these experiments does not exist.
         """
         from detslurm.sdk.disk.gc import GarbageCollection
 

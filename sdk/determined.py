@@ -24,17 +24,8 @@ if TYPE_CHECKING:
 class Determined(Client):
     """A `Client` with the methods of Determined's class of this name.
 
-    There is no master to log in to: the arguments for that have no effect.
-
-    Args:
-        master: No effect; None by default.
-        user: No effect; None by default.
-        password: No effect; None by default.
-        cert_path: No effect; None by default.
-        cert_name: No effect; None by default.
-        noverify: No effect; False by default.
-        root: As for `Client`; by default the store that the commands use.
-        warn: As for `Client`; by default a Python warning.
+    There is no master to log in to: `master`, `user`, `password`, `cert_path`, `cert_name` and
+    `noverify` have no effect, and are not given by default. `root` and `warn` are as for `Client`.
     """
 
     def __init__(
@@ -59,18 +50,12 @@ class Determined(Client):
         project_id: str | None = None,
         template: str | None = None,
     ) -> Experiment:
-        """Submit an experiment and return it; errors are those of `submit`.
+        """Submit an experiment and return it, with the other arguments and errors as in `submit`.
 
         Args:
-            config: The configuration as a mapping, or the path of a YAML file.
             model_dir: The directory of the code, which is copied; by default none.
-            includes: More files and directories to copy beside the code; by default none.
             project_id: The `id` of a `Project`; by default that of the configuration. A value that
                 can't be is a `ValueError`.
-            template: A template to merge below the configuration; by default none.
-
-        Returns:
-            The experiment.
 
         Example:
             from pathlib import Path
@@ -111,11 +96,9 @@ class Determined(Client):
         return self.checkpoint(uuid)
 
     def iter_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """Return the reports of the trials `trial_ids`, one trial after the other.
-
-        `group` is the group of metrics, such as "training" or "validation". If these trials have
-        metrics, but none of this group, it is a `ValueError`.
-        """
+        """Return the reports of the trials `trial_ids`, one trial after the other, in the `group`
+        of metrics, such as "training" or "validation". If these trials have metrics, but none of
+        this group, it is a `ValueError`."""
         from detslurm.sdk.trials.metrics import metrics_of
 
         return metrics_of((self.stored_trial(number).directory for number in trial_ids), group)

@@ -132,20 +132,10 @@ class OrderBy(Enum):
 
 
 class ExperimentSortBy(_Name):
-    """The field that sorts a list of experiments: `ID`, `NAME`, `DESCRIPTION`, or another fact.
-
-    Attributes:
-        START_TIME: When it was submitted.
-        END_TIME: When its last run ended.
-        STATE: The name of the state.
-        NUM_TRIALS: The number of trials.
-        PROGRESS: The part of it that is done.
-        USER: The user who submitted it.
-        RESOURCE_POOL: The partition.
-        SEARCHER_METRIC_VAL: The best value of the searcher's metric.
-        CHECKPOINT_SIZE: The bytes of its checkpoints.
-        CHECKPOINT_COUNT: How many checkpoints it has.
-    """
+    """The field that sorts a list of experiments: `ID`, `NAME`, `DESCRIPTION`, `START_TIME` (of the
+    submission), `END_TIME` (of the last run), `STATE`, `NUM_TRIALS`, `PROGRESS`, `USER`,
+    `RESOURCE_POOL`, `SEARCHER_METRIC_VAL` (the best), `CHECKPOINT_SIZE` (in bytes) or
+    `CHECKPOINT_COUNT`."""
 
     ID = auto()
     NAME = auto()
@@ -163,20 +153,10 @@ class ExperimentSortBy(_Name):
 
 
 class TrialSortBy(_Name):
-    """The field that sorts a list of trials: `ID`, or another fact.
-
-    Attributes:
-        START_TIME: When its first run began.
-        END_TIME: When its last run ended.
-        STATE: The name of the state.
-        BEST_VALIDATION_METRIC: The best value of the searcher's metric.
-        LATEST_VALIDATION_METRIC: The newest value of the searcher's metric.
-        BATCHES_PROCESSED: How many batches it has trained.
-        DURATION: From the begin of its first run to the end of its last, or to now.
-        RESTARTS: How many restarts it has used.
-        CHECKPOINT_SIZE: The bytes of its checkpoints.
-        SEARCHER_METRIC_VAL: As BEST_VALIDATION_METRIC.
-    """
+    """The field that sorts a list of trials: `ID`, `START_TIME` (of the first run), `END_TIME` (of
+    the last run), `STATE`, `BEST_VALIDATION_METRIC` (or `SEARCHER_METRIC_VAL`),
+    `LATEST_VALIDATION_METRIC`, `BATCHES_PROCESSED`, `DURATION` (from the first start to the last
+    end, or to now), `RESTARTS` or `CHECKPOINT_SIZE` (in bytes)."""
 
     ID = auto()
     START_TIME = auto()
@@ -192,14 +172,8 @@ class TrialSortBy(_Name):
 
 
 class ModelSortBy(_Name):
-    """The field that sorts a list of models: `ID`, `NAME`, `DESCRIPTION`, or another fact.
-
-    Attributes:
-        CREATION_TIME: When it was made.
-        LAST_UPDATED_TIME: When it or any of its versions was changed last.
-        NUM_VERSIONS: How many versions it has.
-        WORKSPACE: The name of its workspace.
-    """
+    """The field that sorts a list of models: `ID`, `NAME`, `DESCRIPTION`, `CREATION_TIME`,
+    `LAST_UPDATED_TIME` (a change of a version counts), `NUM_VERSIONS` or `WORKSPACE`."""
 
     ID = auto()
     NAME = auto()
@@ -211,16 +185,8 @@ class ModelSortBy(_Name):
 
 
 class CheckpointSortBy(_Name):
-    """The key that sorts a list of checkpoints.
-
-    Attributes:
-        UUID: The storage id.
-        TRIAL_ID: The trial that wrote it.
-        BATCH_NUMBER: How many batches were trained.
-        END_TIME: When it was written.
-        STATE: The name of the state.
-        SEARCHER_METRIC: The searcher's metric, of a validation at the same step.
-    """
+    """The field that sorts a list of checkpoints: `UUID`, `TRIAL_ID`, `BATCH_NUMBER`, `END_TIME`
+    (when it was written), `STATE`, or `SEARCHER_METRIC` (of a validation at the same step)."""
 
     UUID = auto()
     TRIAL_ID = auto()

@@ -17,11 +17,8 @@ _SHORTEST: Final = 6  # a shorter one would be found in words that are none
 
 def secrets_in(directory: ExperimentDir) -> list[bytes] | None:
     """The secrets that the masked configuration leaves out, in each form that a program may print;
-    None for users who see only the masked configuration.
-
-    The value of an environment variable counts only if the variable has a secret's name: `offline`
-    or a path stand in every log.
-    """
+    None for users who see only the masked configuration. The value of an environment variable
+    counts only if the variable has a secret's name: `offline` or a path stand in every log."""
     plain = directory.config()
     if "environment" not in plain:  # of a script that was not submitted, which has few keys
         plain = ExperimentConfig.from_dict(plain).to_dict()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from detslurm.config import ExperimentConfig, load_experiment, load_site
     from detslurm.config.errors import ConfigErrors
     from detslurm.config.hydra_sweeps import sweep
+    from detslurm.config.key_suggestions import config_keys
     from detslurm.config.loading import LoadedExperiment
     from detslurm.config.reading import parse
     from detslurm.config.templates import packaged, purpose
@@ -66,6 +67,7 @@ _LAZY = {
     "column_name": "detslurm.store.columns",
     "compress_hostlist": "detslurm.slurm.hostlist",
     "compress_indices": "detslurm.slurm.hostlist",
+    "config_keys": "detslurm.config.key_suggestions",
     "flat": "detslurm.store.curve",
     "fs": "detslurm.store",
     "is_number": "detslurm.store.curve",
@@ -106,6 +108,7 @@ __all__ = [
     "column_name",
     "compress_hostlist",
     "compress_indices",
+    "config_keys",
     "flat",
     "fs",
     "is_number",

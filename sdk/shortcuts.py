@@ -24,20 +24,15 @@ def submit(
 
     A function is called in each trial with the context of `core.init()`; its hyperparameters are
     `core.info.trial.hparams`. It is copied as it is now, from a notebook too; modules that it
-    imports are found where they are. Errors are those of `Client.submit`.
+    imports are found where they are. Arguments and errors are as in `Client.submit`, but for these:
 
     Args:
         what: The directory of the code, with an `experiment.yaml` unless `config` is given; or a
             configuration file, whose directory is the code; or a configuration for the code in the
             working directory; or the function.
-        config: The configuration of a directory or a function; by default that of the directory.
-            A function's needs no entrypoint, and has the function's name by default.
-        overrides: Changes of single keys, each as `a.b=YAML`; by default none.
-        cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
+        config: The configuration of a directory or a function; by default that of the directory. A
+            function's needs no entrypoint, and has the function's name by default.
         client: The store and its queues; by default those that the commands use.
-
-    Returns:
-        The experiment.
 
     Example:
         from detslurm.sdk import submit

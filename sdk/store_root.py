@@ -9,11 +9,9 @@ from detslurm._base import contract
 
 
 def default_root() -> Path:
-    """Return the directory of the store that commands and clients use by default.
-
-    That is DETSLURM_ROOT, else in a job the store of its experiment, else `root` of the site
-    profile, else `~/detslurm`, or `~/detslurm-store` where that is a checkout of this project.
-    """
+    """Return the directory of the store that commands and clients use by default. That is
+    DETSLURM_ROOT, else in a job the store of its experiment, else `root` of the site profile, else
+    `~/detslurm`, or `~/detslurm-store` where that is a checkout of this project."""
     named = os.environ.get(contract.ROOT)
     if named and not named.startswith("~") and "$" not in named:
         return Path(named).absolute()

@@ -123,7 +123,8 @@ class Submitting:
         test_mode: bool = False,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> Experiment:
-        """Create an experiment and queue its jobs: all of them, or nothing at all.
+        """Create an experiment and queue its jobs, all of them or none, and return the experiment,
+        whose `submission` has the ids of its trials and jobs.
 
         `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does the same as
         `detslurm submit`.
@@ -148,13 +149,9 @@ class Submitting:
             progress: Called with the packed bytes of the environment and with their whole number,
                 where nodes stage it and it was not packed before; by default unused.
 
-        Returns:
-            The experiment; its `submission` has the ids of its trials and jobs.
-
         Raises:
             ConfigErrors: If the configuration is wrong; it names every problem with file and line.
             SubmitError: If something else is wrong, or the cluster refuses the job.
-            SlurmError: If the cluster does not answer.
             StoreError: If the store can't be used.
 
         Example:
@@ -198,20 +195,14 @@ class Submitting:
         *,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> Imported:
-        """Return the new ids of an experiment from a file that `Experiment.bundle` has made.
+        """Return the new ids of an experiment from a file (`path`) that `Experiment.bundle` has
+        made.
 
         Its checkpoints go to the storage of this store. Every byte is checked, and it is there as a
         whole or not at all. Nothing in it is executed or unpickled; to load its checkpoints or run
-        its code later is to trust its maker.
-
-        Args:
-            path: The file.
-            progress: Called with the unpacked and stored bytes and with their whole number; by
-                default unused.
-
-        Raises:
-            BundleError: If it is no bundle, or is damaged, or does not fit.
-            StoreError: If the store can't be used.
+        its code later is to trust its maker. It is a `BundleError` if it is no bundle, or is
+        damaged, or does not fit. `progress` is called with the unpacked and stored bytes and with
+        their whole number; by default unused.
         """
         from detslurm.config import load_site
         from detslurm.sdk.bundle.importing import import_bundle

@@ -68,11 +68,9 @@ class Templates:
         return sorted(found, key=lambda one: (one.name, one.shared))
 
     def get_template(self, name: str, *, shared: bool | None = None) -> Template:
-        """Return the template `name`; `NotFound` if there is none.
-
-        `shared` is True for the group's and False for the user's own; by default it is the same as
-        `--template NAME`: the user's own, else the group's.
-        """
+        """Return the template `name`; `NotFound` if there is none. `shared` is True for the group's
+        and False for the user's own; by default it is the same as `--template NAME`: the user's
+        own, else the group's."""
         found = [one for one in self.list_templates() if one.name == name]
         for one in found:
             if shared in (None, one.shared):
@@ -87,17 +85,13 @@ class Templates:
     ) -> Template:
         """Keep a part of a configuration by a new name, and return the template.
 
+        It is a `LifecycleError` if there is a template of that name, and `ConfigErrors`, with file
+        and line, if a part is wrong.
+
         Args:
             name: The name: letters, digits and `-_.+`.
             config: The part as a mapping, or the path of a YAML file (`-`: standard input).
             shared: Whether it is the group's, in a store that a group shares; off by default.
-
-        Returns:
-            The template.
-
-        Raises:
-            LifecycleError: If there is a template of that name.
-            ConfigErrors: If a part of it is wrong, with file and line.
         """
         path, data = self._prepare(name, config, shared)
         if not fs.put_if_absent(path, data, secret=not shared):
@@ -111,9 +105,6 @@ class Templates:
     ) -> Template:
         """Keep a part of a configuration by a name, new or not, and return the template. The
         arguments and errors are as in `create_template`.
-
-        Returns:
-            The template.
 
         Example:
             from detslurm.sdk import Client

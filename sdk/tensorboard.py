@@ -123,11 +123,8 @@ class TensorboardServer(NamedTuple):
 
 def serve(spec: str, port: int | None = None) -> TensorboardServer:
     """Start TensorBoard with a `specification` in a thread of this process; it ends with the
-    process.
-
-    By default any free port is taken. Raises `LifecycleError` if TensorBoard is not installed or
-    the port is taken.
-    """
+    process. By default any free port is taken. Raises `LifecycleError` if TensorBoard is not
+    installed or the port is taken."""
     require("tensorboard")
     from tensorboard import program
 

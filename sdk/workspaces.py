@@ -59,12 +59,8 @@ class Project:
 
 
 class Workspace:
-    """A workspace: the first experiment in any of its projects makes it.
-
-    Args:
-        client: The client of the store.
-        name: Its name, as for `Project`; its `id` is the same.
-    """
+    """A workspace: the first experiment in any of its projects makes it. It is that of a `client`;
+    its `name`, as for `Project`, is its `id`, too."""
 
     def __init__(self, client: Client, name: str) -> None:
         self._client = client

@@ -63,7 +63,7 @@ MUTUAL = {
     # Names of experiments stand for ids in each method of the client.
     ("detslurm.sdk.experiments.finding", "detslurm.sdk.client"),
     # Models change the registry that made them.
-    ("detslurm.sdk.models.described", "detslurm.sdk.models.registry"),
+    ("detslurm.sdk.models.version", "detslurm.sdk.models.registry"),
     # They do the methods of the other.
     ("detslurm.sdk.checkpoints.changes", "detslurm.sdk.checkpoints.checkpoint"),
     ("detslurm.sdk.checkpoints.verification", "detslurm.sdk.checkpoints.checkpoint"),

@@ -69,12 +69,10 @@ def _refuse_command(path: str, rest: Sequence[str]) -> None:
 
 def _global_options(words: list[str], notes: list[str]) -> list[str]:
     """The rest after the options that stand before the command."""
-    while words and words[0].partition("=")[0] in det_tables.GLOBAL:
-        name, equals, _ = words[0].partition("=")
-        ignored = det_tables.GLOBAL[name]
-        notes.append(f"{name} is ignored: {ignored.why}")
-        words = words[2 if ignored.takes_value and not equals else 1 :]
-    return words
+    count = 0
+    while words[count:] and words[count].partition("=")[0] in det_tables.GLOBAL:
+        count += 1 if "=" in words[count] else 2
+    return [*_without(words[:count], det_tables.GLOBAL, notes), *words[count:]]
 
 
 def _without(

@@ -89,19 +89,23 @@ def unknown_key_hint(key: str, known: list[str], path: str) -> str:
 def _paths_by_key() -> dict[str, str]:
     """Every key of the schema that is found in one place only (or first there)."""
     paths: dict[str, str] = {}
-    for key, path in _walk(describe.type_info(ExperimentConfig), ""):
-        paths.setdefault(key, path)
+    for path in config_keys():
+        paths.setdefault(path.rpartition(".")[2], path)
     return paths
 
 
-def _walk(kind: schema.Type, path: str) -> Iterator[tuple[str, str]]:
+def config_keys() -> list[str]:
+    """The paths of all keys of an experiment, sections included."""
+    return list(_walk(describe.type_info(ExperimentConfig), ""))
+
+
+def _walk(kind: schema.Type, path: str) -> Iterator[str]:
     level = [
         (f"{path}.{field.encode_name}" if path else field.encode_name, field)
         for member in describe.members(kind)
         if isinstance(member, schema.StructType)
         for field in recommended(member)
     ]
-    for below, field in level:
-        yield field.encode_name, below
+    yield from (below for below, _ in level)
     for below, field in level:
         yield from _walk(field.type, below)

@@ -31,6 +31,7 @@ from detslurm.exec.workdir import top_names, written_names
 from detslurm.store import StoreError
 
 if TYPE_CHECKING:
+    from detslurm.exec.container_run import ContainerRun
     from detslurm.exec.outputs import NodeOutputs
     from detslurm.exec.preempt_signal import PreemptSignal
     from detslurm.exec.usage_sampler import UsageSampler
@@ -73,6 +74,7 @@ class Agent:
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._deleted: str | None = None  # what the code has written beside itself
         self._unprepared = self._got_sigint = False
+        self._container: ContainerRun | None = None
         self._oom_kills = oom_kills()
 
     def _configured_signal(self) -> PreemptSignal | None:
@@ -117,17 +119,15 @@ class Agent:
             status = self._supervise(workdir)
             if status and is_noexec(workdir):
                 self._blame_noexec(status, workdir.parent)
-            if status and self._node.is_contained:
-                self._blame_runtime(status, workdir)
+            if status and self._container is not None:
+                self._blame_runtime(self._container, status)
             if self._outputs is not None:
                 self._outputs.end()
             self._log_deletion(workdir, copied)
         finally:
             remove(workdir)
-            if self._node.is_contained:
-                from detslurm.exec.containers import remove_traces  # only here: others pay nothing
-
-                remove_traces(self._node.config, workdir)
+            if self._container is not None:
+                self._container.remove_traces()
             sweep.cache_clear()  # the code's processes have ended since, and some were killed
             sweep(Path(temporary_directory()))
         return self._finish(status)
@@ -145,7 +145,7 @@ class Agent:
         try:
             environment = self._node.environment(self._preparation.peers, self._flag.name)
             if self._outputs is not None and self._outputs.is_used:
-                environment[contract.TRIAL_DIR] = str(self._outputs.path)
+                environment |= self._outputs.variables(environment)
             self._log_not_passed_on(environment)
             environment = self._recorded(environment)
             placed = self._node.placed(environment, self._preparation.staged, workdir)
@@ -157,8 +157,12 @@ class Agent:
                 self._link.log_message(f"arguments: {arguments.shown}")
             argv = self._node.argv(workdir, arguments)
             if self._node.is_contained:
-                from detslurm.exec.containers import contained  # only here: others pay nothing
+                from detslurm.exec.container_run import (
+                    ContainerRun,  # only here: others pay nothing
+                )
+                from detslurm.exec.containers import contained
 
+                self._container = ContainerRun(self._node.config, workdir)
                 argv, placed = contained(self._node, argv, placed, workdir)
             code.start(argv, placed, workdir, blocked)
         except (OSError, ValueError) as err:
@@ -168,10 +172,11 @@ class Agent:
             self._link.log_message(str(err))
             self._why, self._unprepared = str(err), True
             return CANT_EXECUTE
+        container = self._container
         with self._usage_sampler() as sampler:
             # Usually the end of the output wakes the loop when the child exits, but a process that
             # keeps the pipe open prevents that: so it polls, too.
-            while code.is_running:
+            while code.is_running or (container is not None and container.is_running()):
                 self._loop.wait(0.5)
                 self._report_flags()
                 self._report_usage(sampler)
@@ -185,6 +190,8 @@ class Agent:
             self._link.recorder.end(self._loop.wait, _RECORD_GRACE[short])
         self._why = hook_failure(workdir)
         status = code.exit_status()
+        if container is not None and (own := container.status()) is not None:
+            status = own  # the program that starts it may have ended first
         if status and self._flag.preempt and self._node.has_plain_launcher(workdir):
             return 128 + signal.SIGTERM  # of ranks that end by the signal it has 1 alone
         return status
@@ -232,11 +239,9 @@ class Agent:
         if status == CANT_EXECUTE and self._why is None:
             self._why, self._unprepared = why, True
 
-    def _blame_runtime(self, status: int, workdir: Path) -> None:
+    def _blame_runtime(self, container: ContainerRun, status: int) -> None:
         """Find out whether the code has begun in its container."""
-        from detslurm.exec.containers import blame  # only here: others pay nothing
-
-        why = blame(self._node.config, workdir, status, self._link.last_line)
+        why = container.blame(status, self._link.last_line)
         asked = self._flag.preempt or self._code.killed
         if why is not None and not asked and self._why is None:
             self._link.log_message(why)

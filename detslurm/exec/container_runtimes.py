@@ -18,8 +18,18 @@ OF_IMAGE = frozenset(
 )  # fmt: skip
 LABEL = "detslurm.owner"
 """The label of Podman's containers: the name that `own_name` has given to their agent's files."""
+PROGRAMS = {
+    "apptainer": ("apptainer", "singularity"),
+    "charliecloud": ("ch-run",),
+    "enroot": ("enroot",),
+    "podman": ("podman",),
+    "podman-hpc": ("podman-hpc",),
+    "pyxis": ("srun",),
+}
+"""The programs of each runtime, of which the first that exists counts."""
 
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Podman finds its own state by TMPDIR, and Charliecloud mounts it as /tmp.
+_SAME_TMP = ("env", "TMPDIR=/tmp")
 
 
 class Mount(NamedTuple):
@@ -36,6 +46,7 @@ class Container(NamedTuple):
 
     Attributes:
         runtime: A value of `slurm.container`.
+        program: Its program, as a path.
         image: A path, or the name as the user gave it.
         mounts: In the order in which they are made.
         variables: The names of the variables that the code has.
@@ -43,9 +54,12 @@ class Container(NamedTuple):
         arguments: The user's own, for the runtime.
         owner: The process that starts it; see `LABEL`.
         node: The name of this node in Slurm.
+        tmpdir: The value of TMPDIR for the code, if it has one.
+        path: The value of PATH, for a runtime that does not take the image's.
     """
 
     runtime: str
+    program: str
     image: str
     mounts: Sequence[Mount]
     variables: Sequence[str]
@@ -53,6 +67,8 @@ class Container(NamedTuple):
     arguments: Sequence[str] = ()
     owner: str = ""
     node: str = ""
+    tmpdir: str | None = None
+    path: str | None = None
 
 
 def command(container: Container) -> list[str]:
@@ -61,8 +77,8 @@ def command(container: Container) -> list[str]:
     Raises `ValueError` for a mount that the runtime has no form for.
 
     Example:
-        >>> command(Container("charliecloud", "/images/torch", [Mount("/data", "/data")], []))
-        ['ch-run', '--unset-env=...', '-b', '/data:/data', '/images/torch', '--']
+        >>> command(Container("enroot", "enroot", "/torch.sqsh", [Mount("/data", "/data")], ["A"]))
+        ['enroot', 'start', '--mount=/data:/data', '--env=A', '/torch.sqsh']
     """
     for mount in container.mounts:
         if any(mark in path for path in mount[:2] for mark in ":,"):
@@ -80,49 +96,48 @@ def names_of_image(runtime: str, image: str) -> list[str]:
 def _apptainer(container: Container) -> list[str]:
     gpus = {"cuda": ["--nv"], "rocm": ["--rocm"]}.get(container.gpus or "", [])
     binds = [f"--bind={_bind(mount, 'ro')}" for mount in container.mounts]
-    words = ["apptainer", "exec", "--no-eval", *gpus, *binds]
-    return [*words, *container.arguments, _from_registry(container.image)]
+    words = [container.program, "exec", "--no-eval", *gpus, *binds, *container.arguments]
+    image = container.image
+    is_name = not image.startswith(("/", ".")) and "://" not in image
+    return [*words, f"docker://{image}" if is_name else image]
 
 
 def _charliecloud(container: Container) -> list[str]:
-    # It hands the node's variables on, and has no read-only mounts.
+    # It hands the node's variables on, shows the node's /tmp and /dev, and has no read-only mounts.
     unset = [f"--unset-env={name}" for name in sorted(OF_IMAGE - {*container.variables})]
-    binds = [word for m in container.mounts for word in ("-b", f"{m.source}:{m.target}")]
-    return ["ch-run", *unset, *binds, *container.arguments, container.image, "--"]
+    own = [m for m in container.mounts if m.target != "/tmp" and not m.target.startswith("/dev/")]
+    binds = [word for m in own for word in ("-b", f"{m.source}:{m.target}")]
+    words = [*_SAME_TMP, container.program, *unset, *binds, *container.arguments, container.image]
+    given = {"PATH": container.path, "TMPDIR": container.tmpdir}
+    return [*words, "--", "env", *(f"{name}={value}" for name, value in given.items() if value)]
 
 
 def _podman(container: Container) -> list[str]:
-    return [
-        *_podman_run("podman", container),
-        *container.arguments,
-        _from_registry(container.image),
-    ]
+    return [*_podman_run(container), *container.arguments, container.image]
 
 
-def _podman_hpc(container: Container) -> list[str]:
-    words = _podman_run("podman-hpc", container)
-    return [*words, *container.arguments, container.image]
-
-
-def _podman_run(program: str, container: Container) -> Iterator[str]:
-    yield from (program, "run", "--rm", f"--label={LABEL}={container.owner}")
+def _podman_run(container: Container) -> Iterator[str]:
+    yield from (*_SAME_TMP, container.program, "run", "--rm")
+    yield f"--label={LABEL}={container.owner}"
     yield from ("--pid=host", "--network=host", "--userns=keep-id")
     yield from ("--security-opt=label=disable", "--workdir=/")
     if container.gpus == "cuda":
-        yield "--gpu" if program == "podman-hpc" else "--device=nvidia.com/gpu=all"
+        yield "--gpu" if container.runtime == "podman-hpc" else "--device=nvidia.com/gpu=all"
     elif container.gpus == "rocm":
         yield from ("--device=/dev/kfd", "--device=/dev/dri", "--group-add=keep-groups")
     for mount in container.mounts:
         options = f"{'ro' if mount.read_only else 'rw'},{mount.propagation}"
         yield f"--volume={mount.source}:{mount.target}:{options}"
-    yield from (f"--env={name}" for name in container.variables)
+    yield from (f"--env={name}" for name in container.variables if name != "TMPDIR")
+    if container.tmpdir is not None:
+        yield f"--env=TMPDIR={container.tmpdir}"
 
 
 def _enroot(container: Container) -> list[str]:
     read_only = "none:x-create=auto,rbind,ro"  # the fields of a line in fstab
     mounts = [f"--mount={_bind(mount, read_only)}" for mount in container.mounts]
     variables = [f"--env={name}" for name in container.variables]
-    words = ["enroot", "start", *mounts, *variables, *container.arguments]
+    words = [container.program, "start", *mounts, *variables, *container.arguments]
     return [*words, container.image]
 
 
@@ -133,7 +148,7 @@ def _pyxis(container: Container) -> list[str]:
     options = [f"--container-image={container.image}", f"--container-mounts={mounts}"]
     options += ["--no-container-mount-home", "--no-container-remap-root", "--container-workdir=/"]
     names = f"--container-env={','.join(container.variables)}"
-    return ["srun", *where, *options, names, *container.arguments, "--"]
+    return [container.program, *where, *options, names, *container.arguments, "--"]
 
 
 _COMMANDS: dict[str, Callable[[Container], list[str]]] = {
@@ -141,14 +156,10 @@ _COMMANDS: dict[str, Callable[[Container], list[str]]] = {
     "charliecloud": _charliecloud,
     "enroot": _enroot,
     "podman": _podman,
-    "podman-hpc": _podman_hpc,
+    "podman-hpc": _podman,
     "pyxis": _pyxis,
 }
 
 
 def _bind(mount: Mount, read_only: str) -> str:
     return f"{mount.source}:{mount.target}{f':{read_only}' if mount.read_only else ''}"
-
-
-def _from_registry(image: str) -> str:
-    return image if image.startswith(("/", ".")) or "://" in image else f"docker://{image}"

@@ -233,8 +233,10 @@ class Execution:
     def _make_guard(self) -> IdleGuard:
         from detslurm.exec.idle_guard import IdleGuard, RecordsNews  # only here: the code runs
 
-        return IdleGuard.configured(
-            self._job.config.slurm.idle_guard,
+        config = self._job.config.slurm.idle_guard
+        return IdleGuard(
+            60.0 * config.minutes,
+            config.action,
             nodes=self._job.allocation.nodes,
             slots=self._job.intents.facts.created.slots or 0,
             has_news=RecordsNews(str(self._trial.records_path(self._run))),

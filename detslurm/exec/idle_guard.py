@@ -7,10 +7,9 @@ nor reports. An unreadable figure counts as work: unknown never warns, restarts 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 from detslurm._base.quantities import counted
-from detslurm.config.run_config import RunIdleGuard
 from detslurm.exec.signals import is_gap
 from detslurm.store import StoreError
 from detslurm.store.errors import CorruptRecord
@@ -99,11 +98,6 @@ class IdleGuard:
         self._stopped: dict[int, int] = {}
         self._ended: set[int] = set()
         self._reported = self._looked = 0.0
-
-    @classmethod
-    def configured(cls, config: RunIdleGuard, **run: Any) -> Self:
-        """A guard with an experiment's configuration."""
-        return cls(60.0 * config.minutes, config.action, **run)
 
     def on_sample(self, node: int, sample: Mapping[str, Any], now: float) -> None:
         """Take in a sample of one node."""

@@ -8,9 +8,10 @@ by these paths then gets an error, instead of changing the files of its successo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
+from detslurm._base import contract
 from detslurm.config.run_config import RunOutputs
 from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.node_run import NodeRun
@@ -45,6 +46,14 @@ class NodeOutputs:
         self._workdir: Path | None = None
         self._kept: dict[str, tuple[int, int]] = {}  # the size and time of replaced files
         self._next_look = time.monotonic() + _PERIOD
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """The variables by which code finds the directory."""
+        variables = {contract.TRIAL_DIR: str(self.path)}
+        if not environment.get("WANDB_DIR"):
+            # W&B's offline runs would be deleted with the working directory.
+            variables["WANDB_DIR"] = str(self.path)
+        return variables
 
     def prepare(self) -> str | None:
         """Make the directory this run's, on the first node, before any begins; or return why that

@@ -10,7 +10,7 @@ import msgspec
 from detslurm.look.document import CheckpointPart, Number, RunPart, TrialPart
 from detslurm.look.plain import chosen, finite, plain
 from detslurm.look.problems import Problems
-from detslurm.sdk.costs.efficiency import efficiency, queued_times
+from detslurm.sdk.costs.efficiency import efficiency, queued_times, submission_times
 from detslurm.store.curve import flat
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _place_in_search(trial: Trial) -> tuple[int | None, int | None]:
 def _runs(trial: Trial, view: TrialView, problems: Problems) -> list[RunPart]:
     queued: Sequence[float | None] = [None] * len(view.runs)
     with problems.noting(f"when the runs of trial {trial.id} began to wait"):
-        queued = queued_times(view, trial.experiment._snapshot.facts)
+        queued = queued_times(view.runs, submission_times(trial.experiment._snapshot.facts))
     return [_run(run, since) for run, since in zip(view.runs, queued, strict=True)]
 
 

@@ -23,13 +23,9 @@ _STATE_FILE = "searcher_state.json"
 
 
 class ExitedReason(enum.Enum):
-    """Why a trial ended before the method closed it.
-
-    Attributes:
-        ERRORED: It failed after all its restarts.
-        USER_CANCELED: The user ended it.
-        INVALID_HP: Its code declared its hyperparameters invalid.
-    """
+    """Why a trial ended before the method closed it: it failed after all its restarts (`ERRORED`),
+    the user ended it (`USER_CANCELED`), or its code declared its hyperparameters invalid
+    (`INVALID_HP`)."""
 
     ERRORED = "ERRORED"
     USER_CANCELED = "USER_CANCELED"
@@ -39,14 +35,10 @@ class ExitedReason(enum.Enum):
 class SearcherState(msgspec.Struct, rename="camel"):
     """The facts about a search that every method may need; the runner passes it to each call.
 
-    Attributes:
-        failures: Trials that failed; none by default.
-        trial_progress: The progress of each trial, as the runner knows it; empty by default.
-        trials_closed: Trials that have closed; none by default.
-        trials_created: Trials that were created; none by default.
-        last_event_id: The number of the last event that was handled; 0 by default.
-        experiment_completed: Whether the search is completed; False by default.
-        experiment_failed: Whether the search has failed; False by default.
+    `trials_created`, `trials_closed` and `failures` name trials, `trial_progress` has the share of
+    its length that each trial has trained. `last_event_id` is the number of the last event that was
+    handled. A search that is over has `experiment_completed` or `experiment_failed`. By default
+    nothing has happened yet.
     """
 
     failures: set[UUID] = set()
@@ -63,11 +55,7 @@ class SearcherState(msgspec.Struct, rename="camel"):
         return plain
 
     def from_dict(self, d: Mapping[str, Any]) -> None:
-        """Restore the state from plain data.
-
-        Args:
-            d: The plain data that `to_dict()` returned.
-        """
+        """Restore the state from `d`, the plain data of `to_dict()`."""
         state = msgspec.convert(d, SearcherState, str_keys=True)
         for name in self.__struct_fields__:
             setattr(self, name, getattr(state, name))
@@ -76,34 +64,27 @@ class SearcherState(msgspec.Struct, rename="camel"):
 class SearchMethod(abc.ABC):
     """The base of a search method of your own.
 
-    Its handlers return the operations that they ask for. They are called in the order of the
-    events. The runner saves the method before its operations take effect.
+    Its handlers get the known state of the search, and return the operations that they ask for.
+    They are called in the order of the events. The runner saves the method before its operations
+    take effect.
     """
 
     @abc.abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
-        """Return the operations that the search begins with.
-
-        Args:
-            searcher_state: The known state of the search.
-        """
+        """Return the operations that the search begins with, in `searcher_state`."""
 
     @abc.abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations to ask for after the trial `request_id` was created.
-
-        Other arguments as in `initial_operations`.
-        """
+        """Return the operations in `searcher_state` after the trial `request_id` was created."""
 
     @abc.abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
-        """Return the operations to ask for after the trial `request_id` has trained to a length.
-
-        Other arguments as in `initial_operations`.
+        """Return the operations in `searcher_state` after a trial has trained to a length.
 
         Args:
+            request_id: The trial's name.
             metric: The trial's value for `report_completed()`: a number, or anything that JSON can
                 express.
             train_length: The length, in the search's unit.
@@ -111,35 +92,22 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations to ask for after the trial `request_id` has closed.
-
-        Other arguments as in `initial_operations`.
-        """
+        """Return the operations in `searcher_state` after the trial `request_id` has closed."""
 
     @abc.abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """Return the share of the search that is done, from 0 to 1.
-
-        Arguments as in `initial_operations`.
-        """
+        """Return the share of the search in `searcher_state` that is done, from 0 to 1."""
 
     @abc.abstractmethod
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """Return the operations to ask for after the trial `request_id` ended before its length.
-
-        `exited_reason` is the cause. Other arguments as in `initial_operations`.
-        """
+        """Return the operations in `searcher_state` after the trial `request_id` has ended before
+        its length, for an `exited_reason`."""
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
-        """Save the search's state and the method's own to a directory; the runner calls it.
-
-        Args:
-            searcher_state: The known state of the search.
-            path: The directory.
-            experiment_id: The search's experiment.
-        """
+        """Save the `searcher_state` of the search `experiment_id`, and the method's own, to the
+        directory `path`; the runner calls it."""
         content = {**searcher_state.to_dict(), "experimentId": experiment_id}
         path.joinpath(_STATE_FILE).write_text(json.dumps(content))
         self.save_method_state(path)

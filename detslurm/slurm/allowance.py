@@ -7,24 +7,17 @@ QOS has a limit. A hidden limit is unknown: nothing is refused for it, and sbatc
 from __future__ import annotations
 
 import math
-import os
-import pwd
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 
+from detslurm._base.access import user_name
 from detslurm._base.quantities import counted
 from detslurm.config.sbatch_args import last_given
 from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import Allowance, Charge, ClusterLimits, PartitionLimits
-from detslurm.slurm.quotas import (
-    QuotaLimit,
-    Scope,
-    ask,
-    ask_controller,
-    default_account,
-    quotas_of,
-)
+from detslurm.slurm.pending_details import QuotaLimit, Scope
+from detslurm.slurm.quotas import ask, ask_controller, default_account, quotas_of
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.submit_environment import variables_of
 
@@ -51,8 +44,8 @@ def _in_the_way(limits: Collection[QuotaLimit], thing: str, need: float) -> Quot
     A QOS may have a flag that puts it before that of the partition: both must refuse.
     """
     for limit in _that_count(limits, thing):
-        same = (one for one in limits if one.of_qos and one[2:4] == limit[2:4])
-        if need > limit.most and all(need > one.most for one in same):
+        same = (other for other in limits if other.of_qos and other.scope == limit.scope)
+        if need > limit.most and all(need > o.most for o in same if o.counted == thing):
             return limit
     return None
 
@@ -68,7 +61,7 @@ def ask_allowance(request: JobRequest, limits: ClusterLimits) -> Allowance:
     charge, known = None, []
     if limits.enforces_qos:
         with suppress(SlurmError):
-            user = _user_name()
+            user = user_name()
             text = ask_controller(user)
             charge = _charge(request, here, user, text, limits.cluster)
             known = quotas_of(text, charge) if charge is not None else []
@@ -86,13 +79,6 @@ def ask_again(charge: Charge) -> Allowance:
 def _room(known: Collection[QuotaLimit]) -> tuple[int | None, str]:
     rooms = ((limit.room, str(limit)) for limit in _that_count(known, "submitted"))
     return min(rooms, default=(None, ""))
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _charge(

@@ -129,15 +129,14 @@ def advice_for(message: str, program: str = "") -> str:
 
 def _limit_of_a_job(line: str) -> str | None:
     """The advice where sbatch names a limit that no wait can help against: one on each job."""
-    from detslurm.slurm.reasons import limit_of, reason_of
+    from detslurm.slurm.reasons import reason_of
 
-    code = line.rpartition(":")[2].strip()
-    limit = limit_of(code)
-    if limit is None or not (limit.minimum or limit.scope in ("job", "node")):
+    reason = reason_of(line.rpartition(":")[2])
+    if reason.limit is None or not reason.limit.of_each_job:
         return None
-    than = "more" if limit.minimum else "less"
+    than = "more" if reason.limit.minimum else "less"
     return (
-        f"The job {reason_of(code).sentence}: ask for {than} (resources.slots_per_trial,"
+        f"The job {reason.sentence}: ask for {than} (resources.slots_per_trial,"
         " slurm.time, slurm.sbatch_args), or use another slurm.qos or slurm.account."
     )
 

@@ -13,14 +13,13 @@ from detslurm.slurm.hostlist import hosts_in
 from detslurm.slurm.interface import Charge
 from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.limits import known, parse_record
-from detslurm.slurm.pending_details import LimitUse, PendingDetails, Priority, ReservedNodes
+from detslurm.slurm.pending_details import PendingDetails, Priority, QuotaLimit, ReservedNodes
 from detslurm.slurm.queue import parse_number, parse_squeue, parse_time, squeue_command
 from detslurm.slurm.queue_state import JobInfo
-from detslurm.slurm.quotas import ask_controller, quotas_of
-from detslurm.slurm.reasons import Limit, Reason, limit_of, reason_of
+from detslurm.slurm.quotas import ask, ask_controller, quotas_of
+from detslurm.slurm.reasons import Limit, Reason, reason_of
 
-_PATIENCE = 5.0  # seconds: evidence is optional
-_TEST_PATIENCE = 10.0
+_TEST_PATIENCE = 10.0  # seconds
 _ASIDE = ("--job-name=", "--partition=", "--time=", "--chdir=")
 _FACTORS = ("age", "association", "fair share", "job size", "partition", "QOS", "site", "TRES")
 _SPRIO = ("sprio", "--noheader", "--format=%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N")
@@ -29,16 +28,14 @@ _SPRIO = ("sprio", "--noheader", "--format=%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N")
 def pending_details(job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
     """Ask for what the job's reason calls for. A call that is refused leaves its part out.
 
-    Args:
-        job: The job's row of the queue.
-        ref: The job, or an element that the row stands for.
-        rival: A job that is ahead of it, to compare the priorities; None if there is none.
+    `ref` is the job, or an element that its row stands for; `rival` is a job that is ahead of it,
+    if there is one, to compare the priorities.
     """
     found: dict[str, Any] = {}
     missing: list[str] = []
-    for what, ask in _questions(reason_of(job.reason), job, ref, rival):
+    for what, question in _questions(reason_of(job.reason), job, ref, rival):
         try:
-            found |= ask()
+            found |= question()
         except SlurmError as error:
             missing.append(f"{what} ({error.message.splitlines()[0]})")
     return PendingDetails(**found, unavailable=tuple(missing))
@@ -48,33 +45,30 @@ def _questions(
     reason: Reason, job: JobInfo, ref: str, rival: str | None
 ) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     """The questions for a reason of this kind: each part's name, and the call."""
-    yield "the job's record", lambda: parse_pending_record(_ask("scontrol", "show", "job", ref))
-    if limit := limit_of(reason.code):
-        yield "limits and their use", lambda: {"limits": limits_in_use(_quotas(job), job, limit)}
+    yield "the job's record", lambda: parse_pending_record(ask("scontrol", "show", "job", ref))
+    if limit := reason.limit:
+        yield (
+            "limits and their use",
+            lambda: {"limits": limits_in_use(ask_controller(job.user), job, limit)},
+        )
     elif reason.category == "dependency" and (ids := dependency_ids(job.dependency)):
         yield "the jobs it depends on", lambda: {"dependencies": _jobs(ids)}
     elif reason.code == "Licenses":
-        show = ("scontrol", "--oneliner", "show", "licenses")
-        yield "licenses", lambda: {"limits": parse_licenses(_ask(*show))}
-    elif reason.category == "resources" and not reason.code.startswith("Partition"):
+        yield "licenses", lambda: {"limits": parse_licenses(_shown("licenses"))}
+    elif reason.for_nodes:
         ids = [name.partition("_")[0] for name in (ref, rival) if name]
         sprio = (*_SPRIO, f"--jobs={','.join(ids)}")
-        yield "the parts of its priority", lambda: {"priorities": parse_priorities(_ask(*sprio))}
-        show = ("scontrol", "--oneliner", "show", "reservation")
-        yield "reservations", lambda: {"reservations": parse_reservations(_ask(*show))}
+        yield "the parts of its priority", lambda: {"priorities": parse_priorities(ask(*sprio))}
+        yield "reservations", lambda: {"reservations": parse_reservations(_shown("reservation"))}
 
 
-def _ask(*argv: str) -> str:
-    return command.run(argv, patience=_PATIENCE, within=_PATIENCE)
-
-
-def _quotas(job: JobInfo) -> str:
-    return ask_controller(job.user)
+def _shown(things: str) -> str:
+    return ask("scontrol", "--oneliner", "show", things)
 
 
 def _jobs(ids: list[str]) -> tuple[JobInfo, ...]:
     try:
-        return tuple(parse_squeue(_ask(*squeue_command(ids))).values())
+        return tuple(parse_squeue(ask(*squeue_command(ids))).values())
     except SlurmError as refusal:
         if "invalid job id" in refusal.message.lower():  # they are over, and forgotten
             return ()
@@ -86,16 +80,14 @@ def dependency_ids(text: str) -> list[str]:
     return list(dict.fromkeys(re.findall(r"(?<=:)\d+(?=[_+():,?]|$)", text)))
 
 
-def limits_in_use(text: str, job: JobInfo, limit: Limit) -> tuple[LimitUse, ...]:
+def limits_in_use(text: str, job: JobInfo, limit: Limit) -> tuple[QuotaLimit, ...]:
     """The limits of the kind that a reason names, as far as the controller shows them."""
     partition = job.partitions[0] if job.partitions else ""
-    found = quotas_of(text, Charge(job.user, job.account, partition, (job.qos,)))
-    whose = {"user": " for a user", "account": " for an account"}
     return tuple(
-        LimitUse(one.holder + whose.get(one.scope, ""), one.most, one.used)
-        for one in found
-        if (one.of_qos, one.scope) == (limit.of_qos, limit.scope)
-        if one.counted.partition(":")[0] == limit.counted
+        quota
+        for quota in quotas_of(text, Charge(job.user, job.account, partition, (job.qos,)))
+        if (quota.of_qos, quota.scope) == (limit.of_qos, limit.scope)
+        if quota.counted.partition(":")[0] == limit.counted
     )
 
 
@@ -103,10 +95,11 @@ def parse_pending_record(text: str) -> dict[str, Any]:
     """Fields of `PendingDetails` in the output of `scontrol show job` of a job that waits."""
     for job in parse_job_records(text):
         if job.get("JobState") == "PENDING":
-            options = tuple(one for one in options_of(job) if not one.startswith(_ASIDE))
-            restarts = parse_number(job.get("Restarts")) or 0
-            evaluated = parse_time(job.get("LastSchedEval"))
-            return {"options": options, "restarts": restarts, "evaluated": evaluated}
+            return {
+                "options": tuple(o for o in options_of(job) if not o.startswith(_ASIDE)),
+                "restarts": parse_number(job.get("Restarts")) or 0,
+                "evaluated": parse_time(job.get("LastSchedEval")),
+            }
     return {}
 
 
@@ -129,37 +122,35 @@ def _points(text: str) -> int:
     return sum(map(int, several)) if several else parse_number(text) or 0
 
 
-def parse_licenses(text: str) -> tuple[LimitUse, ...]:
-    """The licenses that `scontrol --oneliner show licenses` prints."""
-    records = (parse_record(line) for line in text.splitlines() if line.startswith("LicenseName="))
-    found = (
-        (r["LicenseName"], parse_number(r.get("Total")), parse_number(r.get("Used")))
-        for r in records
-    )
-    return tuple(
-        LimitUse(name, most, used)
-        for name, most, used in found
-        if most is not None and used is not None
-    )
+def parse_licenses(text: str) -> tuple[QuotaLimit, ...]:
+    """The licenses that `scontrol --oneliner show licenses` prints; those without figures are left
+    out."""
+    found = []
+    for record in _records(text, "LicenseName="):
+        name, most = record["LicenseName"], parse_number(record.get("Total"))
+        used = parse_number(record.get("Used"))
+        if most is not None and used is not None:
+            found.append(QuotaLimit(name, "", "group", "license", most, used))
+    return tuple(found)
 
 
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
-    """The reservations that `scontrol --oneliner show reservation` prints."""
+    """The reservations that `scontrol --oneliner show reservation` prints; those without times are
+    left out."""
     found = []
-    for line in text.splitlines():
-        if line.startswith("ReservationName="):
-            record = parse_record(line)
-            maintenance = "MAINT" in record.get("Flags", "").split(",")
-            users = known(record.get("Users")) or known(record.get("Accounts"))
-            reserved = ReservedNodes(
-                record["ReservationName"],
-                parse_time(record.get("StartTime")),
-                parse_time(record.get("EndTime")),
-                hosts_in(known(record.get("Nodes"))),
-                "maintenance" if maintenance else users,
-            )
-            found.append(reserved)
+    for record in _records(text, "ReservationName="):
+        start, end = parse_time(record.get("StartTime")), parse_time(record.get("EndTime"))
+        users = known(record.get("Users")) or known(record.get("Accounts"))
+        if "MAINT" in record.get("Flags", "").split(","):
+            users = "maintenance"
+        if start is not None and end is not None:
+            nodes = hosts_in(known(record.get("Nodes")))
+            found.append(ReservedNodes(record["ReservationName"], start, end, nodes, users))
     return tuple(found)
+
+
+def _records(text: str, begin: str) -> list[dict[str, str]]:
+    return [parse_record(line) for line in text.splitlines() if line.startswith(begin)]
 
 
 def start_of(options: Sequence[str]) -> float:

@@ -4,9 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from detslurm.slurm.queue_state import JobInfo
+
+Scope = Literal["job", "user", "account", "own", "group"]
+
+
+class QuotaLimit(NamedTuple):
+    """A limit of a QOS or an association.
+
+    Attributes:
+        holder: "QOS small", "account ml", or a user's part of an account: "account ml for alice".
+        name: Slurm's own, such as "MaxTRESPerUser gres/gpu".
+        scope: The jobs that it counts: each job alone, those of a user or an account in the QOS,
+            those of a user's association, or all of the holder (`group`).
+        counted: "jobs", "submitted", "wall" (minutes), or a resource such as "gres/gpu".
+        most: How much is allowed.
+        used: How much of it is in use; None if unknown.
+    """
+
+    holder: str
+    name: str
+    scope: Scope
+    counted: str
+    most: int
+    used: int | None
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.most} of {self.holder}"
+
+    @property
+    def of_qos(self) -> bool:
+        """Whether it belongs to a QOS, else to an association."""
+        return self.holder.startswith("QOS ")
+
+    @property
+    def room(self) -> int:
+        """How much more is allowed."""
+        return max(self.most - (self.used or 0), 0)
 
 
 class Priority(NamedTuple):
@@ -17,20 +53,12 @@ class Priority(NamedTuple):
     factors: Mapping[str, int]
 
 
-class LimitUse(NamedTuple):
-    """A limit of a QOS, an account or a license: how much there is, and how much is in use."""
-
-    holder: str
-    most: int
-    used: int | None = None
-
-
 class ReservedNodes(NamedTuple):
     """Nodes that are kept for some users from `start` to `end`, in unix seconds."""
 
     name: str
-    start: float | None
-    end: float | None
+    start: float
+    end: float
     nodes: tuple[str, ...] = ()
     users: str = ""
 
@@ -54,7 +82,7 @@ class PendingDetails:
     evaluated: float | None = None
     restarts: int = 0
     priorities: tuple[Priority, ...] = ()
-    limits: tuple[LimitUse, ...] = ()
+    limits: tuple[QuotaLimit, ...] = ()
     reservations: tuple[ReservedNodes, ...] = ()
     dependencies: tuple[JobInfo, ...] = ()
     unavailable: tuple[str, ...] = ()

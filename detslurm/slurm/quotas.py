@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import pwd
 import re
-from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from detslurm.slurm import command
 from detslurm.slurm.interface import Charge
+from detslurm.slurm.pending_details import QuotaLimit, Scope
 from detslurm.slurm.queue import parse_amount
-
-Scope = Literal["job", "user", "account", "own", "group"]
 
 _PATIENCE = 5.0  # seconds: no submission waits longer for limits
 _FIELD = re.compile(r"(Grp|Max)(SubmitJobs|Jobs|TRES|Wall)(PJ|PU|PA)?")
@@ -27,40 +26,6 @@ _PER: dict[str | None, tuple[Scope, str]] = {
     "Grp": ("group", ""),
 }
 _COUNTED = {"SubmitJobs": "submitted", "Jobs": "jobs", "Wall": "wall"}
-
-
-class QuotaLimit(NamedTuple):
-    """A limit of a QOS or an association.
-
-    Attributes:
-        holder: "QOS small", "account ml", or a user's part of an account: "account ml for alice".
-        name: Slurm's own, such as "MaxTRESPerUser gres/gpu".
-        scope: The jobs that it counts: each job alone, those of a user or an account in the QOS,
-            those of a user's association, or all of the holder (`group`).
-        counted: "jobs", "submitted", "wall" (minutes), or a resource such as "gres/gpu".
-        most: How much is allowed.
-        used: How much of it is in use; None if unknown.
-    """
-
-    holder: str
-    name: str
-    scope: Scope
-    counted: str
-    most: int
-    used: int | None
-
-    def __str__(self) -> str:
-        return f"{self.name}={self.most} of {self.holder}"
-
-    @property
-    def of_qos(self) -> bool:
-        """Whether it belongs to a QOS, else to an association."""
-        return self.holder.startswith("QOS ")
-
-    @property
-    def room(self) -> int:
-        """How much more is allowed."""
-        return max(self.most - (self.used or 0), 0)
 
 
 def ask_controller(user: str) -> str:
@@ -104,29 +69,29 @@ def _user_id(user: str) -> str:
 
 
 def _of_associations(lines: Iterable[str], charge: Charge) -> Iterator[QuotaLimit]:
-    records = associations(lines)
-    for record, line in records:
+    above = {}
+    for record, line in _associations(lines):
+        if not record["UserName"]:
+            above[record["Account"]] = (record["ParentAccount"], line)
         mine = (record["UserName"], record["Account"]) == (charge.user, charge.account)
         if mine and record["Partition"] in ("", charge.partition):
             yield from _limits(f"account {charge.account} for {charge.user}", line)
-    above = {
-        record["Account"]: (record, line) for record, line in records if not record["UserName"]
-    }
     account = charge.account
-    while (found := above.pop(account, None)) is not None:
-        yield from (one for one in _limits(f"account {account}", found[1]) if one.scope == "group")
-        account = found[0]["ParentAccount"]
+    while account in above:
+        parent, line = above.pop(account)
+        found = _limits(f"account {account}", line)
+        yield from (limit for limit in found if limit.scope == "group")
+        account = parent
 
 
-def associations(lines: Iterable[str]) -> list[tuple[dict[str, str], str]]:
-    """Names of each association (account, user, partition, parent), with its line."""
-    found = []
+def _associations(lines: Iterable[str]) -> list[tuple[Mapping[str, str], str]]:
+    """The fields of each association, such as its account, user and parent, with its line."""
+    found: list[tuple[Mapping[str, str], str]] = []
     for line in lines:
         if line.startswith("ClusterName="):
             words = (word.partition("=") for word in line.split())
-            record = {key: value.partition("(")[0] for key, _, value in words}
-            names = ("Account", "UserName", "Partition", "ParentAccount", "DefAssoc")
-            found.append(({name: record.get(name, "") for name in names}, line))
+            fields = {key: value.partition("(")[0] for key, _, value in words}
+            found.append((defaultdict(str, fields), line))
     return found
 
 
@@ -149,7 +114,7 @@ def _limits(holder: str, text: str) -> Iterator[QuotaLimit]:
 
 def default_account(text: str, user: str) -> str:
     """The only account of a user, or the default; empty if unknown."""
-    own = [one for one, _ in associations(text.splitlines()) if one["UserName"] == user]
-    names = {one["Account"] for one in own}
-    default = {one["Account"] for one in own if one["DefAssoc"] == "Yes"}
+    own = [fields for fields, _ in _associations(text.splitlines()) if fields["UserName"] == user]
+    names = {fields["Account"] for fields in own}
+    default = {fields["Account"] for fields in own if fields["DefAssoc"] == "Yes"}
     return next(iter(default if len(names) > 1 else names), "")

@@ -12,6 +12,33 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 Category = Literal["quota", "resources", "held", "dependency", "other"]
+Scope = Literal["job", "node", "user", "account", "group", "own"]
+
+
+class Limit(NamedTuple):
+    """The limit of a QOS or an account that a reason names.
+
+    Attributes:
+        of_qos: Whether it is a limit of a QOS; else of an account.
+        scope: The scope of its count: one job, one node of it, all jobs of a user or an account,
+            the whole QOS or account (`group`), or the user's own part of an account.
+        counted: Its unit, as Slurm's tables name it: "gres/gpu", "cpu", "jobs" ...
+        words: The same in words.
+        minimum: Whether it demands more, rather than less.
+        spent: Whether it is used up for good, rather than in use by jobs.
+    """
+
+    of_qos: bool
+    scope: Scope
+    counted: str
+    words: str
+    minimum: bool = False
+    spent: bool = False
+
+    @property
+    def of_each_job(self) -> bool:
+        """Whether each job has to meet it, so that no wait helps."""
+        return self.minimum or self.scope in ("job", "node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +52,7 @@ class Reason:
         remedy: The remedy, in a sentence; empty where it can only wait.
         permanent: Whether the job never starts unless something is changed.
         cause: The end of a sentence that begins with the job; by default "waits: " and `short`.
+        limit: The limit of a QOS or an account that it names; None if it names none.
     """
 
     code: str
@@ -33,11 +61,17 @@ class Reason:
     remedy: str = ""
     permanent: bool = False
     cause: str = ""
+    limit: Limit | None = None
 
     @property
     def sentence(self) -> str:
         """The cause, as the end of a sentence that begins with the job."""
         return self.cause or f"waits: {self.short}"
+
+    @property
+    def for_nodes(self) -> bool:
+        """Whether it waits for resources of nodes, of a partition that is in service."""
+        return self.category == "resources" and not self.code.startswith(("Partition", "Licenses"))
 
 
 _UNKNOWN = "waits for a reason that detslurm does not know"
@@ -70,6 +104,7 @@ _ENVIRONMENT = (
     _RELEASE + " Without --export or --get-user-env in slurm.sbatch_args, and SBATCH_EXPORT, your"
     " login environment is not read; login scripts may be too slow."
 )
+_ENV_FAILED = "user env retrieval failed requeued held"
 _DROP = "Drop the condition with `scontrol update JobId={ref} Dependency=`, or kill the job."
 
 # code, category, short, remedy, permanent
@@ -112,13 +147,7 @@ _LISTED = (
     Reason("JobHeldAdmin", "held", "held by an administrator", "The site must release it.", True),
     Reason("job requeued in held state", "held", "requeued and held", _RELEASE, True),
     Reason("launch failed requeued held", "held", "nodes could not start it", _NODES_FAILED, True),
-    Reason(
-        "user env retrieval failed requeued held",
-        "held",
-        "login environment failed",
-        _ENVIRONMENT,
-        True,
-    ),
+    Reason(_ENV_FAILED, "held", "login environment failed", _ENVIRONMENT, True),
     Reason("JobHoldMaxRequeue", "held", "requeued too often", _RELEASE, True),
     Reason("ReservationDeleted", "held", "reservation is gone", _WITHOUT_RESERVATION, True),
     Reason("ReservationInvalid", "held", "reservation is invalid", _WITHOUT_RESERVATION, True),
@@ -143,32 +172,30 @@ _DESCRIPTIONS = (
     (r"nodes required for job are down, drained or reserved", "ReqNodeNotAvail"),
     (r"job's account not permitted", "AccountNotAllowed"),
     (r"job's qos not permitted", "QOSNotAllowed"),
-    (r"burst_buffer/", "BurstBufferOperation"),
-    (r"reservation \S+ was deleted", "ReservationDeleted"),
+    (r"burst buffer/", "BurstBufferOperation"),
+    (r"reservation .+ was deleted", "ReservationDeleted"),
     (r"job held by administrator", "JobHeldAdmin"),
 )
 
 # The units of limits: in Slurm's names of reasons, in its tables, and in words.
 _THINGS = {
     "cpu": ("cpu", "CPUs"),
-    "mem": ("mem", "memory"),
     "memory": ("mem", "memory"),
+    "mem": ("mem", "memory"),
     "node": ("node", "nodes"),
     "energy": ("energy", "energy"),
     "gres": ("gres/gpu", "GPUs"),
     "license": ("license", "licenses"),
-    "bb": ("bb", "burst buffer"),
     "billing": ("billing", "billing units"),
+    "bb": ("bb", "burst buffer"),
     "unknown": ("", "some resource"),
-    "job": ("jobs", "jobs"),
     "submitjob": ("submitted", "submitted jobs"),
-    "wall": ("wall", "wall time"),
+    "job": ("jobs", "jobs"),
     "wallduration": ("wall", "wall time"),
+    "wall": ("wall", "wall time"),
 }
 _LIMIT = re.compile(
-    r"(?P<whose>qos|assoc|)(?P<kind>grp|max|min)"
-    r"(?P<thing>cpu|memory|mem|node|energy|gres|license|bb|billing|unknown|submitjob|job"
-    r"|wallduration|wall)s?"
+    rf"(?P<whose>qos|assoc|)(?P<kind>grp|max|min)(?P<thing>{'|'.join(_THINGS)})s?"
     r"(?P<run>run)?(?P<minutes>minutes|mins)?(?:per(?P<per>job|node|user|account))?"
     r"(?:notsatisfied|limit)?",
     re.IGNORECASE,
@@ -180,82 +207,52 @@ _SPANS = {
     "own": "for a user",
 }
 
-Scope = Literal["job", "node", "user", "account", "group", "own"]
-
-
-class Limit(NamedTuple):
-    """The limit of a QOS or an account that a reason names.
-
-    Attributes:
-        of_qos: Whether it is a limit of a QOS; else of an account.
-        scope: The scope of its count: one job, one node of it, all jobs of a user or an account,
-            the whole QOS or account (`group`), or the user's own part of an account.
-        counted: Its unit, as Slurm's tables name it: "gres/gpu", "cpu", "jobs" ...
-        words: The same in words.
-        minimum: Whether it demands more, rather than less.
-        spent: Whether it is used up for good, rather than in use by jobs.
-    """
-
-    of_qos: bool
-    scope: Scope
-    counted: str
-    words: str
-    minimum: bool = False
-    spent: bool = False
-
 
 @lru_cache(maxsize=256)  # a long queue has few reasons
 def reason_of(text: str) -> Reason:
-    """Slurm's reason in plain words; the first that is known, where Slurm prints several.
+    """The reason of a job in plain words; where Slurm prints several, the first that is known.
 
     An unknown reason is of category "other", with Slurm's own words.
-
-    Args:
-        text: The reason as squeue or scontrol prints it.
     """
     clean = " ".join(text.replace("_", " ").split())
     for pattern, code in _DESCRIPTIONS:
-        if re.match(pattern, " ".join(text.split()), re.I) or re.match(pattern, clean, re.I):
+        if re.match(pattern, clean, re.I):
             return _BY_CODE[code.lower()]
-    words = [clean, *(word.strip() for word in clean.split(","))]
-    found = next((one for one in map(_known, words) if one is not None), None)
-    return found or (Reason(clean, "other", clean, cause=_UNKNOWN) if clean else _BY_CODE["none"])
+    for word in (clean, *map(str.strip, clean.split(","))):
+        if reason := _BY_CODE.get(word.lower()) or _limit_reason(word):
+            return reason
+    return Reason(clean, "other", clean, cause=_UNKNOWN) if clean else _BY_CODE["none"]
 
 
-def _known(word: str) -> Reason | None:
-    if reason := _BY_CODE.get(word.lower()):
-        return reason
-    limit = limit_of(word)
-    return _limited(word, limit) if limit else None
-
-
-def limit_of(code: str) -> Limit | None:
-    """The limit that a reason names by the parts of its name; None if it is another reason."""
+def _limit_reason(code: str) -> Reason | None:
+    """The reason that names a limit by the parts of its name; None if it is another reason."""
     match = _LIMIT.fullmatch(code)
     if match is None:
         return None
-    whose, kind, thing = (match[name].lower() for name in ("whose", "kind", "thing"))
+    kind, thing, per = ((match[name] or "").lower() for name in ("kind", "thing", "per"))
     counted, words = _THINGS[thing]
     if match["minutes"]:
         counted, words = f"{counted} minutes", f"minutes of {words}"
-    per = (match["per"] or "").lower()
     # Nothing that ends makes room for a job that is longer than its limit.
     fallback = "group" if kind == "grp" else "job" if thing == "wallduration" else "own"
-    spent = not match["run"] and per != "job" and bool(match["minutes"] or thing == "wall")
     scope: Any = per or fallback
-    return Limit(whose != "assoc", scope, counted, words, kind == "min", spent)
+    spent = not match["run"] and per != "job" and bool(match["minutes"] or thing == "wall")
+    of_qos = match["whose"].lower() != "assoc"
+    return _limited(code, Limit(of_qos, scope, counted, words, kind == "min", spent))
 
 
 def _limited(code: str, limit: Limit) -> Reason:
     whose, thing = "QOS" if limit.of_qos else "account", limit.words
-    short = f"{whose}: {thing}"
     if limit.minimum:
         cause = f"asks for less than its {whose} requires ({thing})"
-        return Reason(code, "quota", short, _MORE, True, cause)
-    if limit.scope in ("job", "node"):
+    elif limit.of_each_job:
         cause = f"asks for more than its {whose} grants a {limit.scope} ({thing})"
-        return Reason(code, "quota", short, _LESS, True, cause)
-    cause = f"waits for a limit of its {whose} {_SPANS[limit.scope]} ({thing})"
-    if limit.spent:
+    elif limit.spent:
         cause = f"exceeds what its {whose} still has ({thing})"
-    return Reason(code, "quota", short, _SPENT if limit.spent else _ROOM, False, cause)
+    else:
+        cause = f"waits for a limit of its {whose} {_SPANS[limit.scope]} ({thing})"
+    remedy = _SPENT if limit.spent else _ROOM
+    if limit.of_each_job:
+        remedy = _MORE if limit.minimum else _LESS
+    short = f"{whose}: {thing}"
+    return Reason(code, "quota", short, remedy, limit.of_each_job, cause, limit)

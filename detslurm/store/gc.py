@@ -193,16 +193,17 @@ class Collector:
         """The policy as of the last `refresh`."""
         return GCPolicy.of(self.experiment.config(), self.facts.desired.fields)
 
-    def choose(self, policy: GCPolicy | None = None) -> list[CheckpointView]:
-        """The checkpoints of the experiment that a policy, by default its own, does not keep."""
-        facts = self.refresh()
-        return self._doomed(started_ids(self.experiment, facts), policy or self.policy())
+    def choose(
+        self, policy: GCPolicy | None = None, trial: int | None = None
+    ) -> list[CheckpointView]:
+        """The checkpoints that a policy, by default the experiment's own, does not keep.
 
-    def choose_of(self, trial: int) -> list[CheckpointView]:
-        """The same of one trial, the others unread: those stay that might be the best of all
-        trials."""
-        self.refresh()
-        policy = self.policy()
+        Of one `trial` alone, the others unread, those stay that might be the best of all trials.
+        """
+        facts = self.refresh()
+        policy = policy or self.policy()
+        if trial is None:
+            return self._doomed(started_ids(self.experiment, facts), policy)
         most = max(policy.save_trial_best, policy.save_experiment_best)
         alone = msgspec.structs.replace(policy, save_experiment_best=0, save_trial_best=most)
         return self._doomed([trial], alone)
@@ -245,5 +246,4 @@ class Collector:
         """Delete the checkpoints that the policy does not keep, of one trial or of all."""
         if any(fact.holder for fact in self.refresh().checkpoints.kept.values()):
             mark_deleted(self.experiment, ())  # releases the holds of dead processes
-        gone = self.choose() if trial is None else self.choose_of(trial)
-        return remove(self.experiment, gone, self.files)
+        return remove(self.experiment, self.choose(trial=trial), self.files)

@@ -10,7 +10,7 @@ import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Annotated, Final, Literal, Self, cast
+from typing import IO, Annotated, Final, Literal, Self
 
 import msgspec
 
@@ -56,19 +56,6 @@ class ByteMeter:
         self._progress(self._done, max(self._done, self._whole))
 
 
-class Metered:
-    """A file that reports read bytes to a meter."""
-
-    def __init__(self, file: IO[bytes], meter: ByteMeter) -> None:
-        self._file, self._meter = file, meter
-
-    def read(self, count: int = -1) -> bytes:
-        """Read as the file does."""
-        data = self._file.read(count)
-        self._meter.add(len(data))
-        return data
-
-
 class File(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A file of the bundle."""
 
@@ -85,10 +72,8 @@ class Versions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The first file of a bundle.
-
-    `masked` names the keys of the configuration whose values are left out.
-    """
+    """The first file of a bundle. `masked` names the keys of the configuration whose values are
+    left out."""
 
     format: Literal["detslurm bundle"] = "detslurm bundle"
     version: int = VERSION
@@ -154,13 +139,13 @@ def unpack(archive: tarfile.TarFile, manifest: Manifest, stage: Path, meter: Byt
             raise BundleError(f"{member.name[:200]!r} contradicts the manifest")
         file = archive.extractfile(member)
         assert file is not None
-        _extract(cast(IO[bytes], Metered(file, meter)), stage / member.name, expected)
+        _extract(file, stage / member.name, expected, meter)
         archive.members = []  # type: ignore[attr-defined]  # or it would remember them all
     if missing:
         raise BundleError(f"{next(iter(missing))} is missing: the file is not whole")
 
 
-def _extract(file: IO[bytes], target: Path, expected: File) -> None:
+def _extract(file: IO[bytes], target: Path, expected: File, meter: ByteMeter) -> None:
     """Write a file; its directories come to be with it, and nothing is written through a link."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
@@ -170,6 +155,7 @@ def _extract(file: IO[bytes], target: Path, expected: File) -> None:
         while block := file.read(_BLOCK):
             digest.update(block)
             out.write(block)
+            meter.add(len(block))
         size = out.tell()
     if size != expected.size or digest.hexdigest() != expected.sha256:
         raise BundleError(f"{target.name}: its content differs from the bundled one")

@@ -10,12 +10,12 @@ import contextlib
 import os
 import shutil
 import tarfile
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, Any, TypeVar
 
 import msgspec
@@ -101,10 +101,8 @@ class Imported:
 
 
 def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progress) -> Imported:
-    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then.
-
-    The files of checkpoints count twice for `progress`: when they are unpacked, and when stored.
-    """
+    """Read a bundle into a store. Raises `BundleError`, and nothing is seen of it then. The files
+    of checkpoints count twice for `progress`: when they are unpacked, and when stored."""
     try:
         with ExitStack() as stack:
             # A file that is no archive, or a broken archive, raises while it is opened or read.
@@ -112,16 +110,15 @@ def import_bundle(path: Path, store: Store, site: SiteProfile, progress: Progres
             manifest = read_manifest(archive)
             whole = manifest.size + manifest.checkpoints_size
             return _Import(manifest, store, site, ByteMeter(progress, whole)).run(archive)
-    except (tarfile.TarError, EOFError, UnicodeError, CorruptRecord) as error:
-        raise BundleError(f"{path} is no bundle, or it is damaged: {error}") from error
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror or error}") from error
-    except StoreError:
-        raise
     except Exception as error:  # whatever the bytes of a stranger do to a reader of archives
-        raise BundleError(f"{path} is no bundle, or it is damaged: {error!r}"[:500]) from error
+        if isinstance(error, StoreError) and not isinstance(error, CorruptRecord):
+            raise
+        why = str(error) or repr(error)
+        raise BundleError(f"{path} is no bundle, or it is damaged: {why}"[:500]) from error
 
 
 @dataclass
@@ -139,7 +136,8 @@ class _Import:
         self.along = {old: str(uuid.uuid4()) for old in self.manifest.checkpoints}
         experiment, done = self.store.new_experiment(), False
         try:
-            with _staging(experiment) as stage:
+            with TemporaryDirectory(prefix=".import-", dir=experiment.path) as name:
+                stage = Path(name)
                 unpack(archive, self.manifest, stage, self.meter)
                 self.new = {**{old: str(uuid.uuid4()) for old in _saved(stage)}, **self.along}
                 config = self._config(stage)
@@ -223,8 +221,11 @@ class _Import:
             else:
                 record = decode_json(self._renamed(unframe(_limited(source).rstrip(b"\n"))))
                 own = {"trial": trial_id, "experiment": experiment.id}
-                _drop_place(record)
-                put_record(target, {**record, **{k: v for k, v in own.items() if k in record}})
+                record |= {key: value for key, value in own.items() if key in record}
+                if outputs := record.get("outputs"):  # those that came along are in the storage
+                    kept = ("uuid", "resources", "time")
+                    record["outputs"] = {key: outputs[key] for key in kept if key in outputs}
+                put_record(target, record)
 
     def _line(self, line: bytes) -> bytes:
         """A line with the new ids of checkpoints, without the storages of the other site."""
@@ -362,10 +363,8 @@ def _facts(stage: Path) -> _Facts:
 
 
 def _saved(stage: Path) -> Iterator[str]:
-    """Every checkpoint that a record may make part of the experiment.
-
-    All get new ids: a deletion of the experiment must not delete checkpoints with the old ids here.
-    """
+    """Every checkpoint that a record may make part of the experiment. All get new ids: a deletion
+    of the experiment must not delete checkpoints with the old ids here."""
     for path in sorted(stage.glob("trials/*/run-*.jsonl")):
         with path.open("rb") as lines:
             for line in lines:
@@ -410,19 +409,6 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
             os.fsync(file.fileno())
     except OSError as error:
         raise explained(error, str(path)) from error
-
-
-def _drop_place(record: dict[str, Any]) -> None:
-    """Forget where outputs were at the other site: those that came along are in the storage."""
-    if outputs := record.get("outputs"):
-        record["outputs"] = {k: v for k, v in outputs.items() if k in ("uuid", "resources", "time")}
-
-
-@contextmanager
-def _staging(experiment: ExperimentDir) -> Iterator[Path]:
-    """A private directory, which is removed afterwards."""
-    with tempfile.TemporaryDirectory(prefix=".import-", dir=experiment.path) as name:
-        yield Path(name)
 
 
 @contextmanager

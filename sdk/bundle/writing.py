@@ -28,7 +28,6 @@ from detslurm.sdk.bundle.archive import (
     ByteMeter,
     File,
     Manifest,
-    Metered,
     Progress,
     Versions,
 )
@@ -314,7 +313,7 @@ def _write(
             for name, source in files.items():
                 with _opened(source) as file:
                     member = _member(name, manifest.files[name].size)
-                    archive.addfile(member, cast(IO[bytes], Metered(file, meter)))
+                    archive.addfile(member, cast(IO[bytes], _Metered(file, meter)))
         out.flush()
         os.fsync(out.fileno())
     put(stage, target)
@@ -328,6 +327,18 @@ def put(stage: Path, target: Path) -> None:
         raise BundleError(f"{target} exists already") from error
     except OSError:
         stage.rename(target)
+
+
+class _Metered:
+    """A file that reports read bytes to a meter."""
+
+    def __init__(self, file: IO[bytes], meter: ByteMeter) -> None:
+        self._file, self._meter = file, meter
+
+    def read(self, count: int = -1) -> bytes:
+        data = self._file.read(count)
+        self._meter.add(len(data))
+        return data
 
 
 def _opened(source: Path | bytes) -> IO[bytes]:

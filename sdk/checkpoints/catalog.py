@@ -92,11 +92,9 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
 
 
 def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
-    """Correct the links in the experiment's directory to its best and its newest checkpoint.
-
-    `saved` are the checkpoints as the caller knows them; they are read again only where a link is
-    wrong. Nothing happens in another user's experiment.
-    """
+    """Correct the links in the experiment's directory to its best and its newest checkpoint, except
+    in another user's experiment. `saved` are the checkpoints as the caller knows them; they are
+    read again only where a link is wrong."""
     if saved.base is None or directory.foreign_owner():
         return
     known = [saved]

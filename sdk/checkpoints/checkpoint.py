@@ -185,23 +185,19 @@ class Checkpoint:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Path:
-        """Copy it to a directory, with the code of its Trial class if that may be read: in a shared
-        store the code is its owner's alone.
+        """Copy it to a directory, and return that. The code of its Trial class goes along if it may
+        be read: in a shared store the code is its owner's alone.
 
         The directory appears when everything is in it and was checked. The next download continues
-        an interrupted download, and copies nothing where all of it is there already.
+        an interrupted download, and copies nothing where all of it is there already. It is a
+        `LifecycleError` if it was deleted, its files are gone, or the directory holds something
+        else.
 
         Args:
             path: The directory, which must not exist or be empty; by default `checkpoints/<uuid>`.
             mode: No effect; `DownloadMode.AUTO` by default.
             progress: Gets the copied bytes and the bytes of all files, again and again; by default
                 unused.
-
-        Returns:
-            The directory.
-
-        Raises:
-            LifecycleError: If it was deleted, its files are gone, or `path` holds something else.
         """
         from detslurm.sdk.checkpoints.download import download
 
@@ -211,14 +207,10 @@ class Checkpoint:
     def load(self, loader: Callable[[Path], Any] | None = None) -> Any:
         """Return the loaded checkpoint, read in place or from a copy if its files are in a bucket.
 
-        Args:
-            loader: Gets the directory and returns the loaded object, such as
-                `lambda path: torch.load(path / "model.pt")`. By default
-                `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial.
-
-        Raises:
-            LifecycleError: If its files are gone, or it is not a `PyTorchTrial`'s and there is no
-                `loader`.
+        `loader` gets the directory and returns the object, such as `lambda path: torch.load(path)`.
+        By default `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial. It is a
+        `LifecycleError` if its files are gone, or it is not a `PyTorchTrial`'s and there is no
+        `loader`.
         """
         from detslurm.sdk.checkpoints.loading import load_trial, where_it_is
 
@@ -253,18 +245,12 @@ class Checkpoint:
         delete(self._directory, [self])
 
     def remove_files(self, globs: Iterable[str]) -> list[str]:
-        """Delete some of its files and return their names: it is PARTIALLY_DELETED then.
+        """Delete some of its files and return their names: it is PARTIALLY_DELETED then. It is a
+        `LifecycleError` if the checkpoint is needed.
 
-        Args:
-            globs: Patterns of paths relative to the checkpoint, as a list (`TypeError` for a text);
-                `**` spans directories. Without any nothing is deleted, and its files are recorded
-                again as they are.
-
-        Returns:
-            The names of the deleted files.
-
-        Raises:
-            LifecycleError: If the checkpoint is needed.
+        `globs` are patterns of paths relative to the checkpoint, as a list (`TypeError` for a
+        text); `**` spans directories. Without any nothing is deleted, and its files are recorded
+        again as they are.
         """
         from detslurm.sdk.checkpoints.changes import remove_files
 
@@ -275,11 +261,8 @@ class Checkpoint:
 
         A deleted checkpoint or a storage that can't be seen from here is returned as such, in a
         sentence. The result is recorded, too, and shown in lists from then on; where that can't be,
-        there is a warning.
-
-        Args:
-            deep: Whether to read all files that have checksums inside (those of `torch.save` and
-                NumPy's `.npz` do); off by default, when only names and sizes are compared.
+        there is a warning. With `deep` (not by default) it reads all files that have checksums
+        inside (those of `torch.save` and NumPy's `.npz` do), and compares not only names and sizes.
         """
         from detslurm.sdk.checkpoints.verification import verify
 

@@ -36,11 +36,9 @@ def download(
     target: Path,
     progress: Progress | None = None,
 ) -> Path:
-    """Copy a checkpoint; links in it become what they lead to.
-
-    The copy grows in a directory beside the target, which gets the target's name at the end. A
-    target that has to stay gets what grew in a directory inside it.
-    """
+    """Copy a checkpoint; links in it become what they lead to. The copy grows in a directory beside
+    the target, which gets the target's name at the end. A target that has to stay gets what grew in
+    a directory inside it."""
     uuid = checkpoint.uuid
     if checkpoint.state == "DELETED":
         raise LifecycleError(f"checkpoint {uuid} was deleted")

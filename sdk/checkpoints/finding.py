@@ -36,7 +36,6 @@ class FindingCheckpoints:
         self, experiment_ids: Iterable[int | str] | None = None, *, deleted: bool = False
     ) -> list[Checkpoint]:
         """Return the checkpoints of experiments as they were recorded, by experiment and trial.
-
         Their files are not looked at. Raises `NotFound` without a store or one of the experiments.
 
         Args:
@@ -55,10 +54,8 @@ class FindingCheckpoints:
         return [one for one in found if deleted or one.state != "DELETED"]
 
     def checkpoint(self, uuid: str) -> Checkpoint:
-        """Return the checkpoint `uuid`, of which 4 characters of the beginning are enough.
-
-        It is a `LifecycleError` if there is none, or several begin so, `NotFound` without a store.
-        """
+        """Return the checkpoint `uuid`, of which 4 characters of the beginning are enough. It is a
+        `LifecycleError` if there is none, or several begin so, `NotFound` without a store."""
         uuid = str(uuid)  # uuid.UUID is accepted, too
         if len(uuid) < SHORTEST:
             raise LifecycleError(f"{uuid!r} is too short: give at least {SHORTEST} characters")
@@ -68,10 +65,8 @@ class FindingCheckpoints:
 
 
 def found_in(store: Store, uuid: str, warn: Callable[[str], None]) -> Checkpoint:
-    """The checkpoint with this storage id, or whose id begins so.
-
-    Raises NotFound for none, LifecycleError for several.
-    """
+    """The checkpoint with this storage id, or whose id begins so. Raises `NotFound` for none,
+    `LifecycleError` for several."""
     from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
     from detslurm.sdk.checkpoints.choosing import found_by, objects
 

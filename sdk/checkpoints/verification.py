@@ -135,10 +135,8 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
     """The files in the recorded directories, by the names that records give: other directories are
-    not looked into, nor links.
-
-    A link to a directory, as a PyTorchTrial's to its code, is recorded as one without files.
-    """
+    not looked into, nor links. A link to a directory, as a PyTorchTrial's to its code, is recorded
+    as one without files."""
     found: dict[str, int] = {}
     folders = [""]
     for folder in folders:  # which grow meanwhile

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 from detslurm._base.quantities import amount
-from detslurm._base.states import LOST
+from detslurm.sdk.costs.efficiency import efficiency
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
-from detslurm.store import RunView, StoreError
+from detslurm.store import StoreError
 from detslurm.store.spending import Spending
 
 
@@ -64,18 +63,7 @@ def open_account(one: ExperimentSnapshot) -> None:
     """Record the use before there was a budget, so that it counts."""
     if one.facts.budget is not None:
         return
-    spending, used = Spending(one.directory), 0.0
-    for trial in one.trials:
-        view = one.read_trial(trial)
-        used += run_seconds(view.runs, time.time() if view.state == "RUNNING" else None)
-    spending.raise_to(used * (one.view.slots or 0), time=time.time())
-
-
-def run_seconds(runs: Iterable[RunView], now: float | None) -> float:
-    """The seconds of runs, up to `now` of an unfinished run; 0 for a lost run of unknown end."""
-    ends = ((run, run.ended or now) for run in runs if run.outcome != LOST)
-    return sum(
-        max(end - run.started, 0.0)
-        for run, end in ends
-        if end is not None and run.started is not None
-    )
+    trials = [(one.directory.trial(number), one.read_trial(number)) for number in one.trials]
+    hours = [efficiency(trial, view, one.facts).slot_hours for trial, view in trials]
+    used = sum(known for known in hours if known is not None)
+    Spending(one.directory).raise_to(used * 3600, time=time.time())

@@ -184,43 +184,47 @@ def percentile(weights: Mapping[int, float], percent: float) -> float | None:
     return None
 
 
-def queue_time(
-    runs: Sequence[RunView], submitted: Mapping[str, float], *, shared: bool
-) -> float | None:
-    """The seconds for which the jobs of a trial's runs waited; None where that is unknown.
-
-    A job waits from its submission (`submitted`, by its id) or from the end of the run before its
-    requeue; not while the trial is paused. `shared`: jobs run other trials before this one, so that
-    the beginning of its first run is not the beginning of its job.
-    """
+def queue_time(runs: Sequence[RunView], submitted: Mapping[str, float] | None) -> float | None:
+    """The seconds for which the jobs of a trial's runs waited; None where that is unknown."""
     waits = [
         max(run.started - since, 0.0)
-        for run, since in zip(runs, _waiting(runs, submitted, shared=shared), strict=True)
+        for run, since in zip(runs, queued_times(runs, submitted), strict=True)
         if since is not None and run.started is not None
     ]
     return sum(waits) if waits else None
 
 
-def _waiting(
-    runs: Sequence[RunView], submitted: Mapping[str, float], *, shared: bool
+def queued_times(
+    runs: Sequence[RunView], submitted: Mapping[str, float] | None
 ) -> list[float | None]:
-    pairs = zip(runs, [None, *runs], strict=False)
-    return [_waits_since(run, before, submitted, shared=shared) for run, before in pairs]
+    """When the job of each run of a trial began to wait in the queue; None where unknown.
+
+    A job waits from its submission (`submitted`, by its id) or from the end of the run before its
+    requeue; not while the trial is paused.
+    """
+    return [
+        _queued(run, before, submitted) for run, before in zip(runs, [None, *runs], strict=False)
+    ]
 
 
-def _waits_since(
-    run: RunView, before: RunView | None, submitted: Mapping[str, float], *, shared: bool
+def _queued(
+    run: RunView, before: RunView | None, submitted: Mapping[str, float] | None
 ) -> float | None:
     job = run.job
     if before is not None and before.job.ref == job.ref:
         again = before.job.restart_count != job.restart_count
         return before.ended if again and before.outcome not in (PAUSED, LOST) else None
-    if shared:
-        return None
-    since = submitted.get(str(job.array_job_id or job.job_id))
+    since = (submitted or {}).get(str(job.array_job_id or job.job_id))
     ended = before.ended if before is not None and before.outcome != LOST else None
     # A successor is queued in the moment in which the run before ends.
     return since if since is None or ended is None else max(since, ended)
+
+
+def submission_times(facts: ExperimentFacts) -> Mapping[str, float] | None:
+    """When the jobs were submitted, by id; None where a job runs one trial after the other: the
+    beginning of a trial is not the beginning of its job then."""
+    is_shared = facts.created.search or any(job.each > 1 for job in facts.jobs)
+    return None if is_shared else facts.submission_times
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,15 +271,5 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
         view,
         facts.created.slots or 0,
         run_figures(view.runs, usages, now),
-        queue_time(view.runs, facts.submission_times, shared=runs_share_jobs(facts)),
+        queue_time(view.runs, submission_times(facts)),
     )
-
-
-def runs_share_jobs(facts: ExperimentFacts) -> bool:
-    """Whether a job runs one trial after the other."""
-    return bool(facts.created.search) or any(job.each > 1 for job in facts.jobs)
-
-
-def queued_times(view: TrialView, facts: ExperimentFacts) -> list[float | None]:
-    """When the job of each run of a trial began to wait in the queue; None where unknown."""
-    return _waiting(view.runs, facts.submission_times, shared=runs_share_jobs(facts))

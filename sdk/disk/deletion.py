@@ -76,11 +76,9 @@ def _seen(snapshot: ExperimentSnapshot, *, force: bool) -> tuple[_Saved, Collect
 
 
 def _close(snapshot: ExperimentSnapshot) -> bool:
-    """Record the deletion; False where the experiment has changed since it was read.
-
-    A checkpoint that is needed at that very moment is an error. A later process sees that the
-    experiment is gone.
-    """
+    """Record the deletion; False where the experiment has changed since it was read. A checkpoint
+    that is needed at that very moment is an error. A later process sees that the experiment is
+    gone."""
     directory = snapshot.directory
     facts = refuse_kept(directory)
     if facts.count != snapshot.facts.count:

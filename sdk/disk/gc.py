@@ -130,10 +130,8 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def collector_of(directory: ExperimentDir, facts: ExperimentFacts | None = None) -> Collector:
-    """A collector for an experiment; `facts` are those that were read before, if any were.
-
-    Raises as `storages_of`.
-    """
+    """A collector for an experiment; `facts` are those that were read before, if any were. Raises
+    as `storages_of`."""
     collector = Collector(directory, storages_of(directory), facts=facts or ExperimentFacts())
     collector.needed = lambda: needed_by_search(directory, collector.facts)
     return collector
@@ -228,7 +226,7 @@ class GarbageCollection:
             except (StoreError, LifecycleError, OSError, ValueError, ImportError) as error:
                 if ids is not None:
                     raise
-                if isinstance(error, NotFound) and never_began(self._directory(number)):
+                if isinstance(error, NotFound) and never_began(ExperimentDir(self._store, number)):
                     absent.add(number)
                     continue
                 self._complete = False
@@ -250,16 +248,13 @@ class GarbageCollection:
         for base, names in self._names.items():
             self._remove(temporary_files(base, [name for name in names if name.endswith(".tmp")]))
         for number in sorted(absent | {*experiment_ids(self._store)} - {*numbers}):
-            self._remove(interrupted_submission(self._directory(number)))
+            self._remove(interrupted_submission(ExperimentDir(self._store, number)))
         if not self._complete:
             return []
         self._remove(unused_environments(self._store.own("environments"), self._staged))
         self._remove(unused_records(self._store, self._records))
         listed = self._names.items()
         return [left for base, names in listed for left in unrecorded(base, names, self._known)]
-
-    def _directory(self, number: int) -> ExperimentDir:
-        return ExperimentDir(self._store, number)
 
     def _read_settled(self) -> FinishedRows[SettledExperiment]:
         """The ledger, rebuilt where facts of it are lost, and the experiments to skip."""
@@ -428,12 +423,7 @@ class GarbageCollection:
 
 
 def _recorded_digests(directory: ExperimentDir, created: Created) -> tuple[str, ...]:
-    """Return the digests of the records of what an experiment ran.
-
-    Args:
-        directory: The experiment.
-        created: Its first fact.
-    """
+    """The digests of the records of what an experiment ran."""
     recorded = created.provenance
     own = () if recorded is None else (recorded.code, recorded.software)
     return tuple(filter(None, (*own, *digests_of_runs(directory))))

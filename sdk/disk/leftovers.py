@@ -123,23 +123,29 @@ def _add_trial(known: Known, directory: ExperimentDir, facts: ExperimentFacts, n
 def in_storage(
     base: Path, names: set[str] | None, over: Mapping[str, Kind], number: int
 ) -> Iterator[Leftover]:
-    """The files of checkpoints that are over by their experiment's records.
-
-    `names` are those that were listed in the storage; without them each name is looked up.
-    """
+    """The files of checkpoints that are over by their experiment's records. `names` are those that
+    were listed in the storage; without them each name is looked up."""
     for uuid, kind in over.items():
         for name in (uuid, uuid + PARTIAL):
             if fs.exists(base / name) if names is None else name in names:
                 yield _leftover(kind, base / name, number)
 
 
+def _aged(
+    kind: Kind, folder: Path, names: Sequence[str], number: int | None = None
+) -> Iterator[Leftover]:
+    """Those of these names that are this user's and have not changed for a day."""
+    now = fs.time_there(folder) if names else None
+    for name in names:
+        if _is_old(folder / name, now):
+            yield _leftover(kind, folder / name, number)
+
+
 def unrecorded(base: Path, names: set[str], known: set[str]) -> Iterator[Leftover]:
     """Old checkpoints of this user that no record of the store names."""
-    now = fs.time_there(base)
-    for name in sorted(names):
-        uuid = name.removesuffix(PARTIAL)
-        if _UUID.fullmatch(uuid) and uuid not in known and _is_old(base / name, now):
-            yield _leftover("unrecorded checkpoint", base / name)
+    uuids = {name: name.removesuffix(PARTIAL) for name in sorted(names)}
+    strange = [n for n, uuid in uuids.items() if _UUID.fullmatch(uuid) and uuid not in known]
+    return _aged("unrecorded checkpoint", base, strange)
 
 
 def temporary_names(folder: Path) -> list[str]:
@@ -151,11 +157,9 @@ def temporary_files(
     folder: Path, names: Sequence[str], number: int | None = None
 ) -> Iterator[Leftover]:
     """The temporary files of a directory whose processes are dead."""
-    now = fs.time_there(folder) if names else None
-    for name in names:
-        made = _TEMPORARY.fullmatch(name)
-        if made is not None and _is_old(folder / name, now) and not _lives(made):
-            yield _leftover("temporary file", folder / name, number)
+    made = ((name, _TEMPORARY.fullmatch(name)) for name in names)
+    dead = [name for name, process in made if process is not None and not _lives(process)]
+    return _aged("temporary file", folder, dead, number)
 
 
 def never_began(directory: ExperimentDir) -> bool:
@@ -166,10 +170,8 @@ def never_began(directory: ExperimentDir) -> bool:
 
 
 def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
-    """The files of a submission that died before its experiment was there: no job of it began.
-
-    The directory itself stays: its number is not given again.
-    """
+    """The files of a submission that died before its experiment was there: no job of it began. The
+    directory itself stays: its number is not given again."""
     content = [directory.path / name for name in fs.names_in(directory.path)]
     if not (content and never_began(directory)) or fs.names_in(directory.jobs):
         return
@@ -180,21 +182,17 @@ def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
 
 def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftover]:
     """Archives of environments that no unfinished experiment stages, and none did for a day."""
-    archives = [folder / name for name in fs.names_in(folder) if name.endswith(".tar")]
-    now = fs.time_there(folder) if archives else None
-    for path in archives:
-        if str(path) not in used and _is_old(path, now):
-            yield _leftover("unused environment", path)
+    names = [name for name in fs.names_in(folder) if name.endswith(".tar")]
+    unused = [name for name in names if str(folder / name) not in used]
+    return _aged("unused environment", folder, unused)
 
 
 def unused_records(store: Store, used: Collection[str]) -> Iterator[Leftover]:
     """Records of code and software that no experiment names, and no submission did for a day."""
     folder = store.path / FOLDER
-    unnamed = [name for name in fs.names_in(folder) if name.removesuffix(".json") not in used]
-    now = fs.time_there(folder) if unnamed else None
-    for name in unnamed:
-        if name.endswith(".json") and _is_old(folder / name, now):
-            yield _leftover("unused record", folder / name)
+    names = [name for name in fs.names_in(folder) if name.endswith(".json")]
+    unnamed = [name for name in names if name.removesuffix(".json") not in used]
+    return _aged("unused record", folder, unnamed)
 
 
 def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:

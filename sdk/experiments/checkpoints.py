@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 
 
 class CheckpointChoice:
-    """The methods of everything that has checkpoints.
-
-    They raise `LifecycleError` where no checkpoint has a validation with the metric.
-    """
+    """The methods of everything that has checkpoints. They raise `LifecycleError` where no
+    checkpoint has a validation with the metric."""
 
     @abstractmethod
     def checkpoints(self) -> list[Checkpoint]:
@@ -32,15 +30,13 @@ class CheckpointChoice:
     ) -> list[Checkpoint]:
         """Return the checkpoints in an order, by default the best searcher metric first.
 
+        `sort_by` and `order_by` are given together or not at all, else it is a `ValueError`.
+
         Args:
             sort_by: The name of a validation metric, or a `CheckpointSortBy`; by default the
                 searcher's metric.
-            order_by: An `OrderBy`, or "asc" or "desc"; given with `sort_by` or, by default, not at
-                all.
+            order_by: An `OrderBy`, or "asc" or "desc"; not given by default.
             max_results: The largest number of checkpoints to return; by default all.
-
-        Raises:
-            ValueError: If only one of `sort_by` and `order_by` is given, or either is wrong.
         """
         from detslurm.sdk.checkpoints.choosing import best_first, in_order
 
@@ -59,16 +55,11 @@ class CheckpointChoice:
     def top_checkpoint(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> Checkpoint:
-        """Return the best checkpoint.
+        """Return the best checkpoint; `LifecycleError` if none has a validation with that metric.
 
-        Args:
-            sort_by: The name of a validation metric; by default the searcher's.
-            smaller_is_better: Whether the smallest is the best; given with `sort_by` or, by
-                default, not at all.
-
-        Raises:
-            ValueError: If only one of the two is given.
-            LifecycleError: If no checkpoint has a validation with that metric.
+        By default the searcher's metric decides, else that of the name `sort_by`; with it goes
+        `smaller_is_better`, whether the smallest is the best. Only one of the two is a
+        `ValueError`.
 
         Example:
             import detslurm as det
@@ -93,14 +84,8 @@ class CheckpointChoice:
     def top_n_checkpoints(
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """Return the best checkpoints, the best first, with arguments as in `top_checkpoint`.
-
-        Args:
-            limit: How many at most, at least 1.
-
-        Raises:
-            ValueError: If only one of the others is given, or `limit` is not positive.
-        """
+        """Return the best checkpoints, the best first, with arguments as in `top_checkpoint`:
+        `limit` at most, which is at least 1. Anything else is a `ValueError`."""
         from detslurm.sdk.checkpoints.choosing import best_first, unrated
 
         if limit < 1:
@@ -122,10 +107,8 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the committed checkpoints of all trials, by trial, oldest first, without deleted
-        ones.
-
-        A checkpoint has the state "DELETED" if its files were removed from the disk otherwise.
-        """
+        ones. A checkpoint has the state "DELETED" if its files were removed from the disk
+        otherwise."""
         from detslurm.sdk.checkpoints.catalog import of_snapshot
 
         return self._objects(of_snapshot(self._snapshot))

@@ -30,10 +30,12 @@ class DerivedExperiments(ExperimentBase):
         cluster: str | None = None,
         paused: bool = False,
     ) -> Self:
-        """Continue a finished, canceled or failed experiment from its latest checkpoints.
+        """Continue a finished, canceled or failed experiment from its latest checkpoints, and
+        return a new experiment.
 
-        Returns a new experiment, whose trials go on counting: their curves begin with the reports
-        of this one's trials up to the checkpoint. Errors are those of `Client.submit`.
+        Its trials go on counting: their curves begin with the reports of this one's trials up to
+        the checkpoint. The other arguments and errors are as in `Client.submit`; its `submission`
+        has the ids of its trials and jobs.
 
         Args:
             overrides: Changes of single keys, each as `a.b=YAML`; by default none. A COMPLETED
@@ -44,12 +46,7 @@ class DerivedExperiments(ExperimentBase):
             trial_id: Continue this trial alone, with its hyperparameters; by default all trials,
                 which is possible where results did not decide what they trained.
             context_dir: The directory of the code; by default the code that this experiment ran.
-            includes: More files and directories to copy beside the code; by default none.
             cluster: `slurm`, `local` or `auto`; by default that of this experiment.
-            paused: Whether the jobs are held until `activate()`; by default they are not.
-
-        Returns:
-            The new experiment; its `submission` has the ids of its trials and jobs.
         """
         from detslurm.sdk.submission.derived_plan import Changes, plan_continuation
 
@@ -71,10 +68,9 @@ class DerivedExperiments(ExperimentBase):
         """Return a new experiment with this one's configuration and code, but for changes; the
         other arguments and errors are as in `continue_`.
 
-        Args:
-            from_checkpoint: The storage id of a checkpoint, or 4 characters or more of its start:
-                the trials begin with its weights, and count from 0. By default they begin as this
-                experiment's did.
+        `from_checkpoint` is the storage id of a checkpoint, or 4 characters or more of its start:
+        the trials begin with its weights, and count from 0. By default they begin as this
+        experiment's did, and a single trial with a copy of its outputs.
         """
         from detslurm.sdk.submission.derived_plan import Changes, plan_copy
 
@@ -107,18 +103,16 @@ class DerivedExperiments(ExperimentBase):
     ) -> Bundled:
         """Return a new file with the finished experiment, for `Client.import_bundle` elsewhere.
 
-        Secrets of the configuration are left out. Code and logs are in it as they are.
+        Secrets of the configuration are left out. Code and logs are in it as they are. Raises
+        `BundleError` if the experiment is not finished, belongs to another user, or can't be read,
+        or if the file exists.
 
         Args:
             path: The file to make, `.tar.gz`, `.tgz` or `.tar`; it must not exist.
-            checkpoints: Those that go along: all, by default the best of the experiment, the
-                latest of each trial, or none.
+            checkpoints: Those that go along: all, by default the best of the experiment, the latest
+                of each trial, or none.
             progress: Called with the bytes that were read and with their whole number; by default
                 unused. The file has no name before it is finished.
-
-        Raises:
-            BundleError: If the experiment is not finished, belongs to another user, or can't be
-                read, or if the file exists.
         """
         from detslurm.sdk.bundle.writing import bundle
 

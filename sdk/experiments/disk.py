@@ -27,21 +27,14 @@ class DiskUse(ExperimentBase):
         return GCPolicy.of(self._snapshot.directory.config(), self.view.desired.fields)
 
     def disk_usage(self) -> Usage:
-        """Return the experiment's bytes on disk, by kind of file.
-
-        Raises:
-            StoreError: If a file of a trial can't be read.
-        """
+        """Return the experiment's bytes on disk, by kind of file."""
         from detslurm.sdk.disk.usage import usage_of
 
         return usage_of(self._snapshot.directory)
 
     def purge_warnings(self) -> list[str]:
-        """Return warnings of files that the site's purge may soon delete.
-
-        Empty where the site profile has no `purge_days`. The times of one file of each checkpoint
-        count.
-        """
+        """Return warnings of files that the site's purge may soon delete. Empty where the site
+        profile has no `purge_days`. The times of one file of each checkpoint count."""
         from detslurm.sdk.disk.purge import purge_days, warnings_of
 
         rows = self._snapshot.trials.values()
@@ -49,15 +42,9 @@ class DiskUse(ExperimentBase):
         return list(warnings_of(self._snapshot.directory, latest, purge_days()))
 
     def gc_preview(self, policy: GCPolicy | None = None) -> GCPreview:
-        """Return the effect that a garbage collection would have now; nothing is deleted.
-
-        Args:
-            policy: The policy; by default the experiment's own.
-
-        Raises:
-            LifecycleError: If the checkpoint storage is not visible from here.
-            StoreError: If a file of a trial can't be read.
-        """
+        """Return the effect that a garbage collection by a `policy`, by default the experiment's
+        own, would have now; nothing is deleted. Raises `LifecycleError` if the checkpoint storage
+        is not visible from here."""
         from detslurm.sdk.disk.gc import collector_of, preview
 
         return preview(collector_of(self._snapshot.directory), policy)
@@ -69,22 +56,17 @@ class DiskUse(ExperimentBase):
         save_trial_best: int | None = None,
         save_trial_latest: int | None = None,
     ) -> Removed:
-        """Change how many checkpoints are kept, and delete the others at once.
+        """Change how many checkpoints are kept, delete the others at once, and return the deleted
+        ones.
 
         Checkpoints stay that a model version, another experiment or a download needs, or from which
-        an unfinished trial may go on.
+        an unfinished trial may go on. It is a `LifecycleError` if a number is negative, or as for
+        `collect_garbage`, a `TypeError` if it is not whole.
 
         Args:
             save_experiment_best: The number of the experiment's best; by default as before.
             save_trial_best: The number of each trial's best; by default as before.
             save_trial_latest: The number of each trial's latest; by default as before.
-
-        Returns:
-            The deleted checkpoints.
-
-        Raises:
-            LifecycleError: If a number is negative, or as for `collect_garbage`.
-            TypeError: If a number is not whole.
         """
         given = {
             "save_experiment_best": save_experiment_best,
@@ -106,11 +88,8 @@ class DiskUse(ExperimentBase):
 
     def delete_tensorboard_files(self) -> None:
         """Delete the TensorBoard files of the experiment's trials; metrics and checkpoints stay.
-
-        Raises:
-            LifecycleError: If the experiment is not finished or belongs to another user, or its
-                checkpoint storage is not visible from here.
-        """
+        Raises `LifecycleError` if the experiment is not finished or belongs to another user, or its
+        checkpoint storage is not visible from here."""
         from detslurm.sdk.disk.deletion import delete_tensorboard_files
 
         if not self.view.finished:
@@ -120,15 +99,9 @@ class DiskUse(ExperimentBase):
         self._intent("delete_tensorboard_files")
 
     def collect_garbage(self) -> Removed:
-        """Delete the checkpoints that the policy does not keep, as the experiment's jobs do.
-
-        Returns:
-            The deleted checkpoints.
-
-        Raises:
-            LifecycleError: If the experiment belongs to another user, or its checkpoint storage is
-                not visible from here.
-        """
+        """Delete the checkpoints that the policy does not keep, as the experiment's jobs do, and
+        return them. Raises `LifecycleError` if the experiment belongs to another user, or its
+        checkpoint storage is not visible from here."""
         from detslurm.sdk.disk.gc import collector_of
 
         self._refuse_others()

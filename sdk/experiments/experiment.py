@@ -67,11 +67,7 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration, with secrets masked.
-
-        Raises:
-            StoreError: If it can't be read.
-        """
+        """The resolved configuration, with secrets masked; `StoreError` if it can't be read."""
         from detslurm.config import ExperimentConfig
 
         plain = self._snapshot.directory.config()
@@ -81,27 +77,15 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
             raise StoreError(f"this version does not understand it: {error}") from error
 
     def provenance(self) -> Provenance:
-        """Return the record of what it ran: code, packages, hardware and options of sbatch.
-
-        Raises:
-            StoreError: If it can't be read.
-        """
+        """Return the record of what it ran: code, packages, hardware and options of sbatch."""
         from detslurm.sdk.provenance.view import provenance_of
 
         return provenance_of(self._snapshot)
 
     def write_ro_crate(self, path: os.PathLike[str] | str) -> Path:
-        """Write the record of what it ran as a Process Run Crate.
+        """Write the record of what it ran as a Process Run Crate, and return the directory.
 
-        Args:
-            path: The directory to make; it must not exist, or be empty.
-
-        Returns:
-            The directory.
-
-        Raises:
-            LifecycleError: If there is something in the directory already.
-            StoreError: If the record can't be read.
+        The directory `path` is new or empty, else it is a `LifecycleError`.
         """
         from detslurm.sdk.provenance.crate import write_crate
 
@@ -169,12 +153,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         order_by: OrderBy = OrderBy.ASCENDING,
         limit: int | None = None,
     ) -> Iterator[Trial]:
-        """Yield the trials of `list_trials` one at a time, with arguments as in `list_trials`;
-        `limit`, the size of Determined's pages, has no effect (None by default).
-
-        Yields:
-            The trials.
-        """
+        """Return the trials of `list_trials` one at a time, with arguments as in `list_trials`;
+        `limit`, the size of Determined's pages, has no effect (None by default)."""
         yield from self.list_trials(sort_by, order_by)
 
     def get_trials(
@@ -209,14 +189,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return [trial.efficiency() for trial in self.trials() if trial.row.run_count]
 
     def logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
-        """Return the lines of its first trial's log, with arguments as in `Trial.logs`.
-
-        Args:
-            **chosen: As for `Trial.logs`.
-
-        Raises:
-            LifecycleError: If there is no trial yet.
-        """
+        """Return the lines of its first trial's log, with `**chosen` and the other arguments as in
+        `Trial.logs`; `LifecycleError` if there is no trial yet."""
         return self.first_trial().logs(follow, **chosen)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
@@ -248,10 +222,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     def report(self) -> Report:
         """Return the page that `detslurm report` writes, without code; a notebook shows it.
 
-        The experiment is read again first.
-
-        Raises:
-            LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
+        The experiment is read again first. Raises `LifecycleError` if plotly, whose JavaScript
+        draws the charts, is not installed.
 
         Example:
             import detslurm as det
@@ -304,13 +276,10 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return document
 
     def trials_frame(self) -> pandas.DataFrame:
-        """Return the trials as a data frame of pandas, by id.
+        """Return the trials as a data frame of pandas, by id; `ModuleNotFoundError` without pandas.
 
         Its columns are the state, each hyperparameter (`hparams.lr`), the batches trained, the
         restarts, the best and the latest searcher metric, and the times of start and end.
-
-        Raises:
-            ModuleNotFoundError: If pandas is not installed.
         """
         from detslurm.sdk.frames import trials_frame
 
@@ -319,7 +288,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     def metrics_frame(
         self, group: str = "validation", names: Sequence[str] | None = None
     ) -> pandas.DataFrame:
-        """Return all trials' metrics as a data frame: arguments as in `Trial.metrics_frame`."""
+        """Return all trials' metrics as a data frame: arguments as in `Trial.metrics_frame`,
+        `group` is "validation" by default."""
         from detslurm.sdk.frames import metrics_frame
 
         return metrics_frame((trial.directory for trial in self.trials()), group, names)
@@ -341,11 +311,10 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         """Return the path of a new `experiment_<id>_model_def.tgz` with the experiment's code, in
         `output_dir` (by default the working directory).
 
-        Raises:
-            LifecycleError: If the submission was interrupted before the code was copied, the
-                experiment is another user's, whose alone the code is, or something other than a
-                file, or a link of another user, has the name.
-            OSError: If it can't be written; an older file of that name is left as it was.
+        Raises `LifecycleError` if the submission was interrupted before the code was copied, the
+        experiment is another user's, whose alone the code is, or something other than a file, or a
+        link of another user, has the name; `OSError` if it can't be written: an older file of that
+        name is left as it was.
         """
         import tarfile
 

@@ -27,12 +27,9 @@ _EXPERIMENT_WORDS = (
 
 
 def experiments_of(client: Client, word: int | str) -> list[int]:
-    """Return the ids of the experiments that a word stands for; an id need not exist.
-
-    The word is an id, `last`, `@-2` for the second newest, a name, or a glob of names. Raises
-    `LifecycleError` if several experiments have the very name, `ValueError` for a word that can't
-    be an id.
-    """
+    """Return the ids of the experiments that a word stands for; an id need not exist. The word is
+    an id, `last`, `@-2` for the second newest, a name, or a glob of names. Raises `LifecycleError`
+    if several experiments have the very name, `ValueError` for a word that can't be an id."""
     text = str(word).strip()
     if _NUMBER.fullmatch(text):
         return [_positive(text)]
@@ -110,10 +107,8 @@ def newest_trials(client: Client, count: int) -> list[tuple[int, int]]:
 
 def named(client: Client, pattern: str) -> list[int]:
     """Return the id of the experiment of this name, or of all whose names match a glob, ascending.
-
     A name that an experiment has is no glob, whatever characters it has. Raises `LifecycleError` if
-    several experiments have the very name.
-    """
+    several experiments have the very name."""
     known = dict(names(client))
     found = [number for number, name in known.items() if name == pattern]
     is_glob = not found and _GLOB.search(pattern) is not None

@@ -19,10 +19,8 @@ class Lifecycle(ExperimentBase):
     """The part of `Experiment` that records what its user wants, and acts on the queue."""
 
     def pause(self) -> None:
-        """Let running trials save and exit; nothing starts until `activate()`.
-
-        A finished experiment is a `LifecycleError`.
-        """
+        """Let running trials save and exit; nothing starts until `activate()`. A finished
+        experiment is a `LifecycleError`."""
         self._refuse_when_over("pause")
         self._intent("pause")
         job_refs = self._unfinished_jobs()
@@ -34,12 +32,9 @@ class Lifecycle(ExperimentBase):
         self._warn_if_it_trains_on()
 
     def activate(self) -> None:
-        """Go on: release held jobs, and queue trials again that lost their job.
-
-        Raises:
-            LifecycleError: If the experiment is over or being stopped, if it has used its budget,
-                or if the queue does not answer: held jobs stay held then.
-        """
+        """Go on: release held jobs, and queue trials again that lost their job. It is a
+        `LifecycleError` if the experiment is over or being stopped, if it has used its budget, or
+        if the queue does not answer: held jobs stay held then."""
         from detslurm.jobs.resubmit import NeverSubmitted
         from detslurm.sdk.experiments.activation import activate, lost_trials
 
@@ -69,26 +64,17 @@ class Lifecycle(ExperimentBase):
             )
 
     def cancel(self) -> bool:
-        """Let running trials save and exit, and end the experiment.
-
-        Returns:
-            False if it had already ended.
-        """
+        """Let running trials save and exit, and end the experiment; return False if it had already
+        ended."""
         act = partial(self._queues.cancel, runners=self.managed)
         done = self._stop("cancel", act)
         self._warn_if_it_trains_on()
         return done
 
     def running_on(self, *, never_asks: bool = False) -> str | None:
-        """Return which trials run, and until when they may after a pause or a cancellation.
-
-        Args:
-            never_asks: Whether to name trials only if their code has not called
-                `should_preempt()`. Off by default.
-
-        Returns:
-            Two sentences; None if there are no such trials, or if no runner would kill them.
-        """
+        """Return which trials run, and until when they may after a pause or a cancellation, in two
+        sentences; None if there are no such trials, or if no runner would kill them. With
+        `never_asks` (not by default) only trials whose code has not called `should_preempt()`."""
         running = [row.id for row in self._snapshot.trial_rows.values() if row.state == "RUNNING"]
         if not (running and self.managed):
             return None
@@ -117,14 +103,8 @@ class Lifecycle(ExperimentBase):
             self._queues.warn(text)
 
     def kill(self) -> bool:
-        """End all jobs of the experiment now.
-
-        Returns:
-            False if it had already ended.
-
-        Raises:
-            StoreFault: If that can't be recorded: its jobs have been ended all the same.
-        """
+        """End all jobs of the experiment now; return False if it had already ended. It is a
+        `StoreFault` if that can't be recorded: its jobs have been ended all the same."""
         return self._stop("kill", self._kill)
 
     def _kill(self, job_refs: Sequence[JobRef]) -> None:
@@ -150,11 +130,7 @@ class Lifecycle(ExperimentBase):
         return True
 
     def archive(self) -> None:
-        """Leave the experiment out of lists.
-
-        Raises:
-            LifecycleError: If it is not finished.
-        """
+        """Leave the experiment out of lists. It is a `LifecycleError` if it is not finished."""
         if not self._is_over():
             raise LifecycleError(
                 f"can't archive experiment {self.id}: it is {self.state}, not finished"
@@ -168,11 +144,11 @@ class Lifecycle(ExperimentBase):
         self._snapshot.refresh(())
 
     def delete(self, *, force: bool = False) -> None:
-        """Remove the experiment's checkpoints, logs, metrics and code. Its id is not given again.
+        """Remove the experiment's checkpoints, logs, metrics and code.
 
-        It is a `LifecycleError` if it is not finished or a checkpoint of it is needed. With `force`
-        (not by default) the storage of a checkpoint need not be visible from here: its files stay
-        then.
+        Its id is not given again. It is a `LifecycleError` if it is not finished or a checkpoint of
+        it is needed. With `force` (not by default) the storage of a checkpoint need not be visible
+        from here: its files stay then.
         """
         from detslurm.sdk.disk.deletion import delete
 

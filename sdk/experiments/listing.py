@@ -35,11 +35,9 @@ class ReadTime(NamedTuple):
 
 
 def is_worth_threads(last: Sequence[ReadTime]) -> bool:
-    """Whether readings wait for their files so long that several at a time are quicker.
-
-    `last` are the seconds of the last readings by one thread. A single reading may have met a busy
-    moment, so that it proves nothing.
-    """
+    """Whether readings wait for their files so long that several at a time are quicker. `last` are
+    the seconds of the last readings by one thread. A single reading may have met a busy moment, so
+    that it proves nothing."""
     if len(last) < LAST:
         return False
     waited = sorted(one.elapsed - one.computed for one in last)[len(last) // 2]
@@ -48,10 +46,8 @@ def is_worth_threads(last: Sequence[ReadTime]) -> bool:
 
 
 class Listing:
-    """One walk through a store's experiments.
-
-    `warn` gets messages for the user, and `progress` shows how far a long reading is.
-    """
+    """One walk through a store's experiments. `warn` gets messages for the user, and `progress`
+    shows how far a long reading is."""
 
     def __init__(
         self,

@@ -114,9 +114,7 @@ def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> l
 
 def differing(hparams: Iterable[Mapping[str, Any] | None]) -> tuple[list[str], list[str]]:
     """Split the names of hyperparameters, nested ones dotted, into differing ones and constants.
-
-    Trials without any are left out; those of a single trial all count as differing.
-    """
+    Trials without any are left out; those of a single trial all count as differing."""
     known = [dict(flat(one)) for one in hparams if one]
     names = list(dict.fromkeys(name for one in known for name in one))
     if len(known) == 1:

@@ -146,10 +146,9 @@ def _reconcile_without_workers(one: ExperimentSnapshot, queues: Queues) -> None:
 def _reconcile_trials(
     one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
 ) -> None:
-    """Judge each unfinished trial; one whose job is dead is read again before it is believed.
-
-    A paused trial that has not begun has nothing to lose: `activate` queues it, with a job or none.
-    """
+    """Judge each unfinished trial; one whose job is dead is read again before it is believed. A
+    paused trial that has not begun has nothing to lose: `activate` queues it, with a job or
+    none."""
     if one.facts.is_unmanaged_script:
         return
     paused = one.facts.desired.paused
@@ -272,11 +271,9 @@ def _hint(one: ExperimentSnapshot) -> str:
 def _failed_setups(
     one: ExperimentSnapshot, statuses: Iterable[JobStatus]
 ) -> dict[JobRef | None, tuple[str, str]]:
-    """The jobs among these that failed before a run, each with the failure and the remedy.
-
-    The failure is a line of their setup, or a module, else the last line of their output. The
-    elements of an array share a file: its last line counts only where no trial has begun.
-    """
+    """The jobs among these that failed before a run, each with the failure and the remedy. The
+    failure is a line of their setup, or a module, else the last line of their output. The elements
+    of an array share a file: its last line counts only where no trial has begun."""
     failed = [s.job_ref for s in statuses if s.job_ref and s.job and s.job.state == "FAILED"]
     if not failed:
         return {}

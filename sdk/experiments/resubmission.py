@@ -45,10 +45,8 @@ def resubmit(
     experiment: ExperimentDir, indices: Sequence[int], cluster: Cluster, read: int
 ) -> None:
     """Queue new jobs for those of these trials that were not submitted again after fact `read`.
-
     Together they run no more at once than is allowed. Raises SlurmError, NeverSubmitted, and
-    LifecycleError where another command is busy for long.
-    """
+    LifecycleError where another command is busy for long."""
     while True:
         with turn(experiment, cluster) as (plain, facts):
             left = left_since(read, facts, indices)
@@ -62,10 +60,8 @@ def resubmit(
 
 @contextmanager
 def turn(experiment: ExperimentDir, cluster: Cluster) -> Iterator[tuple[_Plain, ExperimentFacts]]:
-    """Wait until no other command queues jobs for the experiment; its facts then.
-
-    Raises LifecycleError where another command is busy for long.
-    """
+    """Wait until no other command queues jobs for the experiment; its facts then. Raises
+    LifecycleError where another command is busy for long."""
     own, deadline = str(Identity.own()), time.monotonic() + _WAIT
     with _one_at_a_time:
         while True:
@@ -87,11 +83,9 @@ def turn(experiment: ExperimentDir, cluster: Cluster) -> Iterator[tuple[_Plain, 
 def announced(
     experiment: ExperimentDir, facts: ExperimentFacts, parts: Sequence[Part]
 ) -> Iterator[bool]:
-    """Announce the jobs that are queued meanwhile, as the next of these facts.
-
-    False where another fact was faster. Where the cluster's answer is unclear, the announcement
-    stays open, because there may be a job.
-    """
+    """Announce the jobs that are queued meanwhile, as the next of these facts; False where another
+    fact was faster. Where the cluster's answer is unclear, the announcement stays open, because
+    there may be a job."""
     claim = Resubmitting(parts=tuple(parts), process=str(Identity.own()))
     if not experiment.append_next(claim, facts.count):
         yield False
@@ -123,10 +117,8 @@ def _settle(
     announcement: Resubmitting,
     cluster: Cluster,
 ) -> None:
-    """Record a live job that a command has queued before it died, or that there is none.
-
-    A user's own batch script is held until its job is recorded: that job is cancelled.
-    """
+    """Record a live job that a command has queued before it died, or that there is none. A user's
+    own batch script is held until its job is recorded: that job is cancelled."""
     recorded = {job.job_id.partition("_")[0] for job in facts.jobs}
     for i, part in enumerate(itertools.starmap(Part, announcement.parts)):
         mark = mark_of(announcement.n, i)
@@ -235,11 +227,9 @@ def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[Part]:
 
 
 def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster, read: int) -> bool:
-    """Queue `count` more workers for a search, or as many as there is room for.
-
-    False where jobs were submitted after fact `read`: decide anew. Raises as `resubmit`,
-    `SubmitLimitReached` only where there is no room at all.
-    """
+    """Queue `count` more workers for a search, or as many as there is room for; False where jobs
+    were submitted after fact `read`: decide anew. Raises as `resubmit`, `SubmitLimitReached` only
+    where there is no room at all."""
     with turn(experiment, cluster) as (plain, facts):
         if any(job.fact > read for job in facts.jobs):
             return False

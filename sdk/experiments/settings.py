@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
 
 class Settings(ExperimentBase):
-    """The part of `Experiment` that changes its settings.
-
-    Its methods raise `LifecycleError` for a value that is not allowed, `TypeError` for a value of
-    another type.
-    """
+    """The part of `Experiment` that changes its settings. Its methods raise `LifecycleError` for a
+    value that is not allowed, `TypeError` for a value of another type."""
 
     def set_name(self, name: str) -> None:
         """Give the experiment another `name`, one line of printable text."""
@@ -90,12 +87,9 @@ class Settings(ExperimentBase):
         self._queues.notify(self._unfinished_jobs())
 
     def set_priority(self, priority: int) -> None:
-        """Change the order among the user's own jobs; replaces a weight.
-
-        The `priority` is 1 (first) to 99 (last), 42 without any; anything else is a
-        `LifecycleError`. It becomes the nice value of the experiment's jobs, and of all that it
-        submits later.
-        """
+        """Change the order among the user's own jobs; replaces a weight. The `priority` is 1
+        (first) to 99 (last), 42 without any; anything else is a `LifecycleError`. It becomes the
+        nice value of the experiment's jobs, and of all that it submits later."""
         if not FIRST <= settings.whole("priority", priority) <= LAST:
             raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
         self._set("priority", priority)
@@ -141,10 +135,8 @@ class Settings(ExperimentBase):
         self._set(name, value)
 
     def _ask_about_another(self, name: str, value: str) -> None:
-        """Check a new partition or QOS with the cluster where no waiting job could be moved.
-
-        A wrong name would end later submissions. Raises SlurmError.
-        """
+        """Check a new partition or QOS with the cluster where no waiting job could be moved. A
+        wrong name would end later submissions. Raises SlurmError."""
         from detslurm.jobs.resubmit import NeverSubmitted, workers_request
         from detslurm.slurm import SlurmError
         from detslurm.slurm.command import is_submit_limit

@@ -71,11 +71,8 @@ class StoreReader:
         return [*broken, *self._problems.values(), *dict.fromkeys(self._warnings)]
 
     def rows(self, *, archived: bool = False) -> Iterator[ExperimentRow]:
-        """All experiments in short, newest first; deleted ones are left out.
-
-        Args:
-            archived: Whether archived ones are among them; off by default.
-        """
+        """All experiments in short, newest first, with `archived` ones on request; deleted ones are
+        left out."""
         for number in sorted(self._rows.keys() | self._open.keys(), reverse=True):
             row = self._open[number].row if number in self._open else self._rows[number]
             if row.state != "DELETED" and (archived or not row.archived):
@@ -95,17 +92,9 @@ class StoreReader:
         return self._finished[number]
 
     def poll(self, wanted: Collection[int] | None) -> bool:
-        """Read the changes in the store and in the queue.
-
-        Args:
-            wanted: The ids of the experiments that are read each time; None for all.
-
-        Returns:
-            Whether anything has changed.
-
-        Raises:
-            StoreError: If there is no store, or it can't be read.
-        """
+        """Return whether anything has changed in the store and in the queue. The experiments with
+        the ids `wanted` are read each time, all for None. Raises `StoreError` if there is no store,
+        or it can't be read."""
         changed = self._find_experiments()
         for number in self._in_turn(wanted):
             changed |= self._read_on(self._open[number])
@@ -116,12 +105,8 @@ class StoreReader:
         return changed
 
     def forget_logs(self, most: int, wanted: Collection[int] = ()) -> None:
-        """Forget logs that were kept of more trials than `most`.
-
-        Args:
-            most: The most trials of which logs are kept.
-            wanted: The ids of experiments whose logs are kept nevertheless.
-        """
+        """Forget logs that were kept of more trials than `most`, but those of the experiments
+        `wanted`."""
         known = [*self._open.values(), *self._finished.values()]
         others = [one for one in known if one.directory.id not in wanted]
         if sum(len(one.logs) for one in others) > most:
@@ -161,9 +146,7 @@ class StoreReader:
 
     def _is_replaced(self) -> bool:
         """Whether this is another store than before, in which other experiments have the same ids.
-
-        The first fact of a ledger never changes.
-        """
+        The first fact of a ledger never changes."""
         known, created = self._created, fs.modified(self._client.store.ledger.log.name(1))
         self._created = created if created is not None else known  # None while it can't be read
         return known is not None and known != self._created
@@ -241,11 +224,9 @@ class StoreReader:
 
 
 def _may_have_news(one: ExperimentSnapshot) -> list[int]:
-    """Trials that run, and those that may have begun by now.
-
-    Trials that wait are left out: in the queue (as far as it has answered), in their search, or for
-    their submission. Of the others listings show which have begun where these are many.
-    """
+    """Trials that run, and those that may have begun by now. Trials that wait are left out: in the
+    queue (as far as it has answered), in their search, or for their submission. Of the others
+    listings show which have begun where these are many."""
     if one.facts.searching:
         running = {row.id for row in one.trials.values() if row.state == "RUNNING"}
         return [trial for trial in running | one.job_refs.keys() if not _waits(one, trial)]

@@ -94,11 +94,9 @@ def _named(start: StartRecord) -> str:
 
 
 def end(trials: Iterable[TrialDir]) -> None:
-    """End the runs of these trials for good, and their processes where they can be reached.
-
-    A process on another host reads the intent at its next heartbeat. A notebook or a prompt
-    continues without being recorded: it may hold more than this run.
-    """
+    """End the runs of these trials for good, and their processes where they can be reached. A
+    process on another host reads the intent at its next heartbeat. A notebook or a prompt continues
+    without being recorded: it may hold more than this run."""
     for trial in trials:
         for run in trial.runs()[-1:]:
             record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}

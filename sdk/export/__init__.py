@@ -44,11 +44,14 @@ def export(
     *,
     progress: Progress | None = None,
 ) -> list[ExportedTrial]:
-    """Bring the export of experiments in a directory up to date; nothing goes over the network.
+    """Bring the export of experiments in a directory up to date, and return the result of each
+    trial; nothing goes over the network.
 
     Each trial that has run becomes a run with its hyperparameters, its configuration with secrets
     masked, its state and its clean curve. A trial that has not changed since the last export is not
-    written again.
+    written again. It is a `LifecycleError` if the format's library is missing, another export is at
+    work in the directory, or it has an experiment of another store under the same id; `StoreError`
+    if an experiment can't be read.
 
     Args:
         experiments: The experiments.
@@ -56,14 +59,6 @@ def export(
             tracking file) or "trackio" (its local database).
         folder: The directory, which is made if need be.
         progress: Called after each trial; nothing by default.
-
-    Returns:
-        The result of each trial.
-
-    Raises:
-        LifecycleError: If the format's library is missing, another export is at work in the
-            directory, or it has an experiment of another store under the same id.
-        StoreError: If an experiment can't be read.
 
     Example:
         import csv

@@ -26,10 +26,8 @@ Rows = Sequence[MetricRow]
 
 @dataclass(frozen=True)
 class ExperimentContent:
-    """An experiment as other tools get it.
-
-    `mark` distinguishes it from an experiment of the same id elsewhere; `config` is masked.
-    """
+    """An experiment as other tools get it. `mark` distinguishes it from an experiment of the same
+    id elsewhere; `config` is masked."""
 
     mark: str
     view: ExperimentView
@@ -86,10 +84,8 @@ class TrialContent:
 
 
 class ExportWriter:
-    """A format; a writer is made for the directory of an export.
-
-    Everything is on disk when `write_experiment` returns.
-    """
+    """A format; a writer is made for the directory of an export. Everything is on disk when
+    `write_experiment` returns."""
 
     def write_trial(
         self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool

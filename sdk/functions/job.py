@@ -106,11 +106,9 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
         return _STATES.get(self.trial.state, "UNKNOWN")
 
     def done(self, force_check: bool = False) -> bool:
-        """Return whether the call is over.
-
-        `force_check` reads the store and queries the queue now; by default the store is read twice
-        a second at most, and the queue queried every 30 seconds.
-        """
+        """Return whether the call is over. `force_check` reads the store and queries the queue now;
+        by default the store is read twice a second at most, and the queue queried every 30
+        seconds."""
         if self.trial.state not in FINISHED:
             self._poller.poll(force=force_check)
         return self.trial.state in FINISHED

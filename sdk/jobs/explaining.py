@@ -15,11 +15,9 @@ from detslurm.store import NotFound, StoreError
 if TYPE_CHECKING:
     from detslurm.sdk.jobs.job import Job, JobKind
     from detslurm.sdk.jobs.queues import Queues
-    from detslurm.sdk.waiting.answer_cache import AnswerCache
-    from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.evidence import AnswerCache
     from detslurm.sdk.waiting.explanation import Explanation
-    from detslurm.sdk.waiting.start_estimates import Accuracy
-    from detslurm.slurm import Cluster, JobInfo
+    from detslurm.slurm import Cluster
     from detslurm.store import Store
 
 
@@ -39,9 +37,7 @@ class ExplainingJobs:
 
     def _meaning(self, word: str | int, kind: JobKind) -> tuple[str, JobKind]:
         """A job's name or an experiment's id, from what may be the experiment's name or `last`.
-
-        Raises ValueError for what can't be either, NotFound for an unknown name.
-        """
+        Raises ValueError for what can't be either, NotFound for an unknown name."""
         text = str(word)
         if _NAME.fullmatch(text):
             return text, kind
@@ -58,7 +54,7 @@ class ExplainingJobs:
         cluster: str = "auto",
         kind: JobKind = "any",
     ) -> Explanation:
-        """Explain why a job waits, with the evidence.
+        """Return why a job waits, with the evidence, also of a job that runs.
 
         It costs the cluster at most five calls, and what it has answered to this user within the
         last minute is used again, unless something was done to the experiment since.
@@ -69,29 +65,21 @@ class ExplainingJobs:
             sooner: Whether the cluster is asked what would start it sooner, with at most three
                 calls more; off by default.
             refresh: Whether the cluster is asked again at once; off by default.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-            kind: "experiment" or "job" where the id may be both; by default the experiment is
-                meant if it has jobs in the queue, and a warning names the other meaning.
-
-        Returns:
-            The explanation, also of a job that runs.
+            kind: "experiment" or "job" where the id may be both; by default the experiment is meant
+                if it has jobs in the queue, and a warning names the other meaning.
 
         Raises:
             NotFound: If it is not in the queue; the error has its end, as far as known.
             ValueError: If it is no such id.
-            SlurmError: If the cluster does not answer.
         """
         from detslurm.sdk.jobs.job import named
 
         name, kind = self._meaning(job_id, kind)
         where = self.queues.cluster(cluster)
-        cache, jobs, rows = self._queue(where, refresh)
-        found = named(jobs, name, kind)
-        if cache.was_used and (not found or self._changed(found[0].experiment_id, cache)):
-            cache, jobs, rows = self._queue(where, refresh=True)
-            found = named(jobs, name, kind)
+        choose = partial(named, name=name, kind=kind)
+        found, jobs, cache = self._looked_up(where, refresh, choose)
         self._check_found(found, jobs, name, where, kind)
-        return self._explained(_first(found), rows, where, cache, sooner)
+        return self._explained(found, jobs, where, cache, sooner)
 
     def explain_trial(
         self,
@@ -101,34 +89,23 @@ class ExplainingJobs:
         sooner: bool = False,
         refresh: bool = False,
     ) -> Explanation:
-        """Explain why the job of a trial waits.
-
-        Args:
-            experiment_id: The id of its experiment, or its name.
-            trial_id: The trial's id.
-            sooner: Whether the cluster is asked what would start it sooner; off by default.
-            refresh: Whether the cluster is asked again at once; off by default.
-
-        Returns:
-            The explanation, also of a job that runs.
-
-        Raises:
-            NotFound: If no job of the trial is in the queue.
-            SlurmError: If the cluster does not answer.
-        """
+        """Return why the job of the trial `trial_id` of an experiment (`experiment_id`, or its
+        name) waits, or `NotFound` if none is in the queue. The other arguments are as in
+        `explain_job`."""
         from detslurm.store import fold_facts
 
         number = self._experiment_id(experiment_id)
+
+        def choose(jobs: Sequence[Job]) -> list[Job]:
+            mine = [job for job in jobs if job.experiment_id == number]
+            return [job for job in mine if trial_id in job.trial_ids]
+
         facts = fold_facts(self.store.experiment(number))
         for name in dict.fromkeys(job.cluster for job in facts.jobs):
             where = self.queues.cluster(name)
-            cache, jobs, rows = self._queue(where, refresh)
-            if cache.was_used and self._changed(number, cache):
-                cache, jobs, rows = self._queue(where, refresh=True)
-            mine = [job for job in jobs if job.experiment_id == number]
-            found = [job for job in mine if trial_id in job.trial_ids]
+            found, jobs, cache = self._looked_up(where, refresh, choose)
             if found:
-                return self._explained(_first(found), rows, where, cache, sooner)
+                return self._explained(found, jobs, where, cache, sooner)
         raise NotFound(f"no job of trial {trial_id} is in the queue")
 
     def _check_found(
@@ -163,6 +140,27 @@ class ExplainingJobs:
             return not fold_facts(self.store.experiment(int(name))).desired.deleted
         return False
 
+    def _looked_up(
+        self, where: Cluster, refresh: bool, choose: Callable[[Sequence[Job]], list[Job]]
+    ) -> tuple[list[Job], list[Job], AnswerCache]:
+        """The chosen jobs and all jobs. The cluster is asked again if none is found in an answer
+        from before, or something was done to their experiment since."""
+        from detslurm.sdk.jobs.job import jobs_of
+        from detslurm.sdk.jobs.owner import JobOwners
+        from detslurm.sdk.waiting.evidence import AnswerCache
+        from detslurm.slurm import JobInfo
+        from detslurm.slurm.queue_listing import scheduling_order
+
+        cache = AnswerCache(self.store, refresh=refresh)
+        rows = cache.get(f"queue {where.name}", list[JobInfo], where.queue)
+        # The tiers of partitions would cost more calls: they don't change a job's own partition.
+        ordered = scheduling_order(rows, {})
+        jobs = jobs_of(where.name, ordered, JobOwners(self.store), explain=self.explain_job)
+        found = choose(jobs)
+        if cache.was_used and (not found or self._changed(found[0].experiment_id, cache)):
+            return self._looked_up(where, True, choose)
+        return found, jobs, cache
+
     def _changed(self, experiment_id: int | None, cache: AnswerCache) -> bool:
         """Whether something was done to an experiment after the queue was asked: a command that
         holds, releases or ends its jobs leaves a fact."""
@@ -173,67 +171,23 @@ class ExplainingJobs:
             return changed > cache.oldest - _CLOCKS
         return False
 
-    def _queue(self, where: Cluster, refresh: bool) -> tuple[AnswerCache, list[Job], list[JobInfo]]:
-        from detslurm.sdk.jobs.job import jobs_of
-        from detslurm.sdk.jobs.owner import JobOwners
-        from detslurm.sdk.waiting.answer_cache import AnswerCache
-        from detslurm.slurm import JobInfo
-        from detslurm.slurm.queue_listing import scheduling_order
-
-        cache = AnswerCache(self.store, refresh=refresh)
-        rows = cache.get(f"queue {where.name}", list[JobInfo], where.queue)
-        # The tiers of partitions would cost more calls: they don't change a job's own partition.
-        ordered = scheduling_order(rows, {})
-        owners = JobOwners(self.store)
-        return cache, jobs_of(where.name, ordered, owners, explain=self.explain_job), rows
-
     def _explained(
         self,
-        job: Job,
-        rows: Sequence[JobInfo],
+        found: Sequence[Job],
+        jobs: Sequence[Job],
         where: Cluster,
         cache: AnswerCache,
         sooner: bool,
     ) -> Explanation:
-        from detslurm.sdk.waiting import earlier_start
+        """The explanation of the first waiting job, or of any of those that run."""
         from detslurm.sdk.waiting.evidence import gather
-        from detslurm.sdk.waiting.explain import explain
+        from detslurm.sdk.waiting.explain import explain, try_variants
+        from detslurm.sdk.waiting.start_estimates import log_estimate
 
-        evidence = gather(job, rows, where, cache, time.time())
-        known = self._log_estimate(evidence)
-        return explain(evidence, known, earlier_start.tried(evidence, where) if sooner else ())
-
-    def _log_estimate(self, evidence: JobEvidence) -> Accuracy | None:
-        """Keep the estimate for later, and return how good earlier ones were."""
-        from detslurm.sdk.waiting import start_estimates
-        from detslurm.sdk.waiting.explain import estimate
-
-        log = start_estimates.load(self.store)
-        start_of = partial(start_estimates.start_in_store, self.store)
-        job, row = evidence.job, evidence.row
-        new = start_estimates.settled(log, job.cluster, evidence.queue, start_of)
-        given = estimate(evidence)
-        # A time that the job's user has set is not a guess, and a past time will not come true.
-        if given is not None and given.scheduled and given.time > evidence.now:
-            trials = job.trial_ids
-            new.append(
-                start_estimates.Estimate(
-                    cluster=job.cluster,
-                    ref=row.refs[0],
-                    submitted=row.submitted,
-                    made=evidence.now,
-                    expected=given.time,
-                    trial=(job.experiment_id, trials[0]) if job.experiment_id and trials else None,
-                )
-            )
-        if new != log:
-            start_estimates.save(self.store, new, evidence.now)
-        return start_estimates.accuracy(new)
-
-
-def _first(jobs: Sequence[Job]) -> Job:
-    """The first of the waiting jobs, or any of those that run."""
-    return next((job for job in jobs if job.waiting), jobs[0])
+        job = next((job for job in found if job.waiting), found[0])
+        evidence = gather(job, jobs, where, cache, time.time())
+        known = log_estimate(self.store, evidence)
+        return explain(evidence, known, try_variants(evidence, where) if sooner else ())
 
 
 def _other_kind(kind: JobKind) -> str:

@@ -30,18 +30,9 @@ class FindingJobs(ExplainingJobs):
     def list_jobs(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[Job]:
         """Return the jobs that run, by their start, and those that wait, in scheduling order.
 
-        The site decides whether jobs of other users are among them.
-
-        Args:
-            resource_pool: Only jobs of this partition; of all partitions by default.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-
-        Returns:
-            The jobs. Elements of an array that are in the same condition are one job.
-
-        Raises:
-            NotFound: If there is no such partition.
-            SlurmError: If the cluster does not answer.
+        The site decides whether jobs of other users are among them. Elements of an array that are
+        in the same condition are one job. With a `resource_pool` (none by default) only jobs of
+        this partition, or `NotFound`.
         """
         from detslurm.sdk.jobs.job import JobList, jobs_of
         from detslurm.sdk.jobs.owner import JobOwners
@@ -69,14 +60,12 @@ class FindingJobs(ExplainingJobs):
         Args:
             name: Slurm's id of a job or an array, such as "4711", of elements, such as "4711_3" or
                 "4711_[3-9]", or the id of an experiment, its name or `last`.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
             kind: "experiment" or "job" where the name may be both; by default the experiment is
                 meant if it has jobs in the queue, and a warning names the other meaning.
 
         Raises:
             NotFound: If there are none; the error has the job's end, as far as known.
             ValueError: If it is no such name.
-            SlurmError: If the cluster does not answer.
         """
         from detslurm.sdk.jobs.job import JobList, named
 
@@ -87,51 +76,22 @@ class FindingJobs(ExplainingJobs):
         return JobList(found)
 
     def job(self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any") -> Job:
-        """Return a job in the queue; of an array whose elements differ, the part that waits.
-
-        Args:
-            name: As for `find_jobs`.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-            kind: As for `find_jobs`; "any" by default.
-
-        Returns:
-            The job; of several that wait the first that is considered.
-
-        Raises:
-            NotFound: If there is none; the error has its end, as far as known.
-            ValueError: If it is no such name.
-            SlurmError: If the cluster does not answer.
-        """
+        """Return the first of `find_jobs` that waits, else the first, with arguments and errors as
+        in `find_jobs`."""
         found = self.find_jobs(name, cluster=cluster, kind=kind)
         return next((job for job in found if job.waiting), found[0])
 
     def resource_pools(self, *, cluster: str = "auto") -> list[ResourcePool]:
         """Return the partitions of a cluster, the default one first, with their free resources.
-
-        Args:
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-
-        Returns:
-            The pools. Where the cluster does not show its nodes, there is a warning.
-
-        Raises:
-            SlurmError: If the cluster does not answer.
-        """
+        Where the cluster does not show its nodes, there is a warning."""
         from detslurm.sdk.jobs.resource_pool import pools_of
 
         return pools_of(self.queues.cluster(cluster), self.warn)
 
     def agents(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[NodeInfo]:
-        """Return the nodes of a cluster, with their state and usage.
-
-        Args:
-            resource_pool: Only nodes of this partition; of all partitions by default.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-
-        Raises:
-            NotFound: If there is no such partition.
-            SlurmError: If the cluster does not answer, or does not show its nodes.
-        """
+        """Return the nodes of a cluster, with their state and usage; `SlurmError` if it does not
+        show them. With a `resource_pool` (none by default) only nodes of this partition, or
+        `NotFound`."""
         from detslurm.sdk.jobs.resource_pool import check_pool
 
         where = self.queues.cluster(cluster)
@@ -144,16 +104,8 @@ class FindingJobs(ExplainingJobs):
         return found
 
     def slots(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[NodeSlots]:
-        """Return the slots of a cluster by node and state, with the jobs that use them.
-
-        Args:
-            resource_pool: Only slots of this partition; of all partitions by default.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-
-        Raises:
-            NotFound: If there is no such partition.
-            SlurmError: If the cluster does not answer, or does not show its nodes.
-        """
+        """Return the slots of a cluster by node and state, with the jobs that use them; arguments
+        and errors are as in `agents`."""
         from detslurm.sdk.jobs.slots import slots_of
 
         nodes = self.agents(resource_pool, cluster=cluster)
@@ -179,11 +131,13 @@ class UpdatingJobs(FindingJobs):
         behind_of: str | int | None = None,
         cluster: str = "auto",
     ) -> JobPlace | None:
-        """Change a job that waits: its priority, its partition, its place among one's own jobs.
+        """Change a job that waits (its priority, its partition, its place among one's own jobs),
+        and return where it stands now; None if it has started meanwhile.
 
         Of a job of an experiment, priority, weight, partition, QOS and slots are those of the
         experiment: all its jobs have them, and those that it submits later. An order holds for the
-        jobs that are in the queue now.
+        jobs that are in the queue now. It is a `LifecycleError` if nothing is to be changed, or the
+        job can't be changed so: it does not wait, belongs to another user, or the site refuses.
 
         Args:
             job_id: The job, or an array, whose waiting elements are meant.
@@ -194,15 +148,6 @@ class UpdatingJobs(FindingJobs):
             max_slots: How many slots the experiment may hold at once; unchanged by default.
             ahead_of: Another of the user's jobs, before which it is to start; none by default.
             behind_of: Another of the user's jobs, after which it is to start; none by default.
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-
-        Returns:
-            Where the job stands now; None if it has started meanwhile.
-
-        Raises:
-            LifecycleError: If nothing is to be changed, or the job can't be changed so: it does not
-                wait, belongs to another user, or the site refuses.
-            SlurmError: If the cluster does not answer.
         """
         from detslurm.sdk.jobs.update import changes_of
 
@@ -218,17 +163,7 @@ class UpdatingJobs(FindingJobs):
         return queue.place(changes[0].job_id)
 
     def queue_update(self, cluster: str = "auto") -> QueueUpdate:
-        """Several changes of one queue, which is asked once after each.
-
-        Args:
-            cluster: "slurm", "local", or "auto" for Slurm where it is set up; "auto" by default.
-
-        Returns:
-            The changes.
-
-        Raises:
-            SlurmError: If the cluster does not answer.
-        """
+        """Return several changes of the queue of a cluster, which is asked once after each."""
         from detslurm.sdk.jobs.update import QueueUpdate
 
         return QueueUpdate(

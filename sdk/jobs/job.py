@@ -147,11 +147,9 @@ class Job(Displayed):
 
     @property
     def priority(self) -> int | None:
-        """The priority that an experiment's job has by its nice, from 1 (first) to 99 (last).
-
-        A job that nothing lowers has 1, also where its experiment was submitted without a priority.
-        None for jobs of no experiment, and where the nice is unknown.
-        """
+        """The priority that an experiment's job has by its nice, from 1 (first) to 99 (last). A job
+        that nothing lowers has 1, also where its experiment was submitted without a priority. None
+        for jobs of no experiment, and where the nice is unknown."""
         if self.experiment_id is None or self.nice is None:
             return None
         return priority_of(self.nice)
@@ -178,11 +176,9 @@ class Job(Displayed):
 
     @property
     def expected_start(self) -> float | None:
-        """When Slurm expects to start it, in seconds since 1970; None if Slurm has no guess.
-
-        Slurm plans with the time limits of the jobs that run, and does not know what will be
-        submitted: the guess may be wrong in both directions.
-        """
+        """When Slurm expects to start it, in seconds since 1970; None if Slurm has no guess. Slurm
+        plans with the time limits of the jobs that run, and does not know what will be submitted:
+        the guess may be wrong in both directions."""
         return min(
             (part.expected_start for part in self.parts if part.expected_start), default=None
         )
@@ -211,9 +207,7 @@ class Job(Displayed):
     @property
     def requested(self) -> dict[str, Any]:
         """The request of each of its elements, by Slurm's names; other resources are left out.
-
-        Memory is in MiB; CPUs and memory are those of all nodes of an element.
-        """
+        Memory is in MiB; CPUs and memory are those of all nodes of an element."""
         row = self._first
         given = {
             "nodes": row.node_count, "cpus": row.cpus, "gpus": row.gpus, "memory": row.memory,
@@ -247,30 +241,15 @@ class Job(Displayed):
         return self._owners.pause_reason(self.experiment_id)
 
     def only(self, indices: Collection[int]) -> list[Job]:
-        """Return the job of these elements alone; nothing if it has none of them.
-
-        Args:
-            indices: Their indices in the array.
-        """
+        """Return the job of these elements alone, by their `indices` in the array; nothing if it
+        has none."""
         kept = [(part, [i for i in part.indices if i in indices]) for part in self.parts]
         parts = tuple(replace(part, ref=ref_of(part.job_id, some)) for part, some in kept if some)
         return [replace(self, parts=parts)] if parts else []
 
     def explain(self, *, sooner: bool = False, refresh: bool = False) -> Explanation:
-        """Explain why it waits, with the evidence; as `Client.explain_job`.
-
-        Args:
-            sooner: Whether the cluster is asked what would start it sooner; off by default.
-            refresh: Whether the cluster is asked again at once; off by default.
-
-        Returns:
-            The explanation, also of a job that runs.
-
-        Raises:
-            LifecycleError: If it does not come from a client.
-            NotFound: If it has left the queue.
-            SlurmError: If the cluster does not answer.
-        """
+        """Return why it waits, with the evidence; arguments and errors are as in
+        `Client.explain_job`, and it is a `LifecycleError` if it does not come from a client."""
         if self._explain is None:
             raise LifecycleError(f"job {self.id} does not come from a client")
         return self._explain(
@@ -300,10 +279,8 @@ class Job(Displayed):
 
 
 def grouped(rows: Iterable[JobInfo]) -> list[tuple[JobInfo, ...]]:
-    """Rows of the queue, those of an array together that are in the same condition.
-
-    The order stays: a group stands where its first row stood.
-    """
+    """Rows of the queue, those of an array together that are in the same condition. The order
+    stays: a group stands where its first row stood."""
     groups: dict[object, list[JobInfo]] = {}
     for row in rows:
         groups.setdefault(_condition(row), []).append(row)
@@ -333,11 +310,9 @@ def jobs_of(
 
 
 def named(jobs: Sequence[Job], name: str, kind: JobKind = "any") -> list[Job]:
-    """The jobs that a name stands for, in their order; of an array only the elements it names.
-
-    A name is Slurm's, of a job, an array, or elements such as "4711_3" and "4711_[3-9]", or the id
-    of an experiment. Where it may be both, the experiment with jobs in the queue is meant.
-    """
+    """The jobs that a name stands for, in their order; of an array only the elements it names. A
+    name is Slurm's, of a job, an array, or elements such as "4711_3" and "4711_[3-9]", or the id of
+    an experiment. Where it may be both, the experiment with jobs in the queue is meant."""
     number, underscore, indices = name.partition("_")
     if underscore:
         chosen = frozenset(expand_indices(indices))

@@ -56,10 +56,8 @@ def in_order(ranks: Iterable[Rank]) -> list[Rank]:
 
 
 def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> list[Rank]:
-    """Jobs in the order that is wanted: one directly ahead of another, or directly behind it.
-
-    A job that is already on the right side of the other stays where it is.
-    """
+    """Jobs in the order that is wanted: one directly ahead of another, or directly behind it. A job
+    that is already on the right side of the other stays where it is."""
     now = in_order(ranks)
     ids = [rank.job_id for rank in now]
     if (ids.index(job_id) < ids.index(anchor)) == ahead:
@@ -73,16 +71,12 @@ def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> li
 def nice_values(
     wanted: Sequence[Rank], job_id: int, *, least_nice: int | None = 0, least_priority: int | None
 ) -> dict[int, int]:
-    """The nice values to set for this order, by job id: those with the least total change.
+    """The nice values to set for the order `wanted` of pending jobs of one partition, by job id:
+    those with the least total change. Raises `OrderError` if there are none.
 
-    Args:
-        wanted: Pending jobs of one partition, in the order that is wanted of them.
-        job_id: The job that moves; the others keep their order, and their nice where they can.
-        least_nice: The smallest nice that the user may set; None for an operator, who may set any.
-        least_priority: The smallest priority that may result; None for any.
-
-    Raises:
-        OrderError: If there are none.
+    The job `job_id` moves; the others keep their order, and their nice where they can. `least_nice`
+    is the smallest nice that the user may set (None for an operator, who may set any),
+    `least_priority` the smallest priority that may result (None for any).
     """
     pairs = list(pairwise(wanted))
     shifts = list(accumulate((_gap(a, b) for a, b in pairs), initial=0))

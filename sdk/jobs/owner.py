@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 
 class JobOwners:
-    """Finds the experiments of jobs by where they work, or by what unmanaged jobs have claimed.
-
-    No list of experiments is read for it.
-    """
+    """Finds the experiments of jobs by where they work, or by what unmanaged jobs have claimed. No
+    list of experiments is read for it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,9 +38,7 @@ class JobOwners:
 
     def trial_ids(self, cluster: str, experiment_id: int, refs: Collection[str]) -> list[int]:
         """The trials that these jobs work for now, or will work for; each experiment is read once.
-
-        An experiment that can't be read has none.
-        """
+        An experiment that can't be read has none."""
         if experiment_id not in self._trials:
             self._trials[experiment_id] = self._refs(experiment_id)
         known = self._trials[experiment_id]

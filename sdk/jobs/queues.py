@@ -53,10 +53,8 @@ class Queues:
         queue_only: Iterable[JobRef] = (),
     ) -> QueueSnapshot:
         """The queues' rows of these jobs: one query a cluster, then evidence for missing jobs.
-
-        Those in `queue_only` are searched in the queue alone, not in the accounting. A cluster
-        that does not answer is named in `unreachable`, with a warning.
-        """
+        Those in `queue_only` are searched in the queue alone, not in the accounting. A cluster that
+        does not answer is named in `unreachable`, with a warning."""
         jobs: dict[JobRef, JobInfo] = {}
         unreachable: set[str] = set()
         sure, more = _by_cluster(wanted), _by_cluster(queue_only)

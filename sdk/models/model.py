@@ -10,8 +10,7 @@ from detslurm.sdk import settings
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.models.described import Described
-from detslurm.sdk.models.version import ModelVersion
+from detslurm.sdk.models.version import Described, ModelVersion
 from detslurm.store import ExperimentDir, NotFound
 from detslurm.store import checkpoint_facts as facts
 from detslurm.store.errors import Refused
@@ -60,17 +59,9 @@ class Model(Described[ModelRow]):
     # -- its versions ------------------------------------------------------------------------------
 
     def get_version(self, version: int = -1) -> ModelVersion | None:
-        """Return a version as it is now.
-
-        Args:
-            version: The number of the version; -1, the default, for the newest.
-
-        Returns:
-            The version; None if the newest is asked for and there is none.
-
-        Raises:
-            NotFound: If there is no such version, or it was deleted.
-        """
+        """Return a version as it is now: that of the number `version`, or by default (-1) the
+        newest, None if there is none. Raises `NotFound` if there is no such version, or it was
+        deleted."""
         self.reload()
         if version == -1:
             newest = max(self.row.versions, default=None)
@@ -78,11 +69,8 @@ class Model(Described[ModelRow]):
         return self._version(settings.whole("a version", version))
 
     def list_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
-        """Return all versions as they are now.
-
-        Args:
-            order_by: The order of their numbers; by default the newest is first.
-        """
+        """Return all versions as they are now; `order_by` is the order of their numbers, by default
+        the newest first."""
         self.reload()
         newest_first = order_by is OrderBy.DESC
         return [self._version(n) for n in sorted(self.row.versions, reverse=newest_first)]
@@ -101,7 +89,11 @@ class Model(Described[ModelRow]):
         labels: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ModelVersion:
-        """Make a checkpoint the next version; nothing deletes its files while it is a version.
+        """Make a checkpoint the next version, and return that; nothing deletes its files while it
+        is a version.
+
+        It is a `LifecycleError` if there is no such checkpoint, or it is another user's, whose jobs
+        may delete it; `StoreError` if it was deleted; `NotFound` if the model was deleted.
 
         Args:
             checkpoint_uuid: The checkpoint's id, 4 or more characters with which only that begins,
@@ -110,15 +102,6 @@ class Model(Described[ModelRow]):
             notes: Notes for its users; by default none.
             labels: Labels for the version; by default none.
             metadata: Plain data about the version; by default none.
-
-        Returns:
-            The version.
-
-        Raises:
-            NotFound: If the model was deleted.
-            LifecycleError: If there is no such checkpoint, or it is another user's, whose jobs may
-                delete it.
-            StoreError: If the checkpoint was deleted, or the model is another user's.
 
         Example:
             import detslurm as det
@@ -191,10 +174,8 @@ class Model(Described[ModelRow]):
         self._change(lambda row: {"archived": False})
 
     def delete(self) -> None:
-        """Delete it with all its versions; their checkpoints stay, and may be deleted then.
-
-        Its name is free, its id is not given again.
-        """
+        """Delete it with all its versions; their checkpoints stay, and may be deleted then. Its
+        name is free, its id is not given again."""
         deleted: list[ModelRow] = []
 
         def decide(state: RegistryState) -> ModelDeleted:

@@ -44,20 +44,15 @@ class Registry:
     ) -> Model:
         """Make a model: a name for checkpoints, which become its versions.
 
+        It is a `LifecycleError` if an argument is not as it should be, a `StoreError` if another
+        model has the name.
+
         Args:
-            name: One line of printable text without "/", and not a number; no other model of the
-                store has it.
+            name: One line of printable text without "/", and not a number.
             description: Printable text; empty by default.
             metadata: Plain data about it; by default none.
             labels: Lines of printable text; by default none.
             workspace_name: The name of its workspace; by default none.
-
-        Returns:
-            The model.
-
-        Raises:
-            LifecycleError: If any of these is not as it should be.
-            StoreError: If another model has the name, or the store can't be used.
 
         Example:
             from detslurm.sdk import Client
@@ -82,14 +77,8 @@ class Registry:
         return Model(self, self.store.models.commit(lambda state: fact).model(fact.name))
 
     def get_model(self, identifier: str | int) -> Model:
-        """Return a model as it is now.
-
-        Args:
-            identifier: Its name or its id.
-
-        Raises:
-            NotFound: If there is no such model.
-        """
+        """Return a model as it is now, by its name or its id (`identifier`); `NotFound` if there is
+        none."""
         from detslurm.sdk.models.model import Model
 
         number = isinstance(identifier, str) and identifier.isascii() and identifier.isdigit()
@@ -111,11 +100,10 @@ class Registry:
         user: str | None = None,
         archived: bool = False,
     ) -> list[Model]:
-        """Return models as they are now.
+        """Return models as they are now, in the order `sort_by` (the name by default) and
+        `order_by` (ascending by default). It is a `ValueError` if they can't be sorted by that.
 
         Args:
-            sort_by: The key of their order; the name by default.
-            order_by: The direction; ascending by default.
             name: Only models whose name contains this text, in any case; by default all.
             description: Only models whose description contains this text, in any case; by default
                 all.
@@ -123,9 +111,6 @@ class Registry:
             workspace: Only models of this workspace; by default of all.
             user: Only models that this user made; by default of all.
             archived: Whether to include archived models; off by default.
-
-        Raises:
-            ValueError: If they can't be sorted by that.
         """
         from detslurm.sdk.models.model import Model
 

@@ -79,10 +79,8 @@ class ProvenanceCollector:
         return f"{text[:1].upper()}{text[1:]}" or None
 
     def kept(self, store: Store) -> records.RecordedProvenance:
-        """Keep the record in the store; return what the experiment's first fact has of it.
-
-        A record that can't be kept is left out, because it never stops a submission.
-        """
+        """Keep the record in the store; return what the experiment's first fact has of it. A record
+        that can't be kept is left out, because it never stops a submission."""
         return records.RecordedProvenance(
             code=_kept(store, self.code),
             software=_kept(store, self.software),

@@ -38,15 +38,8 @@ _STATUS: Final = {
 def write_crate(one: ExperimentSnapshot, config: Mapping[str, Any], folder: Path) -> Path:
     """Write the crate of an experiment into a directory that is new or empty; return the directory.
 
-    Args:
-        one: The experiment.
-        config: Its configuration, with secrets masked.
-        folder: The directory.
-
-    Raises:
-        LifecycleError: If something is in the directory.
-        StoreError: If the record can't be read.
-        OSError: If it can't be written.
+    `config` has the secrets masked. Raises `LifecycleError` if something is in the directory,
+    `StoreError` if the record can't be read, `OSError` if the crate can't be written.
     """
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise LifecycleError(f"{folder} exists already: a crate is written into a new directory")

@@ -14,11 +14,7 @@ Value = tuple[str, Any]
 
 
 def values_of(record: Provenance) -> Iterator[Value]:
-    """Yield each value of a record with its name.
-
-    Args:
-        record: The record.
-    """
+    """Yield each value of a `record` with its name."""
     if record.code is not None:
         yield from _code_values(record.code)
     if record.software is not None:
@@ -38,11 +34,7 @@ def _code_values(code: CodeVersion) -> Iterator[Value]:
 
 
 def software_values(software: Software) -> Iterator[Value]:
-    """Yield the versions of a software by name.
-
-    Args:
-        software: The software.
-    """
+    """Yield the versions of a `software` by name."""
     yield "python", software.python
     yield "prefix", software.prefix
     yield "modules", ", ".join(software.modules) or None
@@ -67,12 +59,8 @@ def _by_kind(record: Provenance) -> Iterator[Value]:
 
 
 def changed_software(before: Software, now: Software) -> list[str]:
-    """Return the differences of two softwares, each such as "numpy 1.26.4 -> 2.1.0".
-
-    Args:
-        before: The earlier one.
-        now: The later one.
-    """
+    """Return the differences of two softwares, the earlier one first, each such as "numpy 1.26.4 ->
+    2.1.0"."""
     old, new = dict(software_values(before)), dict(software_values(now))
     return [
         f"{name.removeprefix('package ')} {_shown(old.get(name))} -> {_shown(new.get(name))}"
@@ -86,13 +74,8 @@ def _shown(value: Any) -> str:
 
 
 def software_warning(number: int, before: Software | None, now: Software) -> str | None:
-    """Return a warning that the software differs from an experiment's; None if it is the same.
-
-    Args:
-        number: The experiment's id.
-        before: Its software; None if unknown.
-        now: The software now.
-    """
+    """Return a warning that the software `now` differs from that of the experiment `number`, which
+    was `before` (None if unknown); None if it is the same."""
     known = before is not None and before.python is not None and now.python is not None
     changes = changed_software(before, now) if known and before is not None else []
     if not changes:

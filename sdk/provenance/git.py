@@ -216,11 +216,8 @@ _HEADER = re.compile(r"^(?=diff --git )", re.MULTILINE)
 
 
 def without_credentials(url: str) -> str:
-    """Return the address of a remote without a password or a token.
-
-    Args:
-        url: The address as git has it. The user of SSH stays, because it is part of the address.
-    """
+    """Return the address of a remote without a password or a token. The user of SSH stays, because
+    it is part of the address."""
 
     found = _WITH_USER.match(url)
     if found is None:
@@ -231,11 +228,7 @@ def without_credentials(url: str) -> str:
 
 
 def masked_diff(text: str) -> str:
-    """Return a patch without the secrets in it.
-
-    Args:
-        text: The patch, as `git diff` prints it.
-    """
+    """Return a patch, as `git diff` prints it, without the secrets in it."""
     return "".join(_masked_files(text))
 
 

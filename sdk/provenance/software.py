@@ -31,10 +31,8 @@ def software_of_python(
 ) -> Software:
     """Return the software of a Python; unknown parts are named, never an error.
 
-    Args:
-        python: The path of the interpreter; None for the Python that runs this.
-        modules: The environment modules that the jobs load beyond those that are loaded here.
-        env: The environment.
+    `python` is the path of the interpreter, None for the Python that runs this; `modules` are those
+    that the jobs load beyond those that are loaded here.
     """
     if python is None:
         return software_here(modules, env)

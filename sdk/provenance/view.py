@@ -39,7 +39,8 @@ class Provenance:
         host: The node of the submission; None if unknown.
         detslurm: The version of detslurm; None if unknown.
         optuna: The version of Optuna, where it draws the samples; else None.
-        container: The command that starts the container of the code; empty without a container.
+        container: The runtime and the image of the code's container, or the command that starts
+            the container; empty without a container.
         sbatch: The options of sbatch as they were sent, of the first job that was submitted.
         hardware: The hardware of the nodes by name, of the first 50 trials.
     """
@@ -65,9 +66,7 @@ class Provenance:
 
 def kept_versions(one: ExperimentSnapshot) -> tuple[CodeVersion | None, Software | None]:
     """Return the versions of an experiment's code and software, as far as this user may read them.
-
-    Raises `StoreError` if they can't be read.
-    """
+    Raises `StoreError` if they can't be read."""
     directory, recorded = one.directory, one.facts.created.provenance or RecordedProvenance()
     hidden = recorded.code is None or directory.foreign_owner() is not None
     code = None if hidden else read_kept(directory.store, recorded.code, CodeVersion)
@@ -81,7 +80,6 @@ def provenance_of(one: ExperimentSnapshot) -> Provenance:
     code, software = kept_versions(one)
     ran = digests_of_runs(directory)
     others = (read_kept(directory.store, digest, Software) for digest in ran[1:_MOST_SOFTWARE])
-    slurm = directory.config().get("slurm") or {}
     return Provenance(
         code=code,
         software=software,
@@ -90,10 +88,21 @@ def provenance_of(one: ExperimentSnapshot) -> Provenance:
         host=recorded.host,
         detslurm=recorded.detslurm,
         optuna=recorded.optuna,
-        container=tuple(masked_words(slurm.get("container_prefix") or ())),
+        container=container_of(directory.config()),
         sbatch=_sbatch_options(directory),
         hardware=dict(_hardware(one)),
     )
+
+
+def container_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the runtime and the images in a recorded `config`, else its `container_prefix`."""
+    slurm = config.get("slurm") or {}
+    images = (config.get("environment") or {}).get("image") or {}
+    slot_types = [slurm["slot_type"]] if slurm.get("slot_type") else list(images)
+    found = dict.fromkeys(filter(None, map(images.get, slot_types)))
+    runtime = slurm.get("container", "none")
+    is_named = runtime != "none" and found
+    return tuple(masked_words([runtime, *found] if is_named else slurm.get("container_prefix", ())))
 
 
 def _sbatch_options(directory: ExperimentDir) -> tuple[str, ...]:
@@ -124,11 +133,7 @@ def _hardware(one: ExperimentSnapshot) -> Iterator[tuple[str, Hardware]]:
 
 
 def code_text(code: CodeVersion) -> str:
-    """Return the commit, the branch and the uncommitted changes.
-
-    Args:
-        code: The version of the code.
-    """
+    """Return the commit, the branch and the uncommitted changes of a version of the `code`."""
     if code.commit is None:
         return code.problem or "unknown"
     branch = "" if code.branch is None else f" on {code.branch}"
@@ -137,11 +142,7 @@ def code_text(code: CodeVersion) -> str:
 
 
 def software_text(software: Software) -> str:
-    """Return the version of Python and the number of packages.
-
-    Args:
-        software: The software.
-    """
+    """Return the version of Python and the number of packages of a `software`."""
     if software.python is None:
         return software.problem or "unknown"
     where = software.prefix if software.conda is None else f"conda's {software.conda}"
@@ -150,11 +151,7 @@ def software_text(software: Software) -> str:
 
 
 def hardware_text(hardware: Hardware) -> str:
-    """Return the devices and the versions of a node's hardware.
-
-    Args:
-        hardware: The hardware.
-    """
+    """Return the devices and the versions of a node's `hardware`."""
     gpus = [f"{count} x {name}" for name, count in hardware.gpus.items()]
     driver = [] if hardware.driver is None else [f"driver {hardware.driver}"]
     cpu = [] if hardware.cpu is None else [hardware.cpu]
@@ -162,11 +159,7 @@ def hardware_text(hardware: Hardware) -> str:
 
 
 def uncommitted(code: CodeVersion) -> str | None:
-    """Return a note about changes that no commit has; None without changes.
-
-    Args:
-        code: The version of the code.
-    """
+    """Return a note about changes of the `code` that no commit has; None without changes."""
     parts = []
     if code.changed_count:
         parts.append(f"uncommitted changes in {counted(code.changed_count, 'file')}")

@@ -92,18 +92,13 @@ class LocalSearchRunner(SearchRunner):
     ) -> int:
         """Submit the experiment, or continue it, until its search is over; return its id.
 
-        Errors of a submission are those of `Client.submit`.
+        The other arguments and errors are as in `Client.submit`. It is a `RuntimeError` if the
+        method was saved for another experiment.
 
         Args:
             exp_config: The configuration: a mapping, or the path of a YAML file.
             model_dir: The directory of code; by default the working directory.
             includes: More files and directories to ship; none by default.
-
-        Returns:
-            The experiment's id.
-
-        Raises:
-            RuntimeError: If the method was saved for another experiment.
         """
         store = Store.open()
         experiment = self._known(store)

@@ -38,10 +38,8 @@ def file_problems(config: ExperimentConfig, files: Mapping[str, Path]) -> list[s
 
 
 def refuse_flags(config: ExperimentConfig, context: ContextFiles, context_dir: Path) -> None:
-    """Raise `SubmitError` for flags that the `--help` of the script lacks.
-
-    It runs the script with `--help` on this machine. Where that shows nothing, nothing is refused.
-    """
+    """Raise `SubmitError` for flags that the `--help` of the script lacks. It runs the script with
+    `--help` on this machine. Where that shows nothing, nothing is refused."""
     files = {file.name: file.source for file in context.files}
     plain = config.to_dict()
     flags = [] if plain["arguments"] is None else _flags(plain)

@@ -106,10 +106,8 @@ def entrypoint_of(words: Sequence[str]) -> str | list[str]:
 
 
 def without_flags(words: Sequence[str], names: Iterable[str]) -> Command:
-    """Return the command without the flags that a search gives to each trial.
-
-    Raises `ValueError` for a text for a shell that has such a flag.
-    """
+    """Return the command without the flags that a search gives to each trial. Raises `ValueError`
+    for a text for a shell that has such a flag."""
     entrypoint, messages = entrypoint_of(words), _misplaced(words)
     for name in names:
         if isinstance(entrypoint, str):

@@ -25,10 +25,8 @@ class Deferral:
 def within_quotas(
     jobs: JobPlan, allowed: Allowance, limits: ClusterLimits, *, is_search: bool
 ) -> tuple[JobPlan, Deferral | None, str | None]:
-    """The jobs that may be submitted now, the rest, and a message for the user.
-
-    A search with fewer workers has no rest. Raises `SubmitError` where there is no room at all.
-    """
+    """The jobs that may be submitted now, the rest, and a message for the user. A search with fewer
+    workers has no rest. Raises `SubmitError` where there is no room at all."""
     elements = sum(array.count for array in jobs.arrays)
     allowed = _within_job_count(allowed, elements, limits)
     if allowed.room is None or elements + is_search <= allowed.room or not elements:

@@ -124,11 +124,55 @@ def plan_copy(
             **kept,
             "source_checkpoint_uuid": checkpoint_id(one.directory.store, from_checkpoint),
         }
+    elif origin == "fork":
+        base = _with_outputs(one, base, changes)
     plan = _planned(one, queues, _loaded(one, base, changes), changes)
-    notes = _software_notes(one, plan) if origin == "rerun" else []
+    notes = _software_notes(one, plan) if origin == "rerun" else _outputs_notes(one, plan)
     return replace(
         plan, derivation=Derivation(one.view.id, origin, {}), warnings=(*plan.warnings, *notes)
     )
+
+
+def _with_outputs(
+    one: ExperimentSnapshot, base: dict[str, Any], changes: Changes
+) -> dict[str, Any]:
+    """`base`, beginning with the outputs of the only trial of `one`, if it has left any.
+
+    The trials of a search begin without: none of the outputs before is theirs.
+    """
+    outputs, searcher = _finished_outputs(one, base), base["searcher"]
+    if outputs is None:
+        return base
+    if (
+        one.facts.created.source_outputs is not None
+    ):  # it began with outputs itself: has its own now
+        searcher = {key: value for key, value in searcher.items() if key not in _SOURCES}
+    config = _loaded(one, {**base, "searcher": searcher}, changes).config.to_dict()
+    begins_otherwise = any(config["searcher"].get(key) is not None for key in _SOURCES)
+    is_single = config["searcher"]["name"] == "single"
+    if begins_otherwise or not is_single or config.get("outputs") is None:
+        return base
+    return {**base, "searcher": {**searcher, "source_checkpoint_uuid": outputs}}
+
+
+def _finished_outputs(one: ExperimentSnapshot, base: Mapping[str, Any]) -> str | None:
+    """The id of the outputs that the trial of a finished experiment has left."""
+    if base["searcher"]["name"] != "single" or not one.view.finished:
+        return None
+    number = one.facts.trial_ids[0]
+    storages = Storages(base["checkpoint_storage"], one.directory.store.path)
+    view = fold_trial(one.directory.trial(number), one.facts.context(number))
+    found = [c for c in view.checkpoints if c.kind is not None and c.state == "COMPLETED"]
+    return next((c.uuid for c in found if _there(c, storages)), None)
+
+
+def _outputs_notes(one: ExperimentSnapshot, plan: Plan) -> list[str]:
+    if plan.source_outputs is None:
+        return []
+    return [
+        f"outputs: begins with a copy of {plan.source_outputs}"
+        f" (`detslurm experiment rerun {one.view.id}` begins without)"
+    ]
 
 
 def _refuse_foreign(one: ExperimentSnapshot) -> None:

@@ -50,11 +50,9 @@ class Findings:
 def check_entrypoint(
     entrypoint: str | Sequence[str] | None, files: Mapping[str, Path], *, prepared: bool
 ) -> Findings:
-    """The faults of an entrypoint whose code is `files`, as far as this machine shows.
-
-    `prepared` means that the environment of the job differs from this one (setup lines, modules, a
-    container, a startup hook), so that a command that is missing here may exist there.
-    """
+    """The faults of an entrypoint whose code is `files`, as far as this machine shows. `prepared`
+    means that the environment of the job differs from this one (setup lines, modules, a container,
+    a startup hook), so that a command that is missing here may exist there."""
     check = _Check(files, prepared)
     if entrypoint is None:
         check.refuse("managed experiments require an entrypoint: the command that trains")

@@ -32,10 +32,8 @@ def covers(module: str, files: Mapping[str, Path]) -> bool:
 
 
 def exists(module: str, *, run: bool = False) -> bool:
-    """Whether this Python finds a module, or that is unknown; its parents aren't imported.
-
-    `run`: whether `python -m` does, to which a package is its `__main__`.
-    """
+    """Whether this Python finds a module, or that is unknown; its parents aren't imported. `run`:
+    whether `python -m` does, to which a package is its `__main__`."""
     try:
         spec = _spec(module)
         if run and spec is not None and spec.submodule_search_locations is not None:
@@ -109,10 +107,8 @@ def syntax_error(source: Path, name: str) -> str | None:
 
 
 def names_in(module: str) -> set[str] | None:
-    """The names that the source of a module of ours mentions as its own; None if it has none.
-
-    Names that it loads lazily stand in its source as text.
-    """
+    """The names that the source of a module of ours mentions as its own; None if it has none. Names
+    that it loads lazily stand in its source as text."""
     import ast
 
     spec = _spec(module)

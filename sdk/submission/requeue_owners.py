@@ -23,9 +23,7 @@ _ELSE = "leave that call out"
 
 def notes(entrypoint: str | Sequence[str] | None, files: Mapping[str, Path]) -> list[str]:
     """Warnings, one for each such call in the scripts among the code's files, and the entrypoint.
-
-    With two owners a trial is started twice, or its job is ended in the middle of saving.
-    """
+    With two owners a trial is started twice, or its job is ended in the middle of saving."""
     text = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
     found = [("entrypoint", call) for _, call in _calls(text)]
     for name, path in _scripts(files):

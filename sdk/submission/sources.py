@@ -19,10 +19,8 @@ Sources = Mapping[int, tuple[str, ...]]
 
 
 def checkpoint_id(store: Store, given: str) -> str:
-    """The storage id of a checkpoint, by its beginning or as a whole. Raises `SubmitError`.
-
-    A whole id that no experiment of the store has saved may be in the storage nevertheless.
-    """
+    """The storage id of a checkpoint, by its beginning or as a whole. Raises `SubmitError`. A whole
+    id that no experiment of the store has saved may be in the storage nevertheless."""
     try:
         found = find_checkpoint(store, given) if len(given) >= SHORTEST else None
     except LifecycleError as error:
@@ -98,8 +96,8 @@ def source_notes(store: Store, found: tuple[int, str] | None) -> list[str]:
 def keeping(sources: Sources) -> Iterator[Callable[[ExperimentDir], None]]:
     """Yield what protects them for an experiment, to be called before the experiment is created.
 
-    They are protected as long as the experiment exists. Where it does not come to be, they are
-    free again: at once after an error, else when this process is known to be dead. The call raises
+    They are protected as long as the experiment exists. Where it does not come to be, they are free
+    again: at once after an error, else when this process is known to be dead. The call raises
     `CheckpointGone` where any was deleted.
     """
     from detslurm.store.checkpoint_facts import keep, release

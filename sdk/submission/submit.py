@@ -104,11 +104,9 @@ def submit(
     paused: bool = False,
     progress: Callable[[int, int], None] = lambda done, whole: None,
 ) -> Submission:
-    """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing.
-
-    A crash at any moment leaves either no experiment, or an experiment that records its jobs.
-    `progress` gets how much is packed of the environment that its nodes stage.
-    """
+    """Create the experiment and queue its jobs, or raise `SubmitError` and queue nothing. A crash
+    at any moment leaves either no experiment, or an experiment that records its jobs. `progress`
+    gets how much is packed of the environment that its nodes stage."""
     cluster = plan.cluster
     if cluster.name != "local":  # one machine starts few jobs, and reads from its own memory
         cache_modules(store)

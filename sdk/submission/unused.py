@@ -17,10 +17,8 @@ _CPUS: Final = 1.0
 def unused_note(
     used: UsedResources, config: Mapping[str, Any], *, cpu_slots: bool = False
 ) -> str | None:
-    """The requested resources that the last trials left unused; None if few.
-
-    Resources that Slurm gives unasked, such as whole nodes, don't count.
-    """
+    """The requested resources that the last trials left unused; None if few. Resources that Slurm
+    gives unasked, such as whole nodes, don't count."""
     parts = list(_parts(used, config, cpu_slots=cpu_slots))
     return f"trials of experiment {used.experiment} used {' and '.join(parts)}" if parts else None
 

@@ -124,16 +124,10 @@ class Trial(CheckpointChoice):
     ) -> Checkpoint:
         """Return one checkpoint; `list_checkpoints` and `top_checkpoint` are its newer names.
 
-        Args:
-            latest: Whether it is the newest; off by default.
-            best: Whether it is the best; off by default.
-            uuid: Its storage id; by default another of these arguments decides.
-            sort_by: With `best`, the name of a validation metric; by default the searcher's.
-            smaller_is_better: With `sort_by`, whether the smallest is best; by default not given.
-
-        Raises:
-            ValueError: If not exactly one of the first three is given.
-            LifecycleError: If there is no such checkpoint.
+        One of `latest` and `best` is True (both are False by default), or `uuid` is a storage id
+        (None by default); anything else is a `ValueError`. With `best`, `sort_by` and
+        `smaller_is_better` are as in `top_checkpoint`, by default None. It is a `LifecycleError` if
+        there is no such checkpoint.
         """
         deprecated("Trial.select_checkpoint", "list_checkpoints or top_checkpoint")
         if sum((latest, best, uuid is not None)) != 1:
@@ -145,10 +139,8 @@ class Trial(CheckpointChoice):
         )
 
     def artifacts(self) -> list[Artifact]:
-        """Return the images and tables that its code has reported, by name and step.
-
-        `data` is the content of a file in the format `media`. Only kept artifacts are returned.
-        """
+        """Return the images and tables that its code has reported, by name and step. `data` is the
+        content of a file in the format `media`. Only kept artifacts are returned."""
         from detslurm.sdk.trials.artifacts import shown_artifacts
 
         if not self.view.artifacts:
@@ -177,11 +169,7 @@ class Trial(CheckpointChoice):
         return self
 
     def kill(self) -> bool:
-        """End the trial now.
-
-        Returns:
-            False if it had already ended.
-        """
+        """End the trial now; return False if it had already ended."""
         return self.experiment._kill_trial(self.id)
 
     def support_bundle(self, path: Path | str = ".") -> SupportBundle:
@@ -197,24 +185,16 @@ class Trial(CheckpointChoice):
         return support_bundle(self, Path(path).expanduser().absolute())
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the trial's committed checkpoints, oldest first, without deleted ones.
-
-        A checkpoint has the state "DELETED" if its files were removed from the disk otherwise.
-        """
+        """Return the trial's committed checkpoints, oldest first, without deleted ones. A
+        checkpoint has the state "DELETED" if its files were removed from the disk otherwise."""
         return self.experiment._checkpoints_of([self.id])
 
     def download(self, uuid: str, target: Path | str) -> Path:
-        """Copy one of the trial's checkpoints to a directory, with the code of its Trial class.
+        """Copy one of the trial's checkpoints to a directory, with the code of its Trial class, and
+        return the directory.
 
-        Args:
-            uuid: As for `find_checkpoint`.
-            target: The directory, which must be empty or not exist.
-
-        Returns:
-            The directory.
-
-        Raises:
-            LifecycleError: If its files are gone, or `target` holds something.
+        The `uuid` is as for `find_checkpoint`, `target` a directory that is empty or does not
+        exist. It is a `LifecycleError` if its files are gone, or `target` holds something.
         """
         return self.find_checkpoint(uuid).download(target)
 
@@ -271,13 +251,11 @@ class Trial(CheckpointChoice):
         return found
 
     def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
-        """Yield everything that it reported, numbers or not, by step on one clean curve.
+        """Yield everything that it reported, numbers or not, by step on one clean curve: a row for
+        each group and step, as the store has it.
 
         `group` is one group of metrics, such as "training", by default all of them. Raises
         `ValueError` if there is no such group, as `metrics` does.
-
-        Yields:
-            A row for each group and step, as the store has it.
         """
         empty = True
         for row in trial_metrics(self.directory, group):
@@ -374,12 +352,8 @@ class Trial(CheckpointChoice):
         return lines if follow else log_lines.LogText(lines)
 
     def iter_logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
-        """Return the lines of its log: another name of `logs`.
-
-        Args:
-            follow: As for `logs`; off by default.
-            **chosen: As for `logs`.
-        """
+        """Return the lines of its log: another name of `logs`, with `**chosen` and other arguments
+        as in `logs`."""
         return self.logs(follow, **chosen)
 
     def _lines(
@@ -406,15 +380,9 @@ class Trial(CheckpointChoice):
         """Return the numeric metrics that it reported as a data frame of pandas.
 
         It has a line for each step, with the columns `trial`, `steps` and the metrics. A metric of
-        one of these names becomes `metrics.steps`.
-
-        Args:
-            group: The group of metrics; "validation" by default.
-            names: Only these metrics; all by default.
-
-        Raises:
-            ModuleNotFoundError: If pandas is not installed.
-            ValueError: If there is no such group or metric, as for `metrics`.
+        one of these names becomes `metrics.steps`. The arguments are as in `metrics`; `group` is
+        "validation" by default. Raises `ModuleNotFoundError` without pandas, `ValueError` as
+        `metrics`.
         """
         from detslurm.sdk.frames import metrics_frame
 
@@ -432,20 +400,15 @@ class Trial(CheckpointChoice):
         return trial_html(self.row, self.experiment.row.metric)
 
     def efficiency(self) -> Efficiency:
-        """Return the trial's use of GPUs, memory, CPUs and time.
-
-        Samples of every 15 seconds are added up, over all its runs. An unavailable figure is None,
-        never 0.
-        """
+        """Return the trial's use of GPUs, memory, CPUs and time. Samples of every 15 seconds are
+        added up, over all its runs. An unavailable figure is None, never 0."""
         from detslurm.sdk.costs.efficiency import efficiency
 
         return efficiency(self.directory, self.view, self.experiment._snapshot.facts)
 
     def usage_history(self) -> list[UsageRow]:
-        """Return the trial's use of resources over time: at most 64 rows for each run.
-
-        The newest samples of a run are 15 seconds apart; older ones are averaged.
-        """
+        """Return the trial's use of resources over time: at most 64 rows for each run. The newest
+        samples of a run are 15 seconds apart; older ones are averaged."""
         from detslurm.sdk.costs.efficiency import usage_history
 
         return usage_history(self.directory, self.view)

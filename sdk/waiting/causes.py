@@ -4,97 +4,86 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.resources import SHOWN, exact_cause, reserved_before_end, resource_lines
+from detslurm.sdk.waiting.resources import (
+    SHOWN,
+    first_of,
+    reserved_before_end,
+    resource_cause,
+    resource_lines,
+)
 from detslurm.sdk.waiting.spans import clock_and_span, span
-from detslurm.slurm.reasons import Limit, limit_of, reason_of
+from detslurm.slurm.reasons import Limit, reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.explanation import Explanation
     from detslurm.slurm import JobInfo
-    from detslurm.slurm.pending_details import LimitUse
+    from detslurm.slurm.pending_details import QuotaLimit
 
 _TOO_MUCH = "Kill it, and submit it again with less, or with another QOS or account."
 # Slurm's reasons for jobs of an experiment that is paused.
 _PAUSED = ("JobHeldUser", "job requeued in held state")
+_WHOSE = {"user": " for a user", "account": " for an account"}
 
 
-@dataclass(frozen=True, slots=True)
-class WaitCause:
-    """Why a job waits.
-
-    Attributes:
-        text: The end of a sentence that begins with the job.
-        remedy: The remedy, in a sentence; empty where it can only wait.
-        permanent: Whether it never starts unless something is changed.
-        evidence: The evidence, a line each.
-    """
-
-    text: str
-    remedy: str = ""
-    permanent: bool = False
-    evidence: tuple[str, ...] = ()
-
-
-def cause_of(evidence: JobEvidence) -> WaitCause:
-    """Slurm's reason, made exact by the evidence where there is some."""
+def made_exact(plain: Explanation, evidence: JobEvidence) -> Explanation:
+    """An explanation by Slurm's reason alone, made exact by the evidence where there is some."""
     row = evidence.row
     reason = reason_of(row.reason)
-    plain = WaitCause(reason.sentence, reason.remedy.format(ref=row.ref), reason.permanent)
-    if limit := limit_of(reason.code):
-        return _limited(evidence, plain, limit)
-    if reason.code == "Licenses":
-        return replace(plain, evidence=tuple(_licenses(evidence)))
-    if reason.category == "resources" and not reason.code.startswith("Partition"):
-        text = exact_cause(evidence, reason.code) or plain.text
+    if reason.limit:
+        return _limited(plain, evidence, reason.limit)
+    if reason.for_nodes:
+        cause = resource_cause(evidence, reason.code) or plain.cause
         remedy = reserved_before_end(evidence) or plain.remedy
-        return replace(plain, text=text, remedy=remedy, evidence=tuple(resource_lines(evidence)))
+        return replace(plain, cause=cause, remedy=remedy, evidence=tuple(resource_lines(evidence)))
+    if reason.category == "held":
+        return _held(plain, evidence, reason.code)
+    if reason.code == "JobArrayTaskLimit":
+        return _own_throttle(plain, evidence)
+    if reason.code == "BeginTime" and row.expected_start:
+        cause = f"may not begin before {clock_and_span(row.expected_start, evidence.now)}"
+        return replace(plain, cause=cause, evidence=_restarts(evidence))
     if reason.category == "dependency":
         return replace(plain, evidence=tuple(_dependencies(evidence)))
-    if reason.category == "held":
-        return _held(evidence, plain, reason.code)
-    if reason.code == "JobArrayTaskLimit":
-        return _own_throttle(evidence, plain)
-    if reason.code == "BeginTime" and row.expected_start:
-        text = f"may not begin before {clock_and_span(row.expected_start, evidence.now)}"
-        return replace(plain, text=text, evidence=_restarts(evidence))
+    if reason.code == "Licenses":
+        return replace(plain, evidence=tuple(_licenses(evidence)))
     return plain
 
 
-def _limited(evidence: JobEvidence, plain: WaitCause, limit: Limit) -> WaitCause:
+def _limited(plain: Explanation, evidence: JobEvidence, limit: Limit) -> Explanation:
     """The limit of a QOS or account, and the jobs that use it up."""
     row, known = evidence.row, evidence.details.limits
-    need = {
-        "gres/gpu": row.gpus,
-        "cpu": row.cpus,
-        "mem": row.memory,
-        "node": row.node_count,
-        "jobs": 1,
-        "submitted": 1,
-    }.get(limit.counted) or None  # unknown of whole nodes, too: all that they have counts
+    needs = {"gres/gpu": row.gpus, "cpu": row.cpus, "mem": row.memory, "node": row.node_count}
+    # Unknown of whole nodes, too: all that they have counts.
+    need = 1 if limit.counted in ("jobs", "submitted") else needs.get(limit.counted) or None
     # Several limits may count, and the reason does not name the exhausted limit.
-    short = [one for one in known if need is None or one.most - (one.used or 0) < need] or known
-    lines = [_bound(one, limit.words, need) for one in short]
-    if limit.scope not in ("job", "node") and not limit.spent:
+    short = [quota for quota in known if need is None or quota.room < need] or known
+    lines = [_bound(quota, limit.words, need) for quota in short]
+    if not limit.of_each_job and not limit.spent:
         lines += _holders(_under_same_limit(evidence, limit))
     found = replace(plain, evidence=tuple(lines))
     if len(short) != 1 or limit.minimum:
         return found
-    use = short[0]
-    if need is not None and need > use.most:
-        text = f"asks for {need} {limit.words}, and {use.holder} grants {use.most}"
-        return replace(found, text=text, remedy=_TOO_MUCH, permanent=True)
-    used = "" if use.used is None else f" ({use.used} of {use.most} {limit.words} in use)"
-    return replace(found, text=f"waits for a limit of {use.holder}{used}")
+    quota, whose = short[0], _holder(short[0])
+    if need is not None and need > quota.most:
+        cause = f"asks for {need} {limit.words}, and {whose} grants {quota.most}"
+        return replace(found, cause=cause, remedy=_TOO_MUCH, permanent=True)
+    used = "" if quota.used is None else f" ({quota.used} of {quota.most} {limit.words} in use)"
+    return replace(found, cause=f"waits for a limit of {whose}{used}")
 
 
-def _bound(use: LimitUse, words: str, need: int | None) -> str:
-    used = "" if use.used is None else f", {use.used} in use"
+def _bound(quota: QuotaLimit, words: str, need: int | None) -> str:
+    used = "" if quota.used is None else f", {quota.used} in use"
     more = "" if need is None else f"; the job needs {need}"
-    return f"{use.holder}: at most {use.most} {words}{used}{more}"
+    return f"{_holder(quota)}: at most {quota.most} {words}{used}{more}"
+
+
+def _holder(quota: QuotaLimit) -> str:
+    return quota.holder + _WHOSE.get(quota.scope, "")
 
 
 def _under_same_limit(evidence: JobEvidence, limit: Limit) -> Iterator[JobInfo]:
@@ -116,45 +105,41 @@ def _holders(jobs: Iterable[JobInfo]) -> Iterator[str]:
     named = [
         f"{job.ref} of {job.user}"
         + ("" if job.time_left is None else f" (ends in {span(job.time_left)} at the latest)")
-        for job in found[:SHOWN]
+        for job in found
     ]
     if named:
-        more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        yield f"in use by {', '.join(named)}{more}"
+        yield f"in use by {first_of(named, 'jobs')}"
 
 
 def _licenses(evidence: JobEvidence) -> Iterator[str]:
-    wanted = set(re.split(r"[,|:]", evidence.row.licenses))
-    for use in evidence.details.limits:
-        if use.holder in wanted:
-            yield f"license {use.holder}: {use.used} of {use.most} in use"
-    yield from _holders(
-        job
-        for job in evidence.queue
-        if job.running and any(name in wanted for name in re.split(r"[,|:]", job.licenses))
-    )
+    wanted = _licenses_of(evidence.row)
+    for license in evidence.details.limits:
+        if license.holder in wanted:
+            yield f"license {license.holder}: {license.used} of {license.most} in use"
+    running = (job for job in evidence.queue if job.running)
+    yield from _holders(job for job in running if not wanted.isdisjoint(_licenses_of(job)))
 
 
-def _own_throttle(evidence: JobEvidence, plain: WaitCause) -> WaitCause:
+def _licenses_of(job: JobInfo) -> set[str]:
+    """The names in `matlab:2,stata` and `matlab|stata`."""
+    return {name.partition(":")[0] for name in re.split(r"[,|]", job.licenses) if name}
+
+
+def _own_throttle(plain: Explanation, evidence: JobEvidence) -> Explanation:
     row, number = evidence.row, evidence.job.experiment_id
     same = [job for job in evidence.queue if job.job_id == row.job_id]
     running = sum(job.count for job in same if job.running)
     most = next((job.throttle for job in same if job.throttle), None)
-    whose = (
-        "its own array's limit of elements"
-        if number is None
-        else ("its own experiment's limit of trials")
-    )
-    limit = "" if most is None else f": {running} of {most} run"
-    text = f"waits for {whose} that run at once{limit}"
+    whose = "its own experiment's limit of trials"
+    remedy = plain.remedy.replace("max-slots`", f"max-slots {number} N`")
     if number is None:
+        whose = "its own array's limit of elements"
         remedy = f"`scontrol update JobId={row.job_id} ArrayTaskThrottle=N` changes it."
-    else:
-        remedy = plain.remedy.replace("max-slots`", f"max-slots {number} N`")
-    return replace(plain, text=text, remedy=remedy)
+    limit = "" if most is None else f": {running} of {most} run"
+    return replace(plain, cause=f"waits for {whose} that run at once{limit}", remedy=remedy)
 
 
-def _held(evidence: JobEvidence, plain: WaitCause, code: str) -> WaitCause:
+def _held(plain: Explanation, evidence: JobEvidence, code: str) -> Explanation:
     number = evidence.job.experiment_id
     plain = replace(plain, evidence=_restarts(evidence))
     if number is None or code == "JobHeldAdmin":
@@ -165,8 +150,8 @@ def _held(evidence: JobEvidence, plain: WaitCause, code: str) -> WaitCause:
         return replace(plain, remedy=remedy)
     if "budget" in why:
         remedy = f"Raise it with `detslurm experiment set budget {number} N`. Then l{remedy[1:]}"
-    text = f"is held, because its experiment was paused by its own jobs: {why}"
-    return replace(plain, text=text, remedy=remedy)
+    cause = f"is held, because its experiment was paused by its own jobs: {why}"
+    return replace(plain, cause=cause, remedy=remedy)
 
 
 def _restarts(evidence: JobEvidence) -> tuple[str, ...]:

@@ -1,65 +1,74 @@
-"""Why a job waits, when it will start, and what would start it sooner. Pure."""
+"""Why a job waits, when it will start, and what would start it sooner."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.causes import cause_of
-from detslurm.sdk.waiting.explanation import Explanation, StartEstimate, Variant
+from detslurm.sdk.waiting.causes import made_exact
+from detslurm.sdk.waiting.explanation import Accuracy, Explanation, StartEstimate, Variant
+from detslurm.sdk.waiting.resources import free_slots
 from detslurm.sdk.waiting.spans import clock, clock_and_span, span
-from detslurm.sdk.waiting.start_estimates import Accuracy
+from detslurm.slurm import SlurmError
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.slurm import Cluster
+
+_SHORTEST = 600  # seconds: half of less is hardly ever worth a start
 
 
 def explain(
     evidence: JobEvidence, accuracy: Accuracy | None = None, sooner: tuple[Variant, ...] = ()
 ) -> Explanation:
-    """Explain why a job waits, from the evidence alone.
-
-    Args:
-        evidence: The answers of the cluster.
-        accuracy: How good estimates of starts have been here.
-        sooner: The variants that were tried.
-    """
+    """Explain why a job waits, from the evidence alone: the answers of the cluster, the `accuracy`
+    of estimates here, and the variants that were tried."""
     job, row = evidence.job, evidence.row
-    common: dict[str, Any] = {
-        "job_id": job.id,
-        "state": job.state,
-        "experiment_id": job.experiment_id,
-        "trial_ids": tuple(job.trial_ids),
-        "resource_pool": job.resource_pool,
-        "submitted": job.submitted,
-        "reason": job.reason,
-        "ahead": evidence.ahead,
-        "as_of": evidence.as_of,
-        "unavailable": evidence.unavailable,
-    }
-    if not row.waiting:
-        return Explanation(category=None, cause=_running(evidence), **common)
-    found = cause_of(evidence)
-    return Explanation(
-        category=reason_of(row.reason).category,
-        cause=f"Job {job.id} {found.text}.",
-        remedy=found.remedy,
-        permanent=found.permanent,
-        evidence=found.evidence,
-        expected_start=None if found.permanent else estimate(evidence),
+    reason = reason_of(row.reason)
+    plain = Explanation(
+        job_id=job.id,
+        state=job.state,
+        experiment_id=job.experiment_id,
+        trial_ids=tuple(job.trial_ids),
+        resource_pool=job.resource_pool,
+        submitted=job.submitted,
+        category=reason.category if row.waiting else None,
+        reason=job.reason,
+        cause=reason.sentence if row.waiting else _running(evidence),
+        remedy=reason.remedy.format(ref=row.ref),
+        permanent=reason.permanent,
+        ahead=evidence.users_ahead,
         accuracy=accuracy,
         sooner=sooner,
-        **common,
+        as_of=evidence.as_of,
+        unavailable=evidence.unavailable,
     )
+    found = made_exact(plain, evidence) if row.waiting else plain
+    start = None if found.permanent else estimate(evidence)
+    return replace(found, cause=f"Job {job.id} {found.cause}.", expected_start=start)
+
+
+def _running(evidence: JobEvidence) -> str:
+    job = evidence.job
+    since = f" since {clock(job.started, evidence.now)}" if job.started else ""
+    nodes = job.nodes
+    where = f" on {', '.join(nodes[:3])}" if nodes else ""
+    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
+    state = f"it runs{since}" if job.slurm_state == "RUNNING" else f"it is {job.slurm_state}"
+    return f"does not wait: {state}{where}{more}"
 
 
 def estimate(evidence: JobEvidence) -> StartEstimate | None:
     """When the cluster expects the job to start; None without an estimate."""
     row, details = evidence.row, evidence.details
-    for one in details.reservations:
-        if one.name == row.reservation and one.start is not None and one.start > evidence.now:
-            return StartEstimate(one.start, "its reservation", evidence.as_of, False)
+    begins = next((r.start for r in details.reservations if r.name == row.reservation), None)
+    if begins is not None and begins > evidence.now:
+        return StartEstimate(begins, "its reservation", evidence.as_of, False)
     reason = reason_of(row.reason)
     if row.expected_start is None or reason.category in ("held", "dependency"):
         return None  # what Slurm shows of a held job is left over from before
@@ -82,16 +91,67 @@ def estimate_text(found: Explanation, now: float) -> str:
     text = f"{when}, by {start.source}, {span(now - start.made)} ago"
     if known is None:
         return text
-    late = f", {known.late} of them later" if known.late and known.jobs > 1 else ""
-    error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}{late}"
+    error = f"a median of {span(known.median_error)} over {counted(known.jobs, 'job')}"
     return f"{text}; here such estimates were off by {error}"
 
 
-def _running(evidence: JobEvidence) -> str:
-    job = evidence.job
-    since = f" since {clock(job.started, evidence.now)}" if job.started else ""
-    nodes = job.nodes
-    where = f" on {', '.join(nodes[:3])}" if nodes else ""
-    more = f" and {len(nodes) - 3} more nodes" if len(nodes) > 3 else ""
-    state = f"it runs{since}" if job.slurm_state == "RUNNING" else f"it is {job.slurm_state}"
-    return f"Job {job.id} does not wait: {state}{where}{more}."
+def try_variants(evidence: JobEvidence, cluster: Cluster) -> tuple[Variant, ...]:
+    """Ask the cluster about each variant: half the time, fewer GPUs, another partition."""
+    now = estimate(evidence)
+    found = []
+    for change, options, command in _questions(evidence):
+        try:
+            start = cluster.start_of(options)
+        except SlurmError as error:
+            found.append(Variant(change=change, refusal=error.message.splitlines()[0]))
+            continue
+        sooner = None if now is None else now.time - start
+        found.append(Variant(change=change, expected_start=start, sooner=sooner, command=command))
+    return tuple(found)
+
+
+def _questions(evidence: JobEvidence) -> Iterator[tuple[str, Sequence[str], str]]:
+    """Each variant's change, its options of sbatch, and the command that would make the change.
+
+    There is none for a job that waits for something that these would not change.
+    """
+    row, same = evidence.row, evidence.details.options
+    reason = reason_of(row.reason)
+    if not same or not row.waiting or reason.category not in ("resources", "quota"):
+        return
+    if reason.code == "JobArrayTaskLimit":
+        return
+    limit = row.time_limit
+    pool = [f"--partition={','.join(row.partitions)}"] if row.partitions else []
+    time = [] if limit is None else [f"--time={max(1, limit // 60)}"]
+    if limit is not None and limit >= 2 * _SHORTEST:
+        half = limit // 120
+        command = f"scontrol update JobId={shlex.quote(row.ref)} TimeLimit={half}"
+        options = (*same, *pool, f"--time={half}")
+        yield f"a time limit of {span(60 * half)}", options, command
+    if fewer := _fewer_gpus(same):
+        yield fewer[0], (*fewer[1], *pool, *time), ""
+    if name := _emptiest_partition(evidence):
+        command = f"detslurm job update {row.job_id} --resource-pool {name}"
+        yield f"partition {name}", (*same, f"--partition={name}", *time), command
+
+
+def _fewer_gpus(same: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    """Half the GPUs of the first option that asks for several, in words and as options."""
+    for place, option in enumerate(same):
+        match = re.fullmatch(r"(--gres=gpu:(?:[^:]+:)?|--gpus=(?:[^:]+:)?)(\d+)(,.*)?", option)
+        if match is not None and int(match[2]) > 1:
+            half = int(match[2]) // 2
+            change = counted(half, "GPU") + (" a node" if option.startswith("--gres") else "")
+            fewer = f"{match[1]}{half}{match[3] or ''}"
+            return change, (*same[:place], fewer, *same[place + 1 :])
+    return None
+
+
+def _emptiest_partition(evidence: JobEvidence) -> str:
+    """The other partition with the most free slots; the cluster knows if it is open to the user."""
+    free: dict[str, int] = {}
+    for node in evidence.nodes:
+        for name in set(node.partitions) - set(evidence.row.partitions):
+            free[name] = free.get(name, 0) + free_slots(node, evidence.row)
+    return max(sorted(free), key=lambda name: free[name], default="")

@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from detslurm.sdk.waiting.jobs_ahead import JobsAhead
-from detslurm.sdk.waiting.start_estimates import Accuracy
 from detslurm.slurm.reasons import Category
+
+
+@dataclass(frozen=True, slots=True)
+class UserAhead:
+    """One user's jobs ahead: their number, and their slots together.
+
+    Each element of an array counts as a job.
+    """
+
+    user: str
+    jobs: int
+    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +35,19 @@ class StartEstimate:
     source: str
     made: float
     scheduled: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How far the first estimates of jobs were off.
+
+    Attributes:
+        jobs: How many jobs have started since an estimate was given for them.
+        median_error: The median of how far it was off, in seconds.
+    """
+
+    jobs: int
+    median_error: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +88,7 @@ class Explanation:
         remedy: The remedy, in a sentence; "" if it can only wait.
         permanent: Whether it never starts without a change.
         evidence: The signs of the cause, a sentence each.
-        ahead: The jobs that are considered before it.
+        ahead: The users of the jobs that are considered before it, with their jobs and slots.
         expected_start: When it should start; None without an estimate.
         accuracy: How good such estimates have been here; None if no job has started since one.
         sooner: Variants, tried with the cluster, that might start sooner.
@@ -85,7 +108,7 @@ class Explanation:
     remedy: str = ""
     permanent: bool = False
     evidence: tuple[str, ...] = ()
-    ahead: JobsAhead
+    ahead: tuple[UserAhead, ...] = ()
     expected_start: StartEstimate | None = None
     accuracy: Accuracy | None = None
     sooner: tuple[Variant, ...] = ()

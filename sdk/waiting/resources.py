@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from detslurm._base.quantities import counted
@@ -18,11 +18,11 @@ SHOWN: Final = 3
 """How many of each kind of thing are named."""
 
 
-def exact_cause(evidence: JobEvidence, code: str) -> str:
+def resource_cause(evidence: JobEvidence, code: str) -> str:
     """The cause as exactly as the evidence shows it; empty if that adds nothing to the reason."""
     row = evidence.row
-    if code == "Priority" and evidence.ahead.jobs:
-        return f"has {counted(evidence.ahead.jobs, 'job')} ahead of it in {_pools(row)}"
+    if code == "Priority" and evidence.ahead:
+        return f"has {counted(_jobs_ahead(evidence), 'job')} ahead of it in {_pools(row)}"
     if code == "Resources" and evidence.nodes:
         return f"needs {_needs(evidence)}, and so much is not free in {_pools(row)}"
     if code == "Reservation" and row.reservation:
@@ -43,25 +43,35 @@ def resource_lines(evidence: JobEvidence) -> Iterator[str]:
 
 
 def _ahead(evidence: JobEvidence) -> Iterator[str]:
-    ahead = evidence.ahead
-    if ahead.jobs:
-        users = [
-            f"{counted(one.jobs, 'job')} of {one.user or 'unknown'} ({counted(one.slots, 'slot')})"
-            for one in ahead.users[:SHOWN]
+    users = evidence.users_ahead
+    if users:
+        named = [
+            f"{counted(user.jobs, 'job')} of {user.user or 'unknown'} ({_slots(user.slots)})"
+            for user in users
         ]
-        whole = f", {counted(ahead.slots, 'slot')} in all" if len(ahead.users) > 1 else ""
-        yield f"ahead of it: {_named(users, len(ahead.users), 'users')}{whole}"
-    if ahead.jobs > 1:
-        largest = f"{ahead.largest} of {ahead.largest_user or 'unknown'}"
-        yield f"the largest of them is {largest}, for {counted(ahead.largest_slots, 'slot')}"
-    if ahead.not_counted:
-        count = counted(ahead.not_counted, "job")
+        whole = f", {_slots(sum(u.slots for u in users))} in all" if len(users) > 1 else ""
+        yield f"ahead of it: {first_of(named, 'users')}{whole}"
+    if _jobs_ahead(evidence) > 1:
+        largest = max(evidence.ahead, key=lambda job: job.slots)
+        whose = f"{largest.refs[0]} of {largest.user or 'unknown'}"
+        yield f"the largest of them is {whose}, for {_slots(largest.slots)}"
+    if evidence.not_counted:
+        count = counted(evidence.not_counted, "job")
         yield f"not counted: {count} of higher priority that can't start now either"
 
 
-def _named(names: list[str], count: int, things: str) -> str:
-    more = f" and {count - SHOWN} more {things}" if count > SHOWN else ""
-    return ", ".join(names) + more
+def _jobs_ahead(evidence: JobEvidence) -> int:
+    return sum(job.count for job in evidence.ahead)
+
+
+def _slots(count: int) -> str:
+    return counted(count, "slot")
+
+
+def first_of(names: Sequence[str], things: str) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - SHOWN} more {things}" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
 
 
 def _free(evidence: JobEvidence) -> Iterator[str]:
@@ -75,13 +85,14 @@ def _free(evidence: JobEvidence) -> Iterator[str]:
 
 def _out_of_service(evidence: JobEvidence) -> Iterator[str]:
     nodes = _own_nodes(evidence)
-    if away := [node for node in nodes if not node.available]:
-        names = [
-            f"{node.name} ({node.state.lower()}{f': {node.reason}' if node.reason else ''})"
-            for node in away[:SHOWN]
-        ]
+    away = [
+        f"{node.name} ({node.state.lower()}{f': {node.reason}' if node.reason else ''})"
+        for node in nodes
+        if not node.available
+    ]
+    if away:
         count = f"{len(away)} of {counted(len(nodes), 'node')}"
-        yield f"{count} out of service: {_named(names, len(away), 'nodes')}"
+        yield f"{count} out of service: {first_of(away, 'nodes')}"
 
 
 def _next_to_end(evidence: JobEvidence) -> Iterator[str]:
@@ -92,26 +103,22 @@ def _next_to_end(evidence: JobEvidence) -> Iterator[str]:
         if job.running and job.time_left is not None and not pools.isdisjoint(job.partitions)
     ]
     if limited:
-        left, ref, job = min(limited, key=lambda one: one[:2])
+        left, ref, job = min(limited, key=lambda end: end[:2])
         # The queue's answer may be a minute old, and counts from then.
         end = clock_and_span(evidence.as_of + left, evidence.now)
-        slots = counted(job.slots, "slot")
-        yield f"the first to reach its time limit is {ref} of {job.user}, {slots}: {end}"
+        whose = f"{ref} of {job.user}, {_slots(job.slots)}"
+        yield f"the first to reach its time limit is {whose}: {end}"
 
 
 def _reservations(evidence: JobEvidence) -> Iterator[str]:
     now = evidence.now
-    for one in evidence.details.reservations:
-        if one.name == evidence.row.reservation:
-            yield f"its reservation {one.name} begins {_when(one.start, now)}"
-    for one in _in_the_way(evidence):
-        until = f" until {clock(one.end, now)}" if one.end else ""
-        kept = f"{counted(len(one.nodes), 'node')} for {one.users or 'others'}"
-        yield f"reservation {one.name} keeps {kept} from {_when(one.start, now)}{until}"
-
-
-def _when(moment: float | None, now: float) -> str:
-    return "at an unknown time" if moment is None else clock_and_span(moment, now)
+    for kept in evidence.details.reservations:
+        if kept.name == evidence.row.reservation:
+            yield f"its reservation {kept.name} begins {clock_and_span(kept.start, now)}"
+    for kept in _in_the_way(evidence):
+        nodes = f"{counted(len(kept.nodes), 'node')} for {kept.users or 'others'}"
+        times = f"from {clock_and_span(kept.start, now)} until {clock(kept.end, now)}"
+        yield f"reservation {kept.name} keeps {nodes} {times}"
 
 
 def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
@@ -119,17 +126,17 @@ def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
     row, now = evidence.row, evidence.now
     names = {node.name for node in _own_nodes(evidence)}
     return [
-        one
-        for one in evidence.details.reservations
-        if one.name != row.reservation and not names.isdisjoint(one.nodes)
-        if one.end is None or one.end > now
-        if row.time_limit is None or (one.start or now) <= now + row.time_limit
+        kept
+        for kept in evidence.details.reservations
+        if kept.name != row.reservation and not names.isdisjoint(kept.nodes)
+        if kept.end > now
+        if row.time_limit is None or kept.start <= now + row.time_limit
     ]
 
 
 def reserved_before_end(evidence: JobEvidence) -> str:
     """The time limit that would end before the first reservation begins; empty without any."""
-    found = [(one.start or 0.0, one.name) for one in _in_the_way(evidence)]
+    found = [(kept.start, kept.name) for kept in _in_the_way(evidence)]
     start, name = min(found, default=(0.0, ""))
     if start <= evidence.now + 60:
         return ""
@@ -138,7 +145,7 @@ def reserved_before_end(evidence: JobEvidence) -> str:
 
 
 def _priorities(evidence: JobEvidence) -> Iterator[str]:
-    found = {one.ref: one for one in evidence.details.priorities}
+    found = {priority.ref: priority for priority in evidence.details.priorities}
     if own := found.pop(evidence.row.job_id, None):
         yield f"its priority is {_parts(own)}"
         for other in found.values():

@@ -1,29 +1,29 @@
-"""How good Slurm's estimates of starts have been here: each one is logged, then compared."""
+"""How good Slurm's estimates of starts have been here: each is logged, then compared."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from detslurm.store import Store, StoreError, fs
+from detslurm.sdk.waiting.evidence import JobEvidence, load_own, save_own
+from detslurm.sdk.waiting.explain import estimate
+from detslurm.sdk.waiting.explanation import Accuracy
+from detslurm.store import Store, StoreError
 
 if TYPE_CHECKING:
     from detslurm.slurm import JobInfo
 
-FILE: Final = "start-estimates.json"
-KEPT: Final = 500
+_FILE: Final = "start-estimates.json"
+_KEPT: Final = 500
 _FORGOTTEN: Final = 30 * 86400.0  # jobs that left the queue unseen, and no run of ours is known
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """One estimate: of which job, made when, for when, and when that job really started.
-
-    Times are unix seconds.
-    """
+class LoggedEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """The first estimate for a job: made when, for when, and when that job really started, in unix
+    seconds."""
 
     cluster: str
     ref: str
@@ -34,97 +34,68 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """How far the first estimates of jobs were off.
+def log_estimate(store: Store, evidence: JobEvidence) -> Accuracy | None:
+    """Keep the first estimate for a job, and return how good earlier estimates were.
 
-    Attributes:
-        jobs: How many jobs have started since an estimate was given for them.
-        median_error: The median of how far it was off, in seconds.
-        late: How many of the jobs started later than estimated.
+    Later estimates for a job are left out, because they were easier. The result is None if no job
+    has started since its estimate.
     """
+    given = estimate(evidence)
+    log = load_own(store, _FILE, list[LoggedEstimate], [])
+    rows = {ref: row for row in evidence.queue for ref in row.refs}
+    cluster = evidence.job.cluster
+    new = [_settled(past, rows, store) if past.cluster == cluster else past for past in log]
+    # A time that the job's user has set is not a guess, and a past time will not come true.
+    if given is not None and given.scheduled and given.time > evidence.now:
+        first = _logged(evidence, given.time)
+        if not any(_job(past) == _job(first) for past in new):
+            new.append(first)
+    if new != log:
+        useful = [e for e in new if e.started or evidence.now - e.made < _FORGOTTEN]
+        save_own(store, _FILE, useful[-_KEPT:])
+    errors = [abs(past.started - past.expected) for past in new if past.started is not None]
+    return Accuracy(len(errors), statistics.median(errors)) if errors else None
 
-    jobs: int
-    median_error: float
-    late: int
+
+def _logged(evidence: JobEvidence, expected: float) -> LoggedEstimate:
+    job, row = evidence.job, evidence.row
+    trial = (job.experiment_id, job.trial_ids[0]) if job.experiment_id and job.trial_ids else None
+    return LoggedEstimate(
+        cluster=job.cluster,
+        ref=row.refs[0],
+        submitted=row.submitted,
+        made=evidence.now,
+        expected=expected,
+        trial=trial,
+    )
 
 
-def accuracy(estimates: Iterable[Estimate]) -> Accuracy | None:
-    """How good the estimates were; None if no such job has started. Only the first of a job counts:
-    the later ones were easier."""
-    first: dict[tuple[str, str, float | None], Estimate] = {}
-    for one in sorted(estimates, key=lambda one: one.made):
-        if one.started is not None:
-            first.setdefault((one.cluster, one.ref, one.submitted), one)
-    errors = [one.started - one.expected for one in first.values() if one.started is not None]
-    if not errors:
+def _job(estimate: LoggedEstimate) -> tuple[str, str, float | None]:
+    return estimate.cluster, estimate.ref, estimate.submitted
+
+
+def _settled(past: LoggedEstimate, rows: Mapping[str, JobInfo], store: Store) -> LoggedEstimate:
+    """The estimate with the start that is known by now: by the queue, else by the store."""
+    if past.started is not None:
+        return past
+    row = rows.get(past.ref)
+    if row is None:
+        started = _start_in_store(past, store)
+    else:  # perhaps another job of the same id
+        started = row.started if row.submitted == past.submitted else None
+    # A run before the estimate has nothing to do with it.
+    known = started is not None and started >= past.made
+    return msgspec.structs.replace(past, started=started) if known else past
+
+
+def _start_in_store(past: LoggedEstimate, store: Store) -> float | None:
+    """When a run of the trial began in that job."""
+    if past.trial is None:
         return None
-    late = sum(error > 0 for error in errors)
-    return Accuracy(len(errors), statistics.median(map(abs, errors)), late)
-
-
-def settled(
-    estimates: Iterable[Estimate],
-    cluster: str,
-    queue: Iterable[JobInfo],
-    start_of: Callable[[Estimate], float | None],
-) -> list[Estimate]:
-    """The estimates with the starts that are known by now: by the queue, else by the store.
-
-    Args:
-        estimates: All that were logged.
-        cluster: The cluster that the queue is of.
-        queue: All its jobs.
-        start_of: Finds the start of a job that has left the queue; None if it is not known.
-    """
-    rows = {ref: row for row in queue for ref in row.refs}
-    found = []
-    for one in estimates:
-        started, row = None, rows.get(one.ref)
-        if one.started is None and one.cluster == cluster:
-            if row is None:
-                started = start_of(one)
-            elif row.submitted == one.submitted:  # else another job of the same id
-                started = row.started
-        # A run before the estimate has nothing to do with it.
-        if started is not None and started >= one.made:
-            one = msgspec.structs.replace(one, started=started)
-        found.append(one)
-    return found
-
-
-def start_in_store(store: Store, one: Estimate) -> float | None:
-    """When a run of the trial began in that job, by the store."""
-    from detslurm.store import fold_facts, view_trial
-
-    if one.trial is None:
-        return None
-    experiment, trial = one.trial
+    experiment, trial = past.trial
     try:
-        directory = store.experiment(experiment)
-        view = view_trial(directory.trial(trial), fold_facts(directory).context(trial), {})
+        runs = store.experiment(experiment).trial(trial).runs()
     except StoreError:
         return None
-    times = [run.started for run in view.runs if run.job.ref == one.ref]
-    return min((t for t in times if t is not None and t >= one.made), default=None)
-
-
-def load(store: Store) -> list[Estimate]:
-    """The logged estimates; none where they can't be read."""
-    try:
-        data = fs.read_file(store.own(FILE))
-        return msgspec.json.decode(data or b"[]", type=list[Estimate])
-    except (StoreError, ValueError):
-        return []
-
-
-def save(store: Store, estimates: Sequence[Estimate], now: float) -> None:
-    """Keep the newest of them; without a store, or the right to write, none."""
-    if not fs.exists(store.path / "experiments", expected=True):
-        return
-    useful = [one for one in estimates if one.started or now - one.made < _FORGOTTEN]
-    try:
-        data = msgspec.json.encode(useful[-KEPT:])
-        fs.replace_file(store.own(FILE), data, sync=False, secret=True)
-    except StoreError:
-        pass  # a figure less
+    starts = (run.start.time for run in runs if run.start.job.ref == past.ref)
+    return min((t for t in starts if t is not None and t >= past.made), default=None)

@@ -157,7 +157,8 @@ def test_why_a_job_waits(scene: Scene, detslurm: Detslurm) -> None:
     assert "  - ahead of it: 1 job of bob (2 slots)" in done.out
     assert "Expected start: not known" in done.out
     data = detslurm("j", "why", "3", "--json").data
-    assert (data["category"], data["reason"], data["ahead"]["jobs"]) == ("resources", "Priority", 1)
+    assert (data["category"], data["reason"]) == ("resources", "Priority")
+    assert data["ahead"] == [{"user": "bob", "jobs": 1, "slots": 2}]
     gone = detslurm("job", "why", "99")
     assert gone.status == 1 and "no job 99 is in the queue" in gone.err
     assert detslurm("job", "why", "3_x").status == 2

@@ -23,6 +23,7 @@ FRAMEWORKS = ("keras", "lightning", "pytorch_lightning", "transformers")
 """Packages that call methods of ours with arguments of their own, which they document."""
 
 _HEADING = re.compile(r"^(\w+):$")
+_SECTION = re.compile(rf"^(?:{'|'.join(SECTIONS)}):\n(?: {{4}}.*\n?|\n)*", re.MULTILINE)
 _ENTRY = re.compile(r"^ {4}(\*{0,2}\w+): (.*)$")
 _REFERENCE = re.compile(r"\b[Aa]rguments\b[\w\s,]*\bas\s+in\s+`([\w.]+)`")
 
@@ -38,23 +39,36 @@ class Documented:
 
     @property
     def referenced(self) -> Docstring:
-        """The docstring with the arguments and errors that this one leaves out: "Arguments as in
+        """The docstrings with the arguments and errors that this one leaves out: "Arguments as in
         `NAME`", where NAME is beside it, or in its module or `detslurm.sdk`."""
+        found, doc, home = Docstring(""), self.doc, self.home
+        while reference := _REFERENCE.search(doc.text):
+            home, name = self._named_by(reference[1], home)
+            doc = Docstring.of(inspect.getdoc(getattr(home, name)) or "")
+            found = found.over(doc)
+        return found
+
+    def _named_by(self, reference: str, home: Any) -> tuple[Any, str]:
         from detslurm import sdk
 
-        reference = _REFERENCE.search(self.doc.text)
-        if reference is None:
-            return Docstring("")
-        *owner, name = reference[1].split(".")
-        module = sys.modules[self.subject.__module__]
-        home = self.home if hasattr(self.home, name) else sdk
+        *owner, name = reference.split(".")
         if owner:
-            home = getattr(module, owner[0], None) or getattr(sdk, owner[0])
-        return Docstring.of(inspect.getdoc(getattr(home, name)) or "")
+            module = sys.modules[self.subject.__module__]
+            return getattr(module, owner[0], None) or getattr(sdk, owner[0]), name
+        return home if hasattr(home, name) else sdk, name
 
     @property
     def doc(self) -> Docstring:
         return Docstring.of(inspect.getdoc(self.subject) or "")
+
+    @property
+    def common(self) -> Docstring:
+        """The docstrings of its classes: they describe what several methods take or raise."""
+        is_method = inspect.isclass(self.home) and self.home is not self.subject
+        found = Docstring("")
+        for home in self.home.__mro__[:-1] if is_method else ():
+            found = found.over(Docstring.of(inspect.cleandoc(home.__doc__ or "")))
+        return found
 
     @property
     def returns(self) -> bool:
@@ -109,16 +123,24 @@ class Docstring:
                 found[last] += " " + line.strip()
         return found
 
+    def over(self, other: Docstring) -> Docstring:
+        """Both as one, with this one's entries before those of the other."""
+        sections = {name: lines.copy() for name, lines in other.sections.items()}
+        for name, lines in self.sections.items():
+            sections[name] = [*sections.get(name, ()), *lines]
+        return Docstring(f"{self.text}\n{other.text}", sections)
+
     @property
     def named(self) -> set[str]:
-        """The names in the text above the sections, which describes short functions by itself."""
-        text = re.split(rf"^(?:{'|'.join(SECTIONS)}):$", self.text, flags=re.MULTILINE)[0]
-        return set(re.findall(r"`(\w+)`", text))
+        """The names in the text around the sections, which describes short functions by itself."""
+        text = _SECTION.sub("", self.text)
+        return set(re.findall(r"`(\*{0,2}\w+)`", text))
 
     @property
     def says_result(self) -> bool:
-        """Whether the first word is about what it gives."""
-        return self.text.startswith(("Return ", "Make ", "Draw "))
+        """Whether the first paragraph is about what it gives."""
+        first = self.text.split("\n\n")[0].replace("\n", " ")
+        return first.startswith(("Return ", "Yield ", "Make ", "Draw ")) or "return " in first
 
     def example(self) -> str:
         """The code of its example; empty where it has none."""

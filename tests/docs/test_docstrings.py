@@ -121,10 +121,11 @@ def problems(one: Documented) -> Iterator[str]:
     }
     referenced = one.referenced
     in_text = {
+        **dict.fromkeys(one.common.named, one.common.text),
         **dict.fromkeys(referenced.named, referenced.text),
-        **dict.fromkeys(doc.named, doc.text),
+        **referenced.entries("Args"),
     }
-    described = {**in_text, **referenced.entries("Args"), **own}
+    described = {**in_text, **dict.fromkeys(doc.named, doc.text), **own}
     in_order = [name for name in names if name in own] == [name for name in own if name in names]
     if not in_order or set(names) - set(described) or set(doc.entries("Args")) - set(names):
         yield f"takes {list(names)} and documents {list(described)}"
@@ -135,7 +136,9 @@ def problems(one: Documented) -> Iterator[str]:
     if one.returns and not (doc.sections.keys() & {"Returns", "Yields"} or doc.says_result):
         yield "does not say what it returns"
     raises = doc.entries("Raises")
-    if missing := one.raised() - doc.named - set(raises) - set(referenced.entries("Raises")):
+    described_errors = doc.named | one.common.named | referenced.named
+    known = described_errors.union(raises, referenced.entries("Raises"))
+    if missing := one.raised() - known:
         yield f"raises {sorted(missing)} without a word"
     if unknown := [name for name in raises if not is_exception(name)]:
         yield f"documents exceptions that users can't import: {unknown}"

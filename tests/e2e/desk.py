@@ -139,6 +139,15 @@ class Desk:
         """Wait until the trial has reported metrics of a step."""
         self._wait(number, lambda: self.trial(number).steps >= steps, timeout, f"step {steps}")
 
+    def wait_for_a_trial_at(self, number: int, steps: int, timeout: float = PATIENCE) -> None:
+        """Wait until any trial of a search has reported metrics of a step."""
+
+        def there() -> bool:
+            trials = range(len(self.view(number).trials))
+            return any(self.trial(number, index).steps >= steps for index in trials)
+
+        self._wait(number, there, timeout, f"a trial at step {steps}")
+
     def wait_for_state(self, number: int, *states: str, timeout: float = PATIENCE) -> str:
         """Wait until the experiment is in one of the states."""
 

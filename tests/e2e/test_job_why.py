@@ -189,7 +189,7 @@ def test_a_full_partition_without_accounting(desk: Desk, bob: User, site: Cluste
     mine = _submitted(desk.user, "-N1", "-t", "60", "--nice=50")
     found = ask.why(mine, "Priority")
     assert found["cause"] == f"Job {mine} has 1 job ahead of it in partition main."
-    assert [(one["user"], one["jobs"]) for one in found["ahead"]["users"]] == [(bob.name, 1)]
+    assert [(one["user"], one["jobs"]) for one in found["ahead"]] == [(bob.name, 1)]
     text = desk.run("job", "why", mine, "--sooner").stdout
     assert "Expected start: about " in text or "Expected start: not known" in text
     assert "a time limit of 30 min: " in text and "partition high: " in text

@@ -101,8 +101,7 @@ def test_it_is_preempted_and_resumes_from_its_own_files(desk: Desk, site: Cluste
     desk.run("trial", "download", str(trial.id), "--outputs", "-o", str(place))
     assert (place / "checkpoints" / "last.pt").exists() and (place / "train.log").exists()
 
-    (saved,) = trial.checkpoints
-    fork = desk.run("experiment", "fork", str(number), "--from-checkpoint", saved.uuid, "--json")
+    fork = desk.run("experiment", "fork", str(number), "--json")
     copy = int(unwrap(fork.stdout)["experiment_id"])
     desk.wait_for_state(copy, "COMPLETED", "ERROR")
     assert begins(desk.log(copy)) == [second + 5], desk.log(copy)

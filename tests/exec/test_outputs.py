@@ -63,6 +63,8 @@ def test_each_run_finds_what_the_one_before_has_left(
 ) -> None:
     """And a zombie's paths lead nowhere from then on."""
     first = Node(trial, 1, storage=storage)
+    assert first.outputs.variables({})["WANDB_DIR"] == str(first.outputs.path)
+    assert "WANDB_DIR" not in first.outputs.variables({"WANDB_DIR": "/mine"})
     assert first.problem is None and first.outputs.path.stat().st_mode & 0o777 == 0o700
     (first.workdir / "checkpoints" / "last.pt").write_text("one")
     (first.workdir / "runs" / "latest.ckpt").write_text("two")

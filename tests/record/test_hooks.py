@@ -100,6 +100,7 @@ WRITES = """\
         assert writer.add_scalar("loss", 0.5, 1) is None
         other.add_scalar("loss", 0.25, global_step=1)
         writer.add_scalar(tag="acc", scalar_value=1)
+        writer.add_scalar("hp_metric", -1, 0)  # as Lightning does at each start
         writer.add_scalars("both", {{"a": 1, "b": 2}}, 2)
         try:
             writer.add_scalar("loss", object(), 3)

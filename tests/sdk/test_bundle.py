@@ -14,8 +14,8 @@ import tarfile
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from zlib import crc32
 
@@ -491,15 +491,12 @@ def test_an_import_that_is_interrupted_when_it_is_done(
     scene.client.experiment(number).bundle(file, checkpoints="all")
     before = visible(other)
 
-    whole = importing._staging
+    class Interrupted(TemporaryDirectory[str]):
+        def __exit__(self, *error: object) -> None:
+            self.cleanup()
+            raise KeyboardInterrupt
 
-    @contextmanager
-    def interrupted(experiment: ExperimentDir) -> Iterator[Path]:
-        with whole(experiment) as stage:
-            yield stage
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(importing, "_staging", interrupted)
+    monkeypatch.setattr(importing, "TemporaryDirectory", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         other.import_bundle(file)
     ((experiment, state, _),) = [row for row in visible(other) if row not in before]

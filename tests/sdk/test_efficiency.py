@@ -125,9 +125,9 @@ def test_jobs_wait_from_their_submission_or_from_the_requeue() -> None:
         run(5, started=607.0, ended=900.0, job=job("13")),
     ]
     submitted = {"12": 10.0, "13": 590.0}
-    assert queue_time(runs, submitted, shared=False) == 20 + 20 + 7
-    assert queue_time(runs[:1], {}, shared=False) is None
-    assert queue_time(runs[:1], submitted, shared=True) is None
+    assert queue_time(runs, submitted) == 20 + 20 + 7
+    assert queue_time(runs[:1], {}) is None
+    assert queue_time(runs[:1], None) is None
 
 
 def test_history_is_thinned_with_age() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,21 +15,32 @@ from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
 from tests.store.collecting import collect, on_disk, policy
 
+SINGLE = """\
+name: test
+entrypoint: python3 train.py
+outputs: [checkpoints]
+searcher: {name: single, metric: loss, max_length: 10}
+slurm: {slot_type: cpu}
+"""
 ID = str(uuid.uuid4())
 
 
 def run(
-    scene: Scene, experiment: ExperimentDir, end: str | None = "completed", listed: bool = True
+    scene: Scene,
+    experiment: ExperimentDir,
+    end: str | None = "completed",
+    listed: bool = True,
+    outputs: str = ID,
 ) -> None:
     """A run with outputs, which writes one file."""
     trial = experiment.trial(experiment.created().first_trial)
-    folder = scene.checkpoints / ID
+    folder = scene.checkpoints / outputs
     folder.mkdir(parents=True, exist_ok=True)
-    claim = {"uuid": ID, "path": str(folder)}
+    claim = {"uuid": outputs, "path": str(folder)}
     start = trial.open_run({"hparams": {"lr": 0.1}, "seed": 1, "time": 1.0, "outputs": claim})
     trial.records_path(start.run).touch()
     (folder / "last.pt").write_text("weights")
-    left = {"uuid": ID, "resources": {"last.pt": 7}, "time": 2.0}
+    left = {"uuid": outputs, "resources": {"last.pt": 7}, "time": 2.0}
     if end is not None:
         more = {"outputs": left} if listed else {}
         trial.write_end(start.run, {"outcome": end, "exit_code": 0, "time": 2.0, **more})
@@ -78,6 +90,50 @@ def test_a_continuation_begins_with_them(scene: Scene) -> None:
     assert (begins.uuid, begins.outputs) == (None, str(scene.checkpoints / ID))
     with pytest.raises(LifecycleError, match="is needed for"):
         one.delete()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "begins"),
+    [
+        ([], True),
+        (["outputs=null"], False),
+        (["searcher.source_checkpoint_uuid=null"], False),
+        (["searcher.name=random", "searcher.max_trials=2"], False),
+    ],
+)
+def test_a_fork_of_one_trial_begins_with_them(
+    scene: Scene, overrides: list[str], begins: bool
+) -> None:
+    """Once the trial is over; a new search, and a fork that is to begin without, do not."""
+    experiment = scene.experiment(text=SINGLE)
+    assert begin_of_fork(scene, experiment) is None
+    run(scene, experiment)
+    path = str(scene.checkpoints / ID)
+    assert begin_of_fork(scene, experiment, overrides) == (path if begins else None)
+    assert any(f"begins with a copy of {path}" in text for text in scene.warnings) == begins
+
+
+def test_a_fork_of_a_fork_begins_with_those_of_the_fork(scene: Scene) -> None:
+    """They are protected as a checkpoint would be."""
+    experiment = scene.experiment(text=SINGLE)
+    run(scene, experiment)
+    done = scene.client.experiment(experiment.id).fork()
+    made, own = scene.store.experiment(done.id), str(uuid.uuid4())
+    run(scene, made, outputs=own)
+    assert begin_of_fork(scene, made) == str(scene.checkpoints / own)
+    again = scene.client.experiment(made.id).fork(from_checkpoint=ID)
+    created = scene.store.experiment(again.id).created()
+    assert created.source_outputs == str(scene.checkpoints / ID), "as named"
+    with pytest.raises(LifecycleError, match="is needed for"):
+        scene.client.experiment(made.id).delete()
+
+
+def begin_of_fork(
+    scene: Scene, experiment: ExperimentDir, overrides: Sequence[str] = ()
+) -> str | None:
+    """The directory with which the trials of a fork begin."""
+    done = scene.client.experiment(experiment.id).fork(overrides)
+    return scene.store.experiment(done.id).created().source_outputs
 
 
 def test_those_of_a_lost_run_are_found(scene: Scene) -> None:

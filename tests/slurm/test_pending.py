@@ -19,7 +19,7 @@ from detslurm.slurm.pending import (
     parse_test,
     pending_details,
 )
-from detslurm.slurm.reasons import limit_of
+from detslurm.slurm.reasons import reason_of
 
 RECORD = """\
 JobId=27 JobName=x JobState=RUNNING Features=y
@@ -67,7 +67,7 @@ def test_other_records() -> None:
     (one,) = parse_priorities("7|5400|0|150|0|0|0|0|0|cpu=1000,gres/gpu=4250|0\n")
     assert sum(one.factors.values()) == 5400
     (license,) = parse_licenses("LicenseName=matlab Total=2 Used=1 Free=1 Reserved=0 Remote=no\n")
-    assert license == ("matlab", 2, 1)
+    assert (license.holder, license.most, license.used) == ("matlab", 2, 1)
     assert parse_reservations("No reservations in the system\n") == ()
     line = (
         "ReservationName=maint StartTime=1795423312 EndTime=1795430512 Duration=02:00:00"
@@ -99,11 +99,11 @@ def test_which_limits_count_for_a_job() -> None:
     job = JobInfo(ref="1", state="PENDING", user="alice", account="ml", qos="small")
 
     def named(code: str) -> list[tuple[str, int, int | None]]:
-        limit = limit_of(code)
+        limit = reason_of(code).limit
         assert limit is not None
-        return [(one.holder, one.most, one.used) for one in limits_in_use(TABLE, job, limit)]
+        return [(q.holder, q.most, q.used) for q in limits_in_use(TABLE, job, limit)]
 
-    whole, a100 = ("QOS small for a user", 2, 1), ("QOS small for a user", 1, 1)
+    whole, a100 = ("QOS small", 2, 1), ("QOS small", 1, 1)
     assert named("QOSMaxGRESPerUser") == [whole, a100]
     assert named("QOSMaxCpuPerJobLimit") == [("QOS small", 4, None)]
     assert named("AssocGrpGRES") == [("account ml", 12, 10)]

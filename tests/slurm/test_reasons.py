@@ -109,6 +109,8 @@ def test_what_waits_for_a_release_is_held_and_nothing_else() -> None:
         ("launch_failed_requeued_held", "held", "nodes could not start it"),
         ("job requeued in held state", "held", "held"),
         ("Reservation_maint1_was_deleted", "held", "reservation is gone"),
+        ("Reservation my_nodes was deleted", "held", "reservation is gone"),
+        ("burst_buffer/lua: stage-in failed", "other", "burst buffer failed"),
         ("JobArrayTaskLimit", "quota", "own limit on trials"),
         ("Dependency,JobArrayTaskLimit", "dependency", "another job"),
         ("", "other", "not considered yet"),

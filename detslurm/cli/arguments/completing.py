@@ -10,7 +10,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from typing import TYPE_CHECKING
 
 from click.shell_completion import CompletionItem
 
@@ -96,27 +96,11 @@ def _soon(seconds: float) -> Iterator[None]:
 
 def _config_keys() -> Offers:
     """Keys of the configuration with an equals sign."""
-    from detslurm.sdk.parts import ExperimentConfig
+    from detslurm.sdk.parts import config_keys
 
-    yield from ((f"{key}=", "") for key in _keys(ExperimentConfig, ""))
-
-
-def _keys(kind: Any, path: str) -> Iterator[str]:
-    import msgspec
-
-    for field in msgspec.structs.fields(kind):
-        name = f"{path}{field.encode_name}"
-        below = dict.fromkeys(key for one in _structs(field.type) for key in _keys(one, f"{name}."))
-        yield from below or [name]
-
-
-def _structs(kind: Any) -> Iterator[Any]:
-    """The sections that a value of this type may be; lists have no keys."""
-    if hasattr(kind, "__struct_fields__"):
-        yield kind
-    elif get_origin(kind) is not tuple:
-        for one in get_args(kind):
-            yield from _structs(one)
+    keys = dict.fromkeys(config_keys())
+    sections = {key.rpartition(".")[0] for key in keys}
+    yield from ((f"{key}=", "") for key in keys if key not in sections)
 
 
 def _columns() -> Offers:

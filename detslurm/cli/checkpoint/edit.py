@@ -10,6 +10,7 @@ import click
 
 from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
+from detslurm.cli.arguments.pairs import data_of
 from detslurm.cli.checkpoint.arguments import one_uuid, several_uuids
 from detslurm.cli.output.printing import (
     Document,
@@ -43,27 +44,12 @@ def metadata(uuid: str, changes: tuple[str, ...], removed: tuple[str, ...]) -> D
       detslurm checkpoint metadata 1b4e28ba --remove note
     """
     found = client().checkpoint(uuid)
-    wanted = dict(map(_pair, changes))
+    wanted = data_of(changes)
     if removed:
         found.remove_metadata(removed)
     if wanted:
         found.add_metadata(wanted)
     return Document(lambda: _yaml(found.metadata), lambda: UserData(found.metadata))
-
-
-def _pair(text: str) -> tuple[str, Any]:
-    from detslurm.sdk.parts import ConfigErrors, parse
-
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise click.UsageError(f"--set {text!r}: give KEY=VALUE")
-    try:
-        return key, parse(value, "--set").plain() if value else ""
-    except ConfigErrors as error:
-        why = error.problems[0].message
-        raise click.UsageError(
-            f"--set {text!r}: the value is not YAML that can be kept: {why}"
-        ) from None
 
 
 def _yaml(value: dict[str, Any]) -> str:

@@ -62,6 +62,8 @@ def continue_experiment(experiment_id: int, **given: Any) -> None:
 def fork(experiment_id: int, **given: Any) -> None:
     """Submit a new experiment with the configuration and the code of another one.
 
+    If both have one trial, it begins with a copy of the other's outputs.
+
     \b
     Examples:
       detslurm experiment fork 7 --config hyperparameters.learning_rate=0.01

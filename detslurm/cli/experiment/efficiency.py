@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -46,15 +46,23 @@ def as_data(one: Efficiency) -> dict[str, Any]:
     return {**msgspec.structs.asdict(one), **{name: getattr(one, name) for name in _PERCENT}}
 
 
-def _rounded(header: str, name: str, digits: int = 0, *, drop: int = 0) -> Column:
-    """A figure, rounded for people alone."""
+def _figure(
+    header: str, name: str, text: Callable[[float], str], csv_header: str = "", *, drop: int = 0
+) -> Column:
+    """A figure in short for people, and as it is for programs."""
     figure = attrgetter(name)
 
-    def text(row: Any) -> str | None:
+    def shown(row: Any) -> str | None:
         found = figure(row)
-        return None if found is None else f"{found:.{digits}f}"
+        return None if found is None else text(found)
 
-    return Column(header, text, drop=drop, csv_header=name, csv_value=figure)
+    return Column(header, shown, drop=drop, csv_header=csv_header or name, csv_value=figure)
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}"
 
 
 def cpus_text(one: Efficiency) -> str:
@@ -73,38 +81,21 @@ def memory_text(one: Efficiency) -> str:
     return peak if one.memory_requested is None else f"{peak} of {size(one.memory_requested)}"
 
 
-def _duration(header: str, name: str, *, drop: int) -> Column:
-    """A span of time: a clock for people, seconds for programs."""
-    seconds = attrgetter(name)
-
-    def text(row: Any) -> str:
-        found = seconds(row)
-        return "" if found is None else _clock(found)
-
-    return Column(header, text, drop=drop, csv_value=seconds)
-
-
-def _clock(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}"
-
-
 _COLUMNS = [
     Column("Trial ID", lambda row: row.trial, csv_header="trial"),
     Column("State", lambda row: row.state, "state", drop=5),
-    _rounded("GPU %", "gpu_percent"),
-    _rounded("P10", "gpu_percent_p10", drop=3),
+    _figure("GPU %", "gpu_percent", "{:.0f}".format),
+    _figure("P10", "gpu_percent_p10", "{:.0f}".format, drop=3),
     Column("GPU Memory", lambda row: row.gpu_memory_peak, "size", drop=4),
     Column("Memory", lambda row: row.memory_peak, "size", csv_header="memory_peak"),
-    _rounded("Mem %", "memory_percent"),
-    _rounded("CPUs", "cpus_used", 1),
-    _rounded("CPU %", "cpu_percent"),
-    _duration("Elapsed", "elapsed", drop=2),
-    _duration("Queued", "queue_time", drop=1),
+    _figure("Mem %", "memory_percent", "{:.0f}".format),
+    _figure("CPUs", "cpus_used", "{:.1f}".format),
+    _figure("CPU %", "cpu_percent", "{:.0f}".format),
+    _figure("Elapsed", "elapsed", _clock, "Elapsed", drop=2),
+    _figure("Queued", "queue_time", _clock, "Queued", drop=1),
     Column("Steps Lost", lambda row: row.steps_lost, drop=6),
-    _rounded("Slot-h", "slot_hours", 2),
-    _rounded("Wasted", "slot_hours_wasted", 2),
+    _figure("Slot-h", "slot_hours", "{:.2f}".format),
+    _figure("Wasted", "slot_hours_wasted", "{:.2f}".format),
 ]
 
 

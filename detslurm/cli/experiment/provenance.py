@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,21 @@ if TYPE_CHECKING:
     from detslurm.sdk.parts import CodeVersion, Software
     from detslurm.sdk.provenance.view import Provenance
 
+# A result depends on these first; the text names them, and counts the others.
+_MAIN_PACKAGES = frozenset(
+    {
+        "accelerate", "deepspeed", "detslurm", "flax", "horovod", "hydra-core", "jax", "keras",
+        "lightning", "mlflow", "mpi4py", "numpy", "optuna", "pytorch-lightning", "scikit-learn",
+        "tensorflow", "timm", "torch", "torchvision", "transformers", "wandb", "xgboost",
+    }
+)  # fmt: skip
 _UNSURE = "the software is that of the submission; jobs may have another, by {}"
 
 
 @click.command()
 @experiment_id
 @click.option("--diff", is_flag=True, help="Print the uncommitted changes alone, as a patch.")
+@click.option("--packages", is_flag=True, help="Print all packages alone, with their versions.")
 @click.option(
     "--ro-crate",
     "crate",
@@ -29,7 +38,7 @@ _UNSURE = "the software is that of the submission; jobs may have another, by {}"
     help="Write the record as a Process Run Crate into the new directory DIR instead.",
 )
 @describes
-def provenance(experiment_id: int, diff: bool, crate: Path | None) -> Document:
+def provenance(experiment_id: int, diff: bool, packages: bool, crate: Path | None) -> Document:
     """Show what an experiment ran: code, packages, modules, hardware and options of sbatch.
 
     Secrets are masked. A Process Run Crate (RO-Crate) describes the same for archives.
@@ -39,10 +48,11 @@ def provenance(experiment_id: int, diff: bool, crate: Path | None) -> Document:
       detslurm experiment provenance 7
       detslurm experiment provenance 7 --json
       detslurm experiment provenance 7 --diff
+      detslurm experiment provenance 7 --packages
       detslurm experiment provenance 7 --ro-crate crate
     """
-    if diff and crate is not None:
-        raise click.UsageError("--diff can't be combined with --ro-crate")
+    if sum((diff, packages, crate is not None)) > 1:
+        raise click.UsageError("--diff, --packages and --ro-crate can't be combined")
     found = client().stored(experiment_id)
     if crate is not None:
         path = str(found.write_ro_crate(crate))
@@ -51,6 +61,9 @@ def provenance(experiment_id: int, diff: bool, crate: Path | None) -> Document:
     if diff:
         patch = "" if record.code is None else record.code.diff.rstrip("\n")
         return Document(lambda: patch, lambda: patch)
+    if packages:
+        versions = {} if record.software is None else _versions(record.software)
+        return Document(lambda: "\n".join(_lines(versions)), lambda: UserData(versions))
     return Document(lambda: _text(record), lambda: UserData(record.to_dict()))
 
 
@@ -94,5 +107,16 @@ def _software_rows(software: Software) -> Iterator[tuple[str, Any]]:
 
     yield "Software", software_text(software)
     yield "Modules", "\n".join(software.modules)
-    packages = software.packages | software.conda_packages
-    yield "Packages", "\n".join(f"{name} {version}".rstrip() for name, version in packages.items())
+    versions = _versions(software)
+    main = {name: version for name, version in versions.items() if name in _MAIN_PACKAGES}
+    more = len(versions) - len(main)
+    rest = [f"and {more} more (--packages)"] if more else []
+    yield "Packages", "\n".join([*_lines(main), *rest])
+
+
+def _versions(software: Software) -> dict[str, str]:
+    return software.packages | software.conda_packages
+
+
+def _lines(versions: Mapping[str, str]) -> list[str]:
+    return [f"{name} {version}".rstrip() for name, version in versions.items()]

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument(
-    "job_id",
-    metavar="[ID]",
-    required=False,
-    shell_complete=completed_by("jobs"),
-)
+@click.argument("job_id", metavar="[ID]", required=False, shell_complete=completed_by("jobs"))
 @either_kind
 @trial_option("Show it for the job of this trial.")
 @click.option(
@@ -123,19 +118,14 @@ def _listed(title: str, lines: Any) -> Iterator[str]:
         yield from (f"  - {line}" for line in lines)
 
 
-def _variant(one: Variant, now: float) -> str:
+def _variant(variant: Variant, now: float) -> str:
     from detslurm.sdk.waiting.spans import clock_and_span, span
 
-    if one.expected_start is None:
-        return f"{one.change}: refused: {one.refusal}"
-    when = f"{one.change}: about {clock_and_span(max(one.expected_start, now), now)}"
-    if one.sooner is None:
-        compared = ""
-    elif one.sooner >= 60:
-        compared = f", {span(one.sooner)} sooner"
-    else:
-        compared = ", not sooner"
-    command = (
-        f": `{one.command}`" if one.command and (one.sooner is None or one.sooner >= 60) else ""
-    )
-    return f"{when}{compared}{command}"
+    start, sooner = variant.expected_start, variant.sooner
+    if start is None:
+        return f"{variant.change}: refused: {variant.refusal}"
+    when = f"{variant.change}: about {clock_and_span(max(start, now), now)}"
+    if sooner is not None and sooner < 60:
+        return f"{when}, not sooner"
+    compared = "" if sooner is None else f", {span(sooner)} sooner"
+    return f"{when}{compared}" + (f": `{variant.command}`" if variant.command else "")

@@ -1,30 +1,143 @@
-"""Commands that change the texts of a model or of one of its versions."""
+"""Commands that make, register, change, hide and delete models and their versions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from detslurm.cli.arguments.ids import client
-from detslurm.cli.model.arguments import model_name, of_version, pairs
-from detslurm.cli.output.printing import Document, describes
+from detslurm.cli.arguments.ids import client, report_each
+from detslurm.cli.arguments.pairs import data_of
+from detslurm.cli.lazy import completed_by
+from detslurm.cli.model.show import entry, entry_data, model_name, title, version_of
+from detslurm.cli.output.printing import Document, confirm_deletion, describes, json_option
+
+if TYPE_CHECKING:
+    from detslurm.sdk.models.model import Model
+    from detslurm.sdk.models.version import ModelVersion
+
+_several_models = click.argument(
+    "names",
+    metavar="NAME|ID...",
+    nargs=-1,
+    required=True,
+    shell_complete=completed_by("models"),
+)
+_of_version = click.option(
+    "--version", type=click.IntRange(1), metavar="N", help="Change version N of the model."
+)
+_yes = click.option("-y", "--yes", is_flag=True, help="Delete without asking for confirmation.")
 
 
-def _change(name: str, version: int | None, act: Callable[[Any], None], what: str) -> Document:
-    """Change a model, or its version."""
-    from detslurm.cli.model.show import model_data, version_data
+@click.command()
+@click.argument("name")
+@click.option("--description", default="", help="Set the description.")
+@click.option("--label", "labels", multiple=True, help="Set LABEL. Repeatable.")
+@click.option(
+    "--metadata", "pairs", multiple=True, metavar="KEY=VALUE",
+    help="Set metadata: VALUE is YAML. Repeatable.",
+)  # fmt: skip
+@click.option("-w", "--workspace-name", metavar="NAME", help="Put it into a workspace.")
+@describes
+def create(
+    name: str,
+    description: str,
+    labels: tuple[str, ...],
+    pairs: tuple[str, ...],
+    workspace_name: str | None,
+) -> Document:
+    """Make a model: a name for checkpoints, which become its versions 1, 2, 3 ...
 
+    \b
+    Examples:
+      detslurm model create resnet --description "18 layers" --metadata layers=18
+    """
+    made = client().create_model(name, description, data_of(pairs), labels, workspace_name)
+    return _done(f"Created model {made.name} (id {made.model_id})", made)
+
+
+@click.command("register-version")
+@model_name
+@click.argument("uuid", shell_complete=completed_by("checkpoints"))
+@click.option("--name", "version_name", default="", help="Set a name for the version.")
+@click.option("--notes", default="", help="Set notes for its users.")
+@describes
+def register_version(name: str, uuid: str, version_name: str, notes: str) -> Document:
+    """Make the checkpoint UUID the next version of a model.
+
+    Nothing deletes a checkpoint while it is a version: no garbage collection, and no command. UUID
+    may be its first characters, 4 or more.
+
+    \b
+    Examples:
+      detslurm model register-version resnet 2f1c9a --notes "for the paper"
+    """
     model = client().get_model(name)
-    if version is None:
-        act(model)
-        return Document(lambda: f"{what} model {model.name}", lambda: model_data(model))
-    found = model.get_version(version)
-    assert found is not None
-    act(found)
-    text = f"{what} version {version} of model {model.name}"
-    return Document(lambda: text, lambda: version_data(found))
+    made = model.register_version(uuid, name=version_name, notes=notes)
+    return _done(f"Registered checkpoint {made.row.uuid} as {title(made)}", made)
+
+
+@click.command("delete-version")
+@model_name
+@click.argument("version", type=click.IntRange(1), metavar="N")
+@_yes
+@describes
+def delete_version(name: str, version: int, yes: bool) -> Document:
+    """Delete version N of a model; the checkpoint's files stay, and may be deleted from then on."""
+    found = version_of(name, version)
+    confirm_deletion(f"Delete {title(found)}?", yes)
+    found.delete()
+    data = {"model": found.model_name, "version": version}
+    return Document(lambda: f"Deleted {title(found)}", lambda: data)
+
+
+@click.command()
+@_several_models
+@_yes
+@json_option
+def delete(names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Delete models with all their versions; the checkpoints' files stay."""
+    confirm_deletion(f"Delete {', '.join(names)} with all versions?", yes)
+    _each(names, lambda model: model.delete(), "Deleted", as_json)
+
+
+@click.command()
+@_several_models
+@json_option
+def archive(names: tuple[str, ...], as_json: bool) -> None:
+    """Hide models from lists; `model list --all` shows them. Their versions stay as they are."""
+    _each(names, lambda model: model.archive(), "Archived", as_json)
+
+
+@click.command()
+@_several_models
+@json_option
+def unarchive(names: tuple[str, ...], as_json: bool) -> None:
+    """Show archived models in lists again."""
+    _each(names, lambda model: model.unarchive(), "Unarchived", as_json)
+
+
+def _each(names: tuple[str, ...], do: Callable[[Model], object], done: str, as_json: bool) -> None:
+    registry = client()
+
+    def act(name: str) -> str:
+        model = registry.get_model(name)
+        do(model)
+        return f"{done} {title(model)}"
+
+    report_each("model", dict.fromkeys(names), act, as_json=as_json)
+
+
+@click.command()
+@model_name
+@click.argument("workspace")
+@describes
+def move(name: str, workspace: str) -> Document:
+    """Put a model into another workspace."""
+    model = client().get_model(name)
+    model.move_to_workspace(workspace)
+    return _done(f"Moved {title(model)} to workspace {workspace}", model)
 
 
 @click.group("set")
@@ -38,87 +151,84 @@ def set_group() -> None:
     """
 
 
-@set_group.command("name")
-@model_name
-@click.argument("value")
-@of_version
-@describes
-def set_name(name: str, value: str, version: int | None) -> Document:
-    """Rename a model, or name a version."""
-    return _change(name, version, lambda one: one.set_name(value), "Set `name` of")
-
-
-@set_group.command("description")
-@model_name
-@click.argument("value")
-@describes
-def set_description(name: str, value: str) -> Document:
-    """Replace the description of a model."""
-    return _change(name, None, lambda one: one.set_description(value), "Set `description` of")
-
-
-@set_group.command("notes")
-@model_name
-@click.argument("value")
-@of_version
-@describes
-def set_notes(name: str, value: str, version: int | None) -> Document:
-    """Replace the notes of a model or of a version."""
-    return _change(name, version, lambda one: one.set_notes(value), "Set `notes` of")
-
-
 @click.group()
 def label() -> None:
     """Add or remove labels of a model, or of one of its versions."""
 
 
-@label.command("add")
-@model_name
-@click.argument("labels", nargs=-1, required=True)
-@of_version
-@describes
-def add_labels(name: str, labels: tuple[str, ...], version: int | None) -> Document:
-    """Add labels."""
-    return _change(name, version, lambda one: one.add_labels(labels), "Added labels to")
-
-
-@label.command("remove")
-@model_name
-@click.argument("labels", nargs=-1, required=True)
-@of_version
-@describes
-def remove_labels(name: str, labels: tuple[str, ...], version: int | None) -> Document:
-    """Remove labels; those that it does not have are ignored."""
-    return _change(name, version, lambda one: one.remove_labels(labels), "Removed labels of")
-
-
 @click.group()
 def metadata() -> None:
-    """Set or remove metadata of a model, or of one of its versions."""
-
-
-@metadata.command("set")
-@model_name
-@click.argument("words", metavar="KEY=VALUE...", nargs=-1, required=True)
-@of_version
-@describes
-def set_metadata(name: str, words: tuple[str, ...], version: int | None) -> Document:
-    """Set metadata: VALUE is JSON, or text.
+    """Set or remove metadata of a model, or of one of its versions.
 
     \b
     Examples:
       detslurm model metadata set resnet layers=18 'classes=["cat", "dog"]'
       detslurm model metadata set resnet paper=accepted --version 3
     """
-    given = pairs(words)
-    return _change(name, version, lambda one: one.add_metadata(given), "Set metadata of")
 
 
-@metadata.command("remove")
+def _edit(
+    group: click.Group,
+    name: str,
+    about: str,
+    value: Callable[[Callable[..., Any]], Callable[..., Any]],
+    change: Callable[[Any, Any], None],
+    done: str,
+) -> None:
+    """Add a command to a group that changes a model, or one of its versions."""
+
+    @group.command(name, help=about)
+    @model_name
+    @value
+    @_of_version
+    @describes
+    def command(name: str, value: Any, version: int | None) -> Document:
+        found = entry(name, version)
+        change(found, value)
+        return _done(f"{done} {title(found)}", found)
+
+
+_text = click.argument("value")
+_labels = click.argument("value", metavar="LABELS...", nargs=-1, required=True)
+_pairs = click.argument("value", metavar="KEY=VALUE...", nargs=-1, required=True)
+_keys = click.argument("value", metavar="KEYS...", nargs=-1, required=True)
+
+_edit(
+    set_group, "name", "Rename a model, or name a version.", _text,
+    lambda found, value: found.set_name(value), "Set `name` of",
+)  # fmt: skip
+_edit(
+    set_group, "notes", "Replace the notes of a model or of a version.", _text,
+    lambda found, value: found.set_notes(value), "Set `notes` of",
+)  # fmt: skip
+_edit(
+    label, "add", "Add labels.", _labels,
+    lambda found, value: found.add_labels(value), "Added labels to",
+)  # fmt: skip
+_edit(
+    label, "remove", "Remove labels; those that it does not have are ignored.", _labels,
+    lambda found, value: found.remove_labels(value), "Removed labels of",
+)  # fmt: skip
+_edit(
+    metadata, "set", "Set metadata: VALUE is YAML.", _pairs,
+    lambda found, value: found.add_metadata(data_of(value)), "Set metadata of",
+)  # fmt: skip
+_edit(
+    metadata, "remove", "Remove metadata; unknown keys are ignored.", _keys,
+    lambda found, value: found.remove_metadata(value), "Removed metadata of",
+)  # fmt: skip
+
+
+@set_group.command("description")
 @model_name
-@click.argument("keys", nargs=-1, required=True)
-@of_version
+@_text
 @describes
-def remove_metadata(name: str, keys: tuple[str, ...], version: int | None) -> Document:
-    """Remove metadata; what it does not have is ignored."""
-    return _change(name, version, lambda one: one.remove_metadata(keys), "Removed metadata of")
+def set_description(name: str, value: str) -> Document:
+    """Replace the description of a model."""
+    model = client().get_model(name)
+    model.set_description(value)
+    return _done(f"Set `description` of {title(model)}", model)
+
+
+def _done(text: str, found: Model | ModelVersion) -> Document:
+    return Document(lambda: text, lambda: entry_data(found))

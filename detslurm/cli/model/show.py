@@ -9,7 +9,7 @@ import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.checkpoint import listing
-from detslurm.cli.model.arguments import model_name
+from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import (
     Column,
     Document,
@@ -21,10 +21,10 @@ from detslurm.cli.output.printing import (
 from detslurm.cli.output.tables import columns_text, printable
 
 if TYPE_CHECKING:
-    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.models.model import Model
     from detslurm.sdk.models.version import ModelVersion
 
+model_name = click.argument("name", metavar="NAME|ID", shell_complete=completed_by("models"))
 _SORTS = ["id", "name", "description", "creation_time", "last_updated_time", "num_versions",
           "workspace"]  # fmt: skip
 
@@ -96,7 +96,7 @@ def list_models(
     return Table(
         [*_COLUMNS, hidden] if archived else _COLUMNS,
         rows,
-        lambda: [model_data(one) for one in rows],
+        lambda: [entry_data(one) for one in rows],
     )
 
 
@@ -106,7 +106,7 @@ def list_models(
 def list_versions(name: str) -> Table:
     """List the versions of a model, the newest first."""
     rows = client().get_model(name).list_versions()
-    return Table(_VERSION_COLUMNS, rows, lambda: [version_data(one) for one in rows])
+    return Table(_VERSION_COLUMNS, rows, lambda: [entry_data(one) for one in rows])
 
 
 @click.command()
@@ -121,69 +121,88 @@ def describe(name: str, version: int | None) -> Document:
       detslurm model describe resnet
       detslurm model describe resnet --version 3 --json
     """
+    if version is not None:
+        return _version_document(version_of(name, version))
+    model = client().get_model(name)
+    versions = model.list_versions()
+    data = entry_data(model)
+    below = columns_text(_VERSION_COLUMNS, versions) if versions else "No versions."
+    return Document(
+        lambda: f"{_text(data)}\n\n{below}",
+        lambda: {**data, "versions": [entry_data(each) for each in versions]},
+    )
+
+
+def _version_document(version: ModelVersion) -> Document:
     from detslurm.sdk.checkpoints.choosing import as_stored
 
-    mine = client()
-    model = mine.get_model(name)
-    if version is None:
-        return Document(lambda: _model_text(model), lambda: model_data(model, versions=True))
-    found = model.get_version(version)
-    assert found is not None
-    checkpoint = as_stored(mine.store, [found.checkpoint])[0]
-    data = version_data(found, checkpoint)
+    checkpoint = as_stored(client().store, [version.checkpoint])[0]
+    data = {
+        **entry_data(version),
+        "location": checkpoint.location,
+        "state": checkpoint.state,
+        "problem": checkpoint.problem,
+        "validation_metrics": checkpoint.validation_metrics,
+        "used_by": checkpoint.used_by(version.model_name, version.version),
+    }
     return Document(lambda: _text({**data, "state": listing.state(checkpoint)}), lambda: data)
 
 
-def model_data(model: Model, *, versions: bool = False) -> dict[str, Any]:
-    """A model for JSON."""
-    data = {
-        "id": model.model_id,
-        "name": model.name,
-        "description": model.description,
-        "notes": model.notes,
-        "labels": model.labels,
-        "metadata": model.metadata,
-        "workspace": model.workspace,
-        "archived": model.archived,
-        "username": model.username,
-        "created": model.row.created,
-        "updated": model.row.updated,
-        "num_versions": len(model.row.versions),
+def version_of(name: str, number: int) -> ModelVersion:
+    """A version of a model; raises `NotFound`."""
+    version = client().get_model(name).get_version(number)
+    assert version is not None
+    return version
+
+
+def entry(name: str, version: int | None) -> Model | ModelVersion:
+    """A model, or a version of it; raises `NotFound`."""
+    return client().get_model(name) if version is None else version_of(name, version)
+
+
+def title(found: Model | ModelVersion) -> str:
+    """A model or a version in a sentence."""
+    from detslurm.sdk.models.version import ModelVersion
+
+    if isinstance(found, ModelVersion):
+        return f"version {found.version} of model {found.model_name}"
+    return f"model {found.name}"
+
+
+def entry_data(found: Model | ModelVersion) -> dict[str, Any]:
+    """A model or a version for JSON."""
+    from detslurm.sdk.models.version import ModelVersion
+
+    if isinstance(found, ModelVersion):
+        return {
+            "model": found.model_name,
+            "version": found.version,
+            **_shared_data(found),
+            "checkpoint_uuid": found.row.uuid,
+            "experiment": found.row.experiment,
+            "trial": found.row.trial,
+            "steps": found.row.steps,
+        }
+    return {
+        "id": found.model_id,
+        "description": found.description,
+        **_shared_data(found),
+        "workspace": found.workspace,
+        "archived": found.archived,
+        "updated": found.row.updated,
+        "num_versions": len(found.row.versions),
     }
-    if versions:
-        data["versions"] = [version_data(one) for one in model.list_versions()]
-    return data
 
 
-def version_data(one: ModelVersion, checkpoint: Checkpoint | None = None) -> dict[str, Any]:
-    """A version for JSON, with its checkpoint where that is given."""
-    data: dict[str, Any] = {
-        "model": one.model_name,
-        "version": one.version,
-        "name": one.name,
-        "notes": one.notes,
-        "labels": one.labels,
-        "metadata": one.metadata,
-        "username": one.username,
-        "created": one.row.created,
-        "checkpoint_uuid": one.row.uuid,
-        "experiment": one.row.experiment,
-        "trial": one.row.trial,
-        "steps": one.row.steps,
+def _shared_data(found: Model | ModelVersion) -> dict[str, Any]:
+    return {
+        "name": found.name,
+        "notes": found.notes,
+        "labels": found.labels,
+        "metadata": found.metadata,
+        "username": found.username,
+        "created": found.row.created,
     }
-    if checkpoint is not None:
-        data["location"] = checkpoint.location
-        data["state"] = checkpoint.state
-        data["problem"] = checkpoint.problem
-        data["validation_metrics"] = checkpoint.validation_metrics
-        data["used_by"] = checkpoint.used_by(one.model_name, one.version)
-    return data
-
-
-def _model_text(model: Model) -> str:
-    versions = model.list_versions()
-    below = columns_text(_VERSION_COLUMNS, versions) if versions else "No versions."
-    return f"{_text(model_data(model))}\n\n{below}"
 
 
 def _text(data: dict[str, Any]) -> str:

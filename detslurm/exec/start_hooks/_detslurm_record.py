@@ -103,7 +103,9 @@ def _patch_writer(module: Any) -> None:
     def scalar(
         writer: Any, tag: str, scalar_value: Any, global_step: Any = None, *_: Any, **__: Any
     ) -> None:
-        _send("tensorboard", global_step, {_named(writer, tag): scalar_value})
+        # Lightning's placeholder: at step 0, it would let each run replace the metrics before.
+        if (tag, scalar_value) != ("hp_metric", -1):
+            _send("tensorboard", global_step, {_named(writer, tag): scalar_value})
 
     def scalars(
         writer: Any,
