@@ -10,6 +10,7 @@ packages=(
     locales # a user whose shell speaks German
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
     bubblewrap # stands in for containers
+    charliecloud-runtime podman uidmap runc mmdebstrap # containers, and what makes their images
     tmux # a terminal whose screen a test can read
     zsh fish # shells that complete with Tab, as bash does
     chromium chromium-driver firefox-esr # where reports are opened

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment, load_site
+from detslurm.config.reading import parse
 from detslurm.config.writing import as_yaml
 from detslurm.sdk.provenance.view import container_of
 from detslurm.sdk.submission import containers
@@ -245,3 +247,13 @@ def test_determined_s_configurations_are_planned(
     ignored = [text for text in plan.warnings if "without effect on Slurm" in text]
     assert len(ignored) == ("resources" in shape)
     assert not any(key in text for key in ("environment.image", "bind_mounts") for text in ignored)
+
+
+def test_the_example_of_the_guide_runs_in_a_container() -> None:
+    """Its image is that of the slots, and its data a mount."""
+    text = (Path(__file__).parents[2] / "docs" / "on-your-cluster.md").read_text()
+    (example,) = re.findall(r"```yaml\n(slurm: \{container: .*?)```", text, re.DOTALL)
+    made = config(**parse(example, "guide").plain())
+    assert runs_in_container(made, "cuda") and made.environment.image.cuda == "torch:2"
+    assert [mount.container_path for mount in made.bind_mounts] == ["/data"]
+    assert container_problems(made) == notes(made) == []
