@@ -37,7 +37,7 @@ def _runtime(facts: ContainerFacts) -> Finding:
 
 
 def _node(facts: ContainerFacts) -> Iterator[Finding]:
-    """What the runtime needs of the node; it counts only where the image does not start."""
+    """The needs of the runtime; a lack counts only where the image does not start."""
     lacks: Level = "note" if facts.started else "broken"
     if facts.namespaces is not None:
         yield (
