@@ -10,6 +10,7 @@ packages=(
     locales # a user whose shell speaks German
     libpmix-dev # srun --mpi=pmix loads libpmix.so, which libpmix2 has under its full name only
     bubblewrap # stands in for containers
+    charliecloud-runtime podman uidmap runc mmdebstrap # containers, and what makes their images
     tmux # a terminal whose screen a test can read
     zsh fish # shells that complete with Tab, as bash does
     chromium chromium-driver firefox-esr # where reports are opened
@@ -67,7 +68,7 @@ echo 'import os; "DETSLURM_SUITE" in os.environ and __import__("detslurm_suite")
 
 # Tests of clusters wait most of the time, so there are more workers than cores; tests/scheduling.py
 # says which runs what. ARGS="-n0" runs one test after the other.
-workers=$(($(nproc) < 4 ? 2 * $(nproc) + 1 : 8))
+workers=$(($(nproc) < 3 ? 3 * $(nproc) : 8))
 rc=0
 in_memory .venv/bin/python -m pytest -n "$workers" --durations=20 "$@" </dev/null || rc=$?
 for note in "${notes[@]}"; do say "$note"; done

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.builds import pytest_unconfigure, start_builds
 from tests.cluster import Cluster, ClusterSpec, User, guarded, missing_programs
 from tests.cluster.spec import LIGHT_STARTS, ONE_THREAD
-from tests.horovod import build_horovod, horovod, put_last, pytest_unconfigure
+from tests.horovod import horovod, put_last
 from tests.scheduling import (
     pytest_configure_node,
     pytest_xdist_make_scheduler,
@@ -189,7 +190,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Say which tests there are, and begin what some of them need."""
     write_plan(session)
-    build_horovod(session)
+    start_builds(session)
     gc.freeze()
 
 

@@ -12,6 +12,11 @@ from pathlib import Path
 from types import CodeType
 from typing import NamedTuple
 
+import pytest
+
+# One process parses all modules once.
+pytestmark = pytest.mark.xdist_group("vocabulary")
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 GLOSSARY = REPOSITORY / "docs" / "glossary.md"
 FOLDERS = (

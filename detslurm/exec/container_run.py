@@ -1,4 +1,4 @@
-"""A container while it runs, and its end: the code's own process and status, and what is left."""
+"""A container while it runs, and its end: the code's own process, its status, its leftovers."""
 
 from __future__ import annotations
 

@@ -31,9 +31,6 @@ from detslurm.exec.environment import slot_type_of, user_variables
 from detslurm.exec.node_run import NodeRun, NotReady
 from detslurm.storage import SharedFS, from_config
 
-WORKDIR = "/run/determined/workdir"
-"""The working directory in the containers of Determined, whose configurations may name it."""
-
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of images without one
 # Variables that the steps of MPI ranks get from the launcher; the rest is that of their own node.
 _FROM_LAUNCHER = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_")
@@ -115,7 +112,11 @@ def _with_targets(mounts: Sequence[Mount], image: Path) -> list[Mount]:
     for mount in mounts:
         with suppress(OSError):
             Path(f"{image}{mount.target}").mkdir(parents=True, exist_ok=True)
-    return [m for m in mounts if m.target != WORKDIR or Path(f"{image}{m.target}").exists()]
+    return [
+        m
+        for m in mounts
+        if m.target != contract.CONTAINER_WORKDIR or Path(f"{image}{m.target}").exists()
+    ]
 
 
 def _found(image: str, runtime: str, root: str | None) -> str:
@@ -144,7 +145,7 @@ def _mounts(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Ite
     yield from (Mount(os.path.realpath(path), path) for path in links)
     if node.config.slurm.container in PODMAN:  # it has its own, of 64 MB
         yield Mount("/dev/shm", "/dev/shm")
-    yield Mount(str(workdir), WORKDIR)
+    yield Mount(str(workdir), contract.CONTAINER_WORKDIR)
     for mount in node.config.bind_mounts:
         if not Path(mount.host_path).exists():
             here = os.uname().nodename

@@ -64,7 +64,7 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 class Failure:
     """An error of the code: its last line, and a digest of where and what, equal in each run."""
 
-    error: str
+    error: str = field(compare=False)
     digest: str
 
     def to_dict(self) -> dict[str, str]:

@@ -23,13 +23,9 @@ _STATE_FILE = "searcher_state.json"
 
 
 class ExitedReason(enum.Enum):
-    """Why a trial ended before the method closed it.
-
-    Attributes:
-        ERRORED: It failed after all its restarts.
-        USER_CANCELED: The user ended it.
-        INVALID_HP: Its code declared its hyperparameters invalid.
-    """
+    """Why a trial ended before the method closed it: it failed after all its restarts (`ERRORED`),
+    the user ended it (`USER_CANCELED`), or its code declared its hyperparameters invalid
+    (`INVALID_HP`)."""
 
     ERRORED = "ERRORED"
     USER_CANCELED = "USER_CANCELED"

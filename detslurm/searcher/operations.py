@@ -19,14 +19,9 @@ class Operation(msgspec.Struct, frozen=True, tag_field="op"):
 
 
 class Create(Operation, frozen=True, tag="create"):
-    """Add a trial; it waits for its first `ValidateAfter`.
-
-    Attributes:
-        request_id: The trial's name for the method, a `uuid.uuid4()`.
-        hparams: The trial's hyperparameters.
-        checkpoint: The checkpoint that the trial starts from, as a mapping with a `uuid`; by
-            default the trial starts from the beginning.
-    """
+    """Add the trial `request_id`, a `uuid.uuid4()`, with `hparams`; it waits for its first
+    `ValidateAfter`. It starts from the `checkpoint`, a mapping with a `uuid`; by default from the
+    beginning."""
 
     request_id: UUID
     hparams: dict[str, Any]
@@ -34,44 +29,28 @@ class Create(Operation, frozen=True, tag="create"):
 
 
 class ValidateAfter(Operation, frozen=True, tag="validate_after"):
-    """Let a trial train to a length and report its metric.
-
-    Attributes:
-        request_id: The trial's name.
-        length: The length, counted from the beginning of the trial, in the search's unit.
-    """
+    """Let the trial `request_id` train to a `length`, counted from its beginning in the search's
+    unit, and report its metric."""
 
     request_id: UUID
     length: int
 
 
 class Close(Operation, frozen=True, tag="close"):
-    """Ask nothing more of a trial: it closes once its last `ValidateAfter` is completed.
-
-    Attributes:
-        request_id: The trial's name.
-    """
+    """Ask nothing more of the trial `request_id`: it closes once its last `ValidateAfter` is
+    completed."""
 
     request_id: UUID
 
 
 class Progress(Operation, frozen=True, tag="progress"):
-    """Report which part of the search is done; the runner sends it after each event.
-
-    Attributes:
-        progress: From 0 to 1.
-    """
+    """Report the `progress` of the search, from 0 to 1; the runner sends it after each event."""
 
     progress: float
 
 
 class Shutdown(Operation, frozen=True, tag="shutdown"):
-    """End the search: completed, unless an argument sets another verdict.
-
-    Attributes:
-        cancel: Whether it counts as canceled; off by default.
-        failure: Whether it counts as failed; off by default.
-    """
+    """End the search: completed by default, canceled with `cancel`, failed with `failure`."""
 
     cancel: bool = False
     failure: bool = False

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,11 +33,8 @@ class ModelRegistry:
 
     def state(self) -> RegistryState:
         """All models as they are now."""
-        state = self._load()
-        known = state.position
-        self._catch_up(state)
-        self._save(state, known)
-        return state
+        with self._current() as state:
+            return state
 
     def commit(self, decide: Callable[[RegistryState], Record]) -> RegistryState:
         """Add the fact that `decide` makes of the state before it; returns the state after it.
@@ -44,18 +42,26 @@ class ModelRegistry:
         `decide` is called again after each race that was lost. Its errors are raised, and so is a
         `StoreError` if its fact would have no effect, or a fact before it was lost.
         """
-        state = self._load()
+        with self._current(thorough=True) as state:
+            if state.missing:
+                raise RecordMissing(state.missing, "the model registry is not changed")
+            while not self._put(state, decide(state)):
+                before = state.position
+                self._catch_up(state)
+                if state.position == before:
+                    raise not_seen_yet(self.log.name(before + 1))
+            return state
+
+    @contextmanager
+    def _current(self, *, thorough: bool = False) -> Iterator[RegistryState]:
+        """The state as it is now; the cache gets it as the block leaves it."""
+        state = rebuildable.load(self._cache, RegistryState) or RegistryState()
         known = state.position
-        self._catch_up(state, thorough=True)
-        if state.missing:
-            raise RecordMissing(state.missing, "the model registry is not changed")
-        while not self._put(state, decide(state)):
-            before = state.position
-            self._catch_up(state)
-            if state.position == before:
-                raise not_seen_yet(self.log.name(before + 1))
-        self._save(state, known)
-        return state
+        self._catch_up(state, thorough=thorough)
+        yield state
+        # A fact that can't be read now would be left out for good.
+        if state.position - known >= STALE_AFTER and not state.refused:
+            rebuildable.save(self._cache, state)
 
     def _put(self, state: RegistryState, record: Record) -> bool:
         number = state.position + 1
@@ -72,11 +78,3 @@ class ModelRegistry:
 
     def _accept(self, state: RegistryState, fact: dict[str, Any]) -> str | None:
         return state.accept(fact, fs.owner_of(self.log.path_text(fact["n"])))
-
-    def _load(self) -> RegistryState:
-        return rebuildable.load(self._cache, RegistryState) or RegistryState()
-
-    def _save(self, state: RegistryState, known: int) -> None:
-        if state.position - known < STALE_AFTER or state.refused:
-            return  # what can't be read now would be left out for good
-        rebuildable.save(self._cache, state)

@@ -39,7 +39,8 @@ class Provenance:
         host: The node of the submission; None if unknown.
         detslurm: The version of detslurm; None if unknown.
         optuna: The version of Optuna, where it draws the samples; else None.
-        container: The command that starts the container of the code; empty without a container.
+        container: The runtime and the image of the code's container, or the command that starts
+            the container; empty without a container.
         sbatch: The options of sbatch as they were sent, of the first job that was submitted.
         hardware: The hardware of the nodes by name, of the first 50 trials.
     """
@@ -79,7 +80,6 @@ def provenance_of(one: ExperimentSnapshot) -> Provenance:
     code, software = kept_versions(one)
     ran = digests_of_runs(directory)
     others = (read_kept(directory.store, digest, Software) for digest in ran[1:_MOST_SOFTWARE])
-    slurm = directory.config().get("slurm") or {}
     return Provenance(
         code=code,
         software=software,
@@ -88,10 +88,21 @@ def provenance_of(one: ExperimentSnapshot) -> Provenance:
         host=recorded.host,
         detslurm=recorded.detslurm,
         optuna=recorded.optuna,
-        container=tuple(masked_words(slurm.get("container_prefix") or ())),
+        container=container_of(directory.config()),
         sbatch=_sbatch_options(directory),
         hardware=dict(_hardware(one)),
     )
+
+
+def container_of(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the runtime and the images in a recorded `config`, else its `container_prefix`."""
+    slurm = config.get("slurm") or {}
+    images = (config.get("environment") or {}).get("image") or {}
+    slot_types = [slurm["slot_type"]] if slurm.get("slot_type") else list(images)
+    found = dict.fromkeys(filter(None, map(images.get, slot_types)))
+    runtime = slurm.get("container", "none")
+    is_named = runtime != "none" and found
+    return tuple(masked_words([runtime, *found] if is_named else slurm.get("container_prefix", ())))
 
 
 def _sbatch_options(directory: ExperimentDir) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,11 @@ from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.collecting import CodeSource, ProvenanceCollector
 from detslurm.sdk.submission import requeue_owners, startup_hook
 from detslurm.sdk.submission.argument_checks import file_problems
+from detslurm.sdk.submission.containers import (
+    container_notes,
+    container_problems,
+    runs_in_container,
+)
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.dropped_arguments import dropped_arguments
@@ -116,7 +122,7 @@ def make_plan(
             python=_training_python(config, files),
             modules=config.slurm.modules,
             prepared=", ".join(prepared) or None,
-            in_container=bool(config.slurm.container_prefix),
+            in_container=runs_in_container(config),
             copied_from=ExperimentDir.at(place.parent) if _is_copy(place, root) else None,
         )
     )
@@ -132,6 +138,7 @@ def make_plan(
         *dropped_arguments(config, files),
         *_runner_problems(plain["searcher"]["name"], method_runner),
         *startup_hook.problems(files),
+        *container_problems(config),
         *recording_problems(plain, files),
         *sampler_problems(plain),
         *warm_start_problems(plain, store),
@@ -143,19 +150,21 @@ def make_plan(
     limits, jobs = jobs_within(config, site, cluster, elements)
     if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
         raise SubmitError(problem)
+    slot_type = jobs.template.slot_type
     source = source_checkpoint(plain, store)
     begins_with = warm_start(plain, store, source)
     allowed = _allowed(cluster, jobs.template)
     is_search = plain["searcher"]["name"] not in RUNNABLE
     jobs, deferral, quota_note = within_quotas(jobs, allowed, limits, is_search=is_search)
     visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
-    unused = _unused_notes(store, plain, cpu_slots=jobs.template.slot_type == "cpu")
+    unused = _unused_notes(store, plain, cpu_slots=slot_type == "cpu")
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
         *_accelerate_notes(config, jobs.template),
         *(requeue_owners.notes(config.entrypoint, files) if config.preempt_signal else ()),
-        *startup_hook.notes(files, in_container=bool(config.slurm.container_prefix)),
+        *startup_hook.notes(files, in_container=runs_in_container(config, slot_type)),
+        *container_notes(config, site, slot_type, os.environ),
         *staging,
         *_search_notes(plain, submit_from_jobs),
         *context.notes,
@@ -317,6 +326,7 @@ def _prepared(config: ExperimentConfig, files: Collection[str]) -> list[str]:
         "slurm.setup": slurm.setup,
         "slurm.modules": slurm.modules,
         "slurm.container_prefix": slurm.container_prefix,
+        "slurm.container": slurm.container != "none" and runs_in_container(config),
         "slurm.stage_environment": isinstance(slurm.stage_environment, str),
         startup_hook.NAME: startup_hook.NAME in files,
         "environment.environment_variables": sets_path,

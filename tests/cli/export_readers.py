@@ -177,17 +177,16 @@ SLOW_READERS = {"wandb": from_wandb, "mlflow": from_mlflow}
 """Those whose process begins slowly: one reads all folders."""
 
 
-def in_mlflow(folder: Path) -> Any:
-    """Its experiments by name, each with its runs, as MLflow's client gives them."""
+def in_mlflow(*folders: Path) -> Any:
+    """Each one's experiments by name, each with its runs, as MLflow's client gives them."""
     script = """
 import json, sys
 from mlflow.tracking import MlflowClient
-client = MlflowClient(sys.argv[1])
-print(json.dumps(sorted(
+print(json.dumps([sorted(
     [one.name, one.tags["mlflow.note.content"],
      [{**run.data.to_dictionary(), "name": run.info.run_name, "status": run.info.status}
       for run in client.search_runs([one.experiment_id])]]
     for one in client.search_experiments() if one.name != "Default"
-)))
+) for client in map(MlflowClient, sys.argv[1:])]))
 """
-    return json.loads(_printed(script, f"sqlite:///{folder}/mlflow.db"))
+    return json.loads(_printed(script, *(f"sqlite:///{folder}/mlflow.db" for folder in folders)))

@@ -380,7 +380,7 @@ def test_mlflow_gets_metrics_and_parameters_of_any_name_and_is_told_of_new_ones(
     changed = {1: ("changed", 2), 2: ("changed", 1), 3: ("changed", 1)}
     assert exported(detslurm, "mlflow", tmp_path, 1, 2) == changed
 
-    (_, _, (run,)), (name, description, runs) = in_mlflow(tmp_path)
+    (((_, _, (run,)), (name, description, runs)),) = in_mlflow(tmp_path)
     long = "training/" + "l" * 241
     assert run["metrics"] == {
         "training/_/loss": 1,
@@ -426,18 +426,38 @@ def test_what_ended_without_an_end_record_is_shown_as_ended_until_it_goes_on(
     scene.queue.put("8", "NODE_FAIL")
     assert scene.client.experiment(2).state == "ERROR"
 
-    def statuses() -> list[str | None]:
-        exported(detslurm, to, tmp_path, 1, 2)
-        if to == "tensorboard":
-            return [session_status(tmp_path / f"experiment-{n}" / f"trial-{n}") for n in (1, 2)]
-        return [runs[0]["status"] for _, _, runs in in_mlflow(tmp_path)]
+    out, seen = tmp_path / "out", [tmp_path / then for then in ("lost", "active", "completed")]
 
-    ended = ["KILLED", "FAILED"] if to == "mlflow" else ["STATUS_FAILURE", "STATUS_FAILURE"]
-    assert statuses() == ended
+    def export_to(then: Path) -> None:
+        exported(detslurm, to, out, 1, 2)
+        shutil.copytree(out, then)
+
+    export_to(seen[0])
     scene.client.experiment(2).activate()
-    assert statuses() == [ended[0], "RUNNING" if to == "mlflow" else None]
+    export_to(seen[1])
     scene.run(experiment, losses=[0.3], end="completed")
-    assert statuses() == [ended[0], "FINISHED" if to == "mlflow" else "STATUS_SUCCESS"]
+    export_to(seen[2])
+    assert (
+        statuses(to, seen)
+        == {
+            "mlflow": [["KILLED", "FAILED"], ["KILLED", "RUNNING"], ["KILLED", "FINISHED"]],
+            "tensorboard": [
+                ["STATUS_FAILURE", "STATUS_FAILURE"],
+                ["STATUS_FAILURE", None],
+                ["STATUS_FAILURE", "STATUS_SUCCESS"],
+            ],
+        }[to]
+    )
+
+
+def statuses(to: str, folders: list[Path]) -> list[list[str | None]]:
+    """How trials 1 and 2 have ended, as each folder has it."""
+    if to == "mlflow":
+        return [[runs[0]["status"] for _, _, runs in found] for found in in_mlflow(*folders)]
+    return [
+        [session_status(folder / f"experiment-{n}" / f"trial-{n}") for n in (1, 2)]
+        for folder in folders
+    ]
 
 
 def test_an_export_while_another_is_at_work_is_refused(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from detslurm.sdk.jobs.queues import Queues
 from tests.sdk.scenes import Scene
 
-mlflow = pytest.importorskip("mlflow")
+# Importing it takes two seconds, of each process that collects tests.
+pytestmark = pytest.mark.skipif(not find_spec("mlflow"), reason="mlflow is not installed")
 
 
 @pytest.fixture
@@ -71,7 +73,9 @@ def test_a_curve_asks_no_queue(tracking: Any, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("run", ["99", "no number"])
 def test_an_absent_run_is_mlflows_error(tracking: Any, run: str) -> None:
     """Code that handles MLflow's errors handles ours."""
-    with pytest.raises(mlflow.exceptions.MlflowException, match=run):
+    from mlflow.exceptions import MlflowException
+
+    with pytest.raises(MlflowException, match=run):
         tracking.get_run(run)
 
 

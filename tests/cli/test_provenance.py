@@ -194,3 +194,14 @@ def test_a_secret_of_a_container_is_masked(detslurm: Detslurm, project: Path) ->
     detslurm("submit", project / "experiment.yaml", "--config", prefix)
     container = detslurm("e", "provenance", 1, "--json").data["container"]
     assert container == ["apptainer", "exec", "--docker-password", "********", "i.sif"]
+
+
+def test_the_container_of_an_experiment_is_shown(detslurm: Detslurm, project: Path) -> None:
+    """Its runtime and image, in the record and in the description."""
+    words = ["slurm.container=podman", "environment.image=torch:2"]
+    detslurm("submit", project / "experiment.yaml", *(f"--config={word}" for word in words))
+    record = detslurm("e", "provenance", 1, "--json").data
+    assert record["container"] == ["podman", "torch:2"]
+    assert record["software"]["problem"] == "the packages in the container are unknown"
+    assert record["unsure"] == "slurm.container"
+    assert "Container : podman torch:2" in detslurm("e", "describe", 1).out

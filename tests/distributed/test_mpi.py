@@ -130,7 +130,7 @@ def test_every_rank_leaves_mpi(size: int, together: dict[int, Result]) -> None:
 
 
 @needs_mpirun
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gigabyte() -> None:
     """The largest object that is promised, both ways."""
     result = mpirun(2, "huge/2")

@@ -9,7 +9,24 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import User, has_pmix
+from tests.containers import (
+    charliecloud,
+    image,
+    newer_image,
+    newer_podman_image,
+    podman,
+    podman_image,
+)
 from tests.e2e.desk import EXAMPLES, Desk
+
+__all__ = [
+    "charliecloud",
+    "image",
+    "newer_image",
+    "newer_podman_image",
+    "podman",
+    "podman_image",
+]
 
 pytestmark = pytest.mark.cluster
 

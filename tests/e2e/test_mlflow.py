@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import pytest
 
 from tests.e2e.desk import Desk
 
-pytest.importorskip("mlflow")
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(not find_spec("mlflow"), reason="mlflow is not installed"),
+]
 
 SCRIPT = """\
 import mlflow

@@ -211,14 +211,14 @@ def test_preempted_and_bit_identical(desk: Desk) -> None:
     script = "srun --mpi=pmix --ntasks-per-node=2 python3 four/train.py\n"
     batch(desk, script, "--partition=low", "--nodes=2", "--ntasks-per-node=2", "--job-name=own")
     own = named(desk, "own", steps=3)
-    launch = "python3 -m detslurm.launch.mpi --ntasks-per-node=2 -- four/train.py"
+    launch = "python3 -m detslurm.launch.mpi --ntasks-per-node=1 -- four/train.py"
     script = f"srun --ntasks-per-node=1 {launch}\n"
-    batch(desk, script, "--partition=low", "--nodes=2", "--cpus-per-task=2", "--job-name=launched")
+    batch(desk, script, "--partition=low", "--nodes=2", "--job-name=launched")
     launched = named(desk, "launched", steps=3)
     for number in (four, two):
         desk.wait_for_steps(number, 3)
     make_room(desk)
-    for number, size in ((four, 4), (two, 2), (own, 4), (launched, 4)):
+    for number, size in ((four, 4), (two, 2), (own, 4), (launched, 2)):
         desk.wait_for_state(number, "COMPLETED", "ERROR")
         log = desk.log(number)
         assert desk.outcomes(number) == ["preempted", "completed"], log

@@ -83,6 +83,7 @@ print(sum(found) / len(found))
 """
 
 
+@pytest.mark.nightly  # tests/pytorch/test_searches.py has its promotions, test_text what it learns
 @pytest.mark.slow
 def test_adaptive_asha_over_the_transformer(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -113,16 +113,24 @@ def best_metric(desk: Desk, number: int) -> object:
     return json.loads(path.read_text())["best_metric"]
 
 
-def test_it_goes_on_after_a_preemption(desk: Desk, hugging_face: Path) -> None:
-    """Metrics, checkpoints and progress are the trial's; two ranks preempted in the last step of an
+TWO_RANKS = (
+    "resources.slots_per_trial=2",
+    "entrypoint=python3 -m determined.launch.torch_distributed train.py",
+)
+
+
+@pytest.mark.parametrize(
+    "ranks", [(), pytest.param(TWO_RANKS, marks=pytest.mark.nightly)], ids=["one", "two"]
+)
+def test_it_goes_on_after_a_preemption(
+    desk: Desk, hugging_face: Path, ranks: tuple[str, ...]
+) -> None:
+    """Metrics, checkpoints and progress are the trial's; ranks preempted in the last step of an
     epoch end with the numbers of an undisturbed training; evaluations of several data sets are one
     report. A training that saves only the best goes on, too, when it leaves in an evaluation within
     an epoch."""
     config = project(desk, hugging_face, "0.05")
-    two = (
-        "searcher.metric=eval_a_loss", "hyperparameters.two=true", "resources.slots_per_trial=2",
-        "entrypoint=python3 -m determined.launch.torch_distributed train.py",
-    )  # fmt: skip
+    two = ("searcher.metric=eval_a_loss", "hyperparameters.two=true", *ranks)
     whole = desk.submit(config, *two)
     low = "resources.resource_pool=low"
     number = desk.submit(  # in that last step an evaluation is due, too

@@ -190,8 +190,14 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
-    from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
+    from detslurm.sdk.provenance.view import (
+        code_text,
+        container_of,
+        kept_versions,
+        software_text,
+    )
 
+    yield "Container", " ".join(container_of(experiment.config))
     try:
         code, software = kept_versions(experiment._snapshot)
     except StoreError as error:  # it must not hide what else is known

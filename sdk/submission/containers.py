@@ -1,0 +1,185 @@
+"""Container settings at a submission: those without effect, and those that no run could obey."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detslurm._base.contract import CONTAINER_WORKDIR
+from detslurm.config import ExperimentConfig, SiteProfile
+from detslurm.config.schema.environment import DEVICES
+
+_TAKE_FILES = ("apptainer", "charliecloud", "enroot", "pyxis")
+_MOST_PLACES = 3  # that a message names for each path
+_OUTSIDE = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+_GUIDE = 'see "Containers" in docs/on-your-cluster.md'
+
+
+def runs_in_container(config: ExperimentConfig, slot_type: str | None = None) -> bool:
+    """Whether the code runs in a container; without `slot_type`, whether an image is named."""
+    slurm = config.slurm
+    has_image = any(_images(config, slot_type or slurm.slot_type))
+    return bool(slurm.container_prefix) or (slurm.container != "none" and has_image)
+
+
+def container_problems(config: ExperimentConfig) -> list[str]:
+    """Why each run would fail, as far as the configuration shows."""
+    if not runs_in_container(config):
+        return list(_changes_into_containers(config))
+    if config.slurm.container == "none":
+        return []
+    problems = [
+        f"bind_mounts: {path}: no container runtime mounts a path with : or ,"
+        for mount in config.bind_mounts
+        for path in dict.fromkeys((mount.host_path, mount.container_path))
+        if ":" in path or "," in path
+    ]
+    if config.slurm.private_tmp and config.slurm.container == "charliecloud":
+        problems.append(
+            "slurm.private_tmp: Charliecloud always shows the node's /tmp. Leave the key out, or"
+            " choose another slurm.container"
+        )
+    return problems
+
+
+def container_notes(
+    config: ExperimentConfig, site: SiteProfile | None, slot_type: str, env: Mapping[str, str]
+) -> list[str]:
+    """What the user should know of containers, on slots of this type."""
+    notes = [*_of_own_python(env)]
+    if not runs_in_container(config, slot_type):
+        return [*notes, *_without_effect(config, site or SiteProfile(), slot_type)]
+    if config.slurm.container == "none":
+        return notes
+    read_only = [mount.container_path for mount in config.bind_mounts if mount.read_only]
+    if read_only and config.slurm.container == "charliecloud":
+        notes.append(
+            f"bind_mounts: {', '.join(read_only)} can be written to in the container, because"
+            " Charliecloud has no read-only mounts"
+        )
+    (image,) = _images(config, slot_type)
+    return [*notes, *_of_image(config, image)]
+
+
+def _images(config: ExperimentConfig, slot_type: str | None) -> list[str]:
+    devices = DEVICES if slot_type is None else (slot_type,)
+    return list(filter(None, (getattr(config.environment.image, device) for device in devices)))
+
+
+def _of_image(config: ExperimentConfig, image: str) -> Iterator[str]:
+    """A note where this machine has no such image; it may be on the nodes."""
+    runtime, root = config.slurm.container, config.slurm.image_root
+    if image.startswith("/"):
+        if runtime in _TAKE_FILES and not Path(image).exists():
+            yield (
+                f"environment.image: {image} is not on this machine. If the nodes don't have it"
+                " either, no run can begin"
+            )
+    elif runtime == "charliecloud" and not (root and Path(root, image).exists()):
+        where = "slurm.image_root is not set" if root is None else f"{root} has no such directory"
+        yield (
+            f"environment.image: Charliecloud starts images that are directories, and {where}:"
+            f" unpack {image} to the directory of that name below slurm.image_root, or give a path"
+        )
+
+
+def _of_own_python(env: Mapping[str, str]) -> Iterator[str]:
+    """Wrappers such as Tykky's start Python in a container, which `sys.executable` hides."""
+    image = next((env[name] for name in _OUTSIDE if env.get(name)), None)
+    if image is not None:
+        yield (
+            f"detslurm itself runs in a container here ({image}). Jobs start {sys.executable} on"
+            " their nodes outside of that container, and fail at once where it does not exist."
+            " Install detslurm into a Python outside, and name the image with slurm.container and"
+            f" environment.image ({_GUIDE})"
+        )
+
+
+# -- without a container -------------------------------------------------------------------------
+
+
+def _without_effect(config: ExperimentConfig, site: SiteProfile, slot_type: str) -> Iterator[str]:
+    """A note on keys of the user's own that need a container, where there is none."""
+    runtime = config.slurm.container
+    own = {
+        "environment.image": any(_images(config, None)),
+        "bind_mounts": any(mount not in site.bind_mounts for mount in config.bind_mounts),
+        "slurm.container": runtime not in ("none", site.container),
+    }
+    keys = [key for key, is_given in own.items() if is_given]
+    if not keys:
+        return
+    cause = "slurm.container is none"
+    if runtime != "none":
+        cause = f"environment.image names no image for {slot_type} slots"
+    text = f"{' and '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect: {cause}, and the"
+    yield " ".join([f"{text} code runs on the node.", *_named_paths(config), f"({_GUIDE})"])
+
+
+def _named_paths(config: ExperimentConfig) -> Iterator[str]:
+    """Sentences on the paths of a container that the configuration names."""
+    found = []
+    for path, instead in _outside(config).items():
+        named = (name for name, text in _texts(config) if _names(path, text))
+        places = list(dict.fromkeys(named))
+        if places:
+            more = ", ..." if len(places) > _MOST_PLACES else ""
+            found.append(f"{path} ({', '.join(places[:_MOST_PLACES])}{more}) is {instead}")
+    if found:
+        yield f"There, {'; '.join(found)}: write the paths of the node."
+
+
+def _outside(config: ExperimentConfig) -> dict[str, str]:
+    """Each path that is another one in the container, and its name on the node."""
+    mounts = {mount.container_path.rstrip("/"): mount.host_path for mount in config.bind_mounts}
+    differing = {
+        target: source
+        for target, source in mounts.items()
+        if target.startswith("/") and target != source.rstrip("/")
+    }
+    return {CONTAINER_WORKDIR: "the working directory, `.`", **differing}
+
+
+def _changes_into_containers(config: ExperimentConfig) -> Iterator[str]:
+    entrypoint = _text(config.entrypoint)
+    for path, instead in _outside(config).items():
+        if _names(path, entrypoint, r"\bcd\s+(?:--\s+)?[\"']?"):
+            yield (
+                f"entrypoint: `cd {path}` leads to a path of containers, and the code runs on the"
+                f" node: there it is {instead}. Change the entrypoint, or set slurm.container"
+                f" ({_GUIDE})"
+            )
+
+
+def _texts(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
+    """The texts that the code gets, and their names."""
+    yield "entrypoint", _text(config.entrypoint)
+    variables = config.environment.environment_variables
+    assignments = {name: v for device in DEVICES for name, v in variables.of(device).items()}
+    yield from assignments.items()
+    yield from _leaves("hyperparameters", config.to_dict()["hyperparameters"])
+    yield from _leaves("data", config.to_dict()["data"])
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            plain = key in ("val", "vals") and "type" in value
+            yield from _leaves(name if plain else f"{name}.{key}", below)
+    elif isinstance(value, Sequence):
+        for below in value:
+            yield from _leaves(name, below)
+
+
+def _names(path: str, text: str, before: str = r"(?<![\w.\-/])") -> bool:
+    """Whether a text names a path, or one below it."""
+    return re.search(rf"{before}{re.escape(path)}(?![\w.\-])", text) is not None
+
+
+def _text(entrypoint: str | Sequence[str] | None) -> str:
+    return entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint or ())
