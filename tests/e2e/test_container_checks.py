@@ -8,17 +8,20 @@ from typing import Any
 import pytest
 
 from tests.cluster import Cluster, has_pmix, wait_for
+from tests.containers import leftovers
 from tests.e2e.desk import PATIENCE, Desk
 from tests.envelope import unwrap
 
 pytestmark = pytest.mark.cluster
 
 
-def doctor(desk: Desk, image: Path) -> dict[str, list[tuple[str, str]]]:
+def doctor(desk: Desk, image: Path | str, *options: str) -> dict[str, list[tuple[str, str]]]:
     """Level and text of the findings by area; nothing of the job is left in the store."""
+    site = desk.write("site.yaml", "container: charliecloud\nslot_type: cpu\n")
     done = desk.run(
-        "doctor", "--container", str(image), "--runtime", "charliecloud", "--json", check=False
-    )
+        "doctor", "--container", str(image), *options, "--json",
+        check=False, env={"DETSLURM_SITE": str(site)},
+    )  # fmt: skip
     document: dict[str, Any] = unwrap(done.stdout)
     assert (done.returncode == 0) == document["healthy"], done.stderr
     found: dict[str, list[tuple[str, str]]] = {}
@@ -33,7 +36,6 @@ def test_images_with_and_without_python(desk: Desk, slurm: Cluster, image: Path)
     """A good image has all that code needs; an image that has lost its Python is named broken, and
     so is an image that does not exist, with the runtime's own words."""
     found = doctor(desk, image)
-    assert "sees none" in found.pop("gpus")[0][1]  # of the cluster, which only declares its GPUs
     levels = {level for findings in found.values() for level, _ in findings}
     assert levels <= {"ok", "note"}, found
     assert "ch-run" in found["runtime"][0][1]
@@ -52,6 +54,16 @@ def test_images_with_and_without_python(desk: Desk, slurm: Cluster, image: Path)
 
     ((level, text),) = doctor(desk, image.with_name("missing"))["image"]
     assert level == "broken" and "can't stat" in text
+
+
+@pytest.mark.usefixtures("podman")
+def test_podman_is_tried(desk: Desk, slurm: Cluster, podman_image: str) -> None:
+    """It has digest and id of the image, and leaves no container."""
+    found = doctor(desk, podman_image, "--runtime", "podman")
+    levels = {level for findings in found.values() for level, _ in findings}
+    assert levels <= {"ok", "note"}, found
+    assert f"{podman_image} (sha256:" in found["image"][0][1]
+    wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left of the container")
 
 
 @pytest.mark.usefixtures("charliecloud")
