@@ -56,7 +56,7 @@ def _paths(mount: BindMount) -> Iterable[str]:
 def container_notes(
     config: ExperimentConfig, site: SiteProfile | None, slot_type: str, env: Mapping[str, str]
 ) -> list[str]:
-    """What the user should know of containers, on slots of this type."""
+    """Return messages about containers on slots of this type; `env` is that of this process."""
     notes = [*_of_own_python(env)]
     if not runs_in_container(config, slot_type):
         return [*notes, *_without_effect(config, site or SiteProfile(), slot_type)]

@@ -1,4 +1,4 @@
-"""What a submission reports of containers: settings without effect, and what no run could obey."""
+"""Reports of a submission on containers: settings without effect, and those no run could obey."""
 
 from __future__ import annotations
 
