@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.builds import built
-from tests.cluster import Cluster, User, processes
+from tests.cluster import Cluster, User, processes, wait_for
 
 KEEPERS = {"ch-run", "conmon", "fuse-overlayfs", "podman", "runc", "slirp4netns", "squashfuse"}
 """Programs that keep a container running, or its file system mounted."""
@@ -58,9 +59,8 @@ def podman(slurm: Cluster) -> Iterator[User]:
         pytest.skip(f"no Podman: {user.name} has no line in /etc/subuid")
     _configure(user, user.folder_in(slurm.layout.var, "podman"))
     yield user
-    user.run("podman", "rm", "--all", "--force", "--time", "0", check=False)
-    # The process that keeps the user's namespace ends; the store goes with the cluster's folder.
-    user.run("podman", "system", "migrate", check=False)
+    # The store goes with the cluster's folder. A container's end starts one more Podman.
+    wait_for(lambda: not _killed(slurm), what="the end of all containers")
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +111,8 @@ def leftovers(cluster: Cluster, user: User) -> list[str]:
     Mounts and user namespaces live as long as a process in them. The process that keeps the
     user's own namespace for Podman stays, as its authors want.
     """
-    found = [f"{pid}: {' '.join(processes.command(pid))}" for pid in _processes(cluster)]
+    lines = {pid: " ".join(processes.command(pid)) for pid in _processes(cluster)}
+    found = [f"{pid}: {line}" for pid, line in lines.items() if line != "podman"]
     if (user.home / ".config" / "containers").exists():
         found += user.run(
             "podman", "ps", "--all", "--format", "{{.Names}} {{.Status}}"
@@ -123,8 +124,15 @@ def _processes(cluster: Cluster) -> Iterator[int]:
     outside = Path("/proc/self/ns/user").readlink()
     for pid in processes.pids():
         apart = processes.executable(pid) in KEEPERS or _namespace(pid) not in (outside, None)
-        if apart and processes.command(pid) != ["podman"] and _belongs(pid, cluster):
+        if apart and processes.alive(pid) and _belongs(pid, cluster):
             yield pid
+
+
+def _killed(cluster: Cluster) -> list[int]:
+    found = list(_processes(cluster))
+    for pid in found:
+        processes.send(pid, signal.SIGKILL)
+    return found
 
 
 def _namespace(pid: int) -> Path | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
 from detslurm.cli.output.printing import Document, describes
+
+if TYPE_CHECKING:
+    from detslurm.sdk.doctor import Finding
 
 _MARKS = {
     "ok": ("ok", "green"),
@@ -21,25 +25,54 @@ _MARKS = {
 
 @click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
+@click.option("--container", metavar="IMAGE", help="Try IMAGE in a job of one minute instead.")
+@click.option("--pool", metavar="NAME", help="Run that job in this resource pool.")
+@click.option(
+    "--runtime",
+    metavar="NAME",
+    help="Start IMAGE with this value of slurm.container, not with the site profile's.",
+)
 @cluster_option
 @describes
-def doctor(directory: Path | None, cluster: str) -> Document:
+def doctor(
+    directory: Path | None,
+    container: str | None,
+    pool: str | None,
+    runtime: str | None,
+    cluster: str,
+) -> Document:
     """Check the store, Slurm and this Python, and advise what to do.
 
-    With DIRECTORY, check whether a store could be there. The exit status is 1 if something is
-    broken.
+    With DIRECTORY, check whether a store could be there. With --container, check whether code could
+    run in a container: the runtime, the image and its Python, mounts, GPUs and PMIx. The exit
+    status is 1 if something is broken.
 
     \b
     Examples:
       detslurm doctor
       detslurm doctor /scratch/$USER
+      detslurm doctor --container /images/torch.sif --pool gpu
     """
-    from detslurm.sdk.doctor import examine
     from detslurm.sdk.jobs.queues import connector
     from detslurm.sdk.store_root import default_root
 
     root = directory.absolute() if directory is not None else default_root()
-    findings = examine(root, partial(connector(root), cluster))
+    connect = partial(connector(root), cluster)
+    if container is None:
+        if pool is not None or runtime is not None:
+            raise click.UsageError("--pool and --runtime need --container")
+        from detslurm.sdk.doctor import examine
+
+        return _document(examine(root, connect))
+    from detslurm.sdk.container_check import examine_container
+
+    findings = examine_container(
+        container, connect, root, pool=pool, runtime=runtime, notify=partial(click.echo, err=True)
+    )
+    return _document(findings)
+
+
+def _document(findings: Sequence[Finding]) -> Document:
     broken = any(finding.level == "broken" for finding in findings)
     end = "\nSomething is broken." if broken else "\nNothing is broken."
     return Document(

@@ -11,11 +11,11 @@ from pathlib import Path
 from detslurm._base.node_files import PREFIX, remove
 from detslurm._base.process import Identity, started
 from detslurm.config.run_config import RunConfig
+from detslurm.exec.container_image import PODMAN
 from detslurm.exec.container_library import library_of
 from detslurm.exec.container_runtimes import LABEL
 from detslurm.exec.entrypoint import CANT_BEGIN, OUTLIVE
 
-PODMAN = ("podman", "podman-hpc")
 _MARK, _STATUS = ".container-began", ".container-ended"
 _SECONDS = 60.0  # for a call of Podman about containers that were left
 

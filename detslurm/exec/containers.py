@@ -16,15 +16,15 @@ from pathlib import Path
 
 from detslurm._base import contract
 from detslurm._base.node_files import temporary_directory
+from detslurm.exec.container_image import PODMAN, image_path
 from detslurm.exec.container_library import library_of, with_library
-from detslurm.exec.container_run import PODMAN, first_line, private_tmp
+from detslurm.exec.container_run import first_line, private_tmp
 from detslurm.exec.container_runtimes import (
     OF_IMAGE,
     PROGRAMS,
     Container,
     Mount,
     command,
-    names_of_image,
 )
 from detslurm.exec.entrypoint import CANT_BEGIN
 from detslurm.exec.environment import slot_type_of, user_variables
@@ -66,7 +66,7 @@ def _rank_words(node: NodeRun, workdir: Path, environment: Mapping[str, str]) ->
 def _container(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Container:
     slurm, gpus = node.config.slurm, node.allocation.slot_ids
     slot_type, own = slot_type_of(node.config, gpus), user_variables(node.config, gpus)
-    image = _found(node.config.image(slot_type) or "", slurm.container, slurm.image_root)
+    image = image_path(node.config.image(slot_type) or "", slurm.container, slurm.image_root)
     mounts, path = list(_mounts(node, workdir, environment)), None
     if slurm.container == "charliecloud":
         mounts = _with_targets(mounts, Path(image))
@@ -120,14 +120,6 @@ def _with_targets(mounts: Sequence[Mount], image: Path) -> list[Mount]:
         for m in mounts
         if m.target != contract.CONTAINER_WORKDIR or Path(f"{image}{m.target}").exists()
     ]
-
-
-def _found(image: str, runtime: str, root: str | None) -> str:
-    """The image below `slurm.image_root`, or as it was given."""
-    if root is None or image.startswith("/"):
-        return image
-    places = (Path(root, name) for name in names_of_image(runtime, image))
-    return next((str(place) for place in places if place.exists()), image)
 
 
 # -- mounts --------------------------------------------------------------------------------------

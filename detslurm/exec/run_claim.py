@@ -11,6 +11,7 @@ import msgspec
 
 from detslurm.config.run_config import RunConfig
 from detslurm.config.secret_values import masked_sample
+from detslurm.exec.environment import slot_type_of
 from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
 from detslurm.exec.signals import SignalInbox
@@ -62,7 +63,7 @@ def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> 
         "host": os.uname().nodename,
         "time": time.time(),
         "resume": _resume(job, task, view.latest_checkpoint or continued),
-        "hardware": hardware(),
+        "hardware": {**hardware(), **_image(job)},
     }
     if created.environment is not None:
         # The nodes stage it; their agents don't read the experiment's facts.
@@ -78,6 +79,19 @@ def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> 
     if token is not None:
         record["fencing_token"] = token
     return trial.open_run(record)
+
+
+def _image(job: JobContext) -> dict[str, str]:
+    """The image of the code's container, where the configuration has one."""
+    slurm = job.config.slurm
+    image = job.config.image(slot_type_of(job.config, job.allocation.slot_ids))
+    if image is None:
+        return {}
+    # Only here: others pay nothing.
+    from detslurm.exec.container_image import image_identity, image_path
+
+    path = image_path(image, slurm.container, slurm.image_root)
+    return {"image": image_identity(path, slurm.container)}
 
 
 def _continued(job: JobContext, trial: TrialDir) -> Continued | None:

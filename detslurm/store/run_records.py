@@ -105,7 +105,8 @@ class Hardware(msgspec.Struct, frozen=True):
         cpu: The model of the CPU; None if unknown.
         gpus: The number of NVIDIA's GPUs by model; those of the whole node.
         driver: The version of NVIDIA's driver; None without a driver.
-        image: The image of the container that the process runs in; None if it knows of none.
+        image: The image of the code's container, with the facts that distinguish it from another
+            of that name; None without a container, or where `container_prefix` starts it.
     """
 
     kernel: str = ""

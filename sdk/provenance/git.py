@@ -91,12 +91,7 @@ class _Git:
 
     def version(self, repository: Path) -> CodeVersion:
         try:
-            code, text = self._run("rev-parse", "--show-toplevel", with_errors=True)
-            lines = text.decode(errors="replace").splitlines()
-            if code or not lines:
-                return _unknown(repository, _refusal(lines, repository))
-            found = CodeVersion(repository=lines[0])
-            found = self._at_commit(found)
+            found = self._at_commit() or self._without_commit(repository)
         except _NoAnswer as error:
             return _unknown(repository, str(error))
         try:
@@ -105,14 +100,21 @@ class _Git:
             why = f"not all uncommitted changes are recorded: {error}"
             return msgspec.structs.replace(found, problem=why)
 
-    def _at_commit(self, found: CodeVersion) -> CodeVersion:
-        code, text = self._run("rev-parse", "HEAD", "--abbrev-ref", "HEAD")
+    def _at_commit(self) -> CodeVersion | None:
+        """The repository and its commit; None where git refuses, or there is no commit."""
+        code, text = self._run("rev-parse", "HEAD", "--abbrev-ref", "HEAD", "--show-toplevel")
         if code:
-            return msgspec.structs.replace(found, problem="the repository has no commit yet")
-        commit, branch = text.decode(errors="replace").split()
-        return msgspec.structs.replace(
-            found, commit=commit, branch=None if branch == "HEAD" else branch
-        )
+            return None
+        commit, branch, place = text.decode(errors="replace").split("\n", 2)
+        branch_name = None if branch == "HEAD" else branch
+        return CodeVersion(repository=place.rstrip("\n"), commit=commit, branch=branch_name)
+
+    def _without_commit(self, repository: Path) -> CodeVersion:
+        code, text = self._run("rev-parse", "--show-toplevel", with_errors=True)
+        lines = text.decode(errors="replace").splitlines()
+        if code or not lines:
+            return _unknown(repository, _refusal(lines, repository))
+        return CodeVersion(repository=lines[0], problem="the repository has no commit yet")
 
     def _with_changes(self, found: CodeVersion) -> CodeVersion:
         remotes = self._remotes()

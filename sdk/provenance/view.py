@@ -155,7 +155,8 @@ def hardware_text(hardware: Hardware) -> str:
     gpus = [f"{count} x {name}" for name, count in hardware.gpus.items()]
     driver = [] if hardware.driver is None else [f"driver {hardware.driver}"]
     cpu = [] if hardware.cpu is None else [hardware.cpu]
-    return ", ".join([*gpus, *driver, *cpu, f"Linux {hardware.kernel}"])
+    image = [] if hardware.image is None else [f"image {hardware.image}"]
+    return ", ".join([*gpus, *driver, *cpu, f"Linux {hardware.kernel}", *image])
 
 
 def uncommitted(code: CodeVersion) -> str | None:

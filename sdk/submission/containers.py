@@ -112,24 +112,23 @@ def _without_effect(config: ExperimentConfig, site: SiteProfile, slot_type: str)
     keys = [key for key, is_given in own.items() if is_given]
     if not keys:
         return
-    cause = "slurm.container is none"
+    cause, advice = "slurm.container is none", "Set slurm.container"
     if runtime != "none":
-        cause = f"environment.image names no image for {slot_type} slots"
-    text = f"{' and '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect: {cause}, and the"
-    yield " ".join([f"{text} code runs on the node.", *_named_paths(config), f"({_GUIDE})"])
+        cause, advice = f"environment.image names no image for {slot_type} slots", "Name an image"
+    effect = f"{' and '.join(keys)} {'has' if len(keys) == 1 else 'have'} no effect"
+    if found := "; ".join(_named_paths(config)):
+        found, advice = f" There, {found}.", f"{advice}, or write the paths of the node"
+    yield f"{effect}: {cause}, and the code runs on the node.{found} {advice} ({_GUIDE})"
 
 
 def _named_paths(config: ExperimentConfig) -> Iterator[str]:
-    """Sentences on the paths of a container that the configuration names."""
-    found = []
+    """The paths of a container that the configuration names, with places and paths on the node."""
     for path, instead in _outside(config).items():
         named = (name for name, text in _texts(config) if _names(path, text))
         places = list(dict.fromkeys(named))
         if places:
             more = ", ..." if len(places) > _MOST_PLACES else ""
-            found.append(f"{path} ({', '.join(places[:_MOST_PLACES])}{more}) is {instead}")
-    if found:
-        yield f"There, {'; '.join(found)}: write the paths of the node."
+            yield f"{path} ({', '.join(places[:_MOST_PLACES])}{more}) is {instead}"
 
 
 def _outside(config: ExperimentConfig) -> dict[str, str]:

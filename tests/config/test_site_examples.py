@@ -69,3 +69,21 @@ def test_limits_and_preemption_follow_the_partition(tmp_path: Path) -> None:
         config = load_experiment(pooled, site=profile, root=tmp_path).config
         assert config.slurm.on_preempt == expected
     assert not site("no-submit-from-jobs", tmp_path).submit_from_jobs
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime", "mounts"),
+    [
+        ("containers", "apptainer", ["/data"]),
+        ("containers-pyxis", "pyxis", []),
+        ("containers-podman-hpc", "podman-hpc", []),
+    ],
+)
+def test_an_image_is_all_that_an_experiment_adds(
+    name: str, runtime: str, mounts: list[str], tmp_path: Path
+) -> None:
+    """Of containers the profile has the rest."""
+    plain = {**CONFIG, "environment": {"image": "torch:2"}}
+    config = load_experiment(plain, site=site(name, tmp_path), root=tmp_path).config
+    assert (config.slurm.container, config.environment.image.cuda) == (runtime, "torch:2")
+    assert [mount.container_path for mount in config.bind_mounts] == mounts

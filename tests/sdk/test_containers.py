@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment, load_site
+from detslurm.config.reading import parse
 from detslurm.config.writing import as_yaml
+from detslurm.sdk import SubmitError
 from detslurm.sdk.provenance.view import container_of
 from detslurm.sdk.submission import containers
 from detslurm.sdk.submission.containers import container_problems, runs_in_container
@@ -61,7 +64,7 @@ def test_one_message_names_the_paths_of_a_container_and_those_of_the_node() -> N
         "environment.image and bind_mounts have no effect: slurm.container is none, and the code"
         " runs on the node. There, /run/determined/workdir (entrypoint) is the working directory,"
         " `.`; /data (HF_HOME, hyperparameters.paths.train, hyperparameters.paths.test) is"
-        " /nfs/data: write the paths of the node."
+        " /nfs/data. Set slurm.container, or write the paths of the node"
         ' (see "Containers" in docs/on-your-cluster.md)'
     )
     assert containers.container_notes(config(), None, "cuda", {}) == []
@@ -186,14 +189,17 @@ HF = {"host_path": "/nfs/hf", "container_path": "/hf_cache"}
 MEDIA = {"host_path": "/mnt/dataset", "container_path": "/media/dataset"}
 # Each with the sentence on its paths where there is no container.
 SHAPES: list[tuple[str, dict[str, Any]]] = [
-    ("on the node. (see", image({"cpu": "determinedai/x:cpu", "gpu": "determinedai/x:gpu"})),
     (
-        "/run/determined/workdir (PYTHONPATH) is the working directory, `.`:",
+        "on the node. Set slurm.container (see",
+        image({"cpu": "determinedai/x:cpu", "gpu": "determinedai/x:gpu"}),
+    ),
+    (
+        "/run/determined/workdir (PYTHONPATH) is the working directory, `.`.",
         image(BY_TYPE, environment_variables=["PYTHONPATH=/run/determined/workdir/src"]),
     ),
     (
         "/run/determined/workdir (entrypoint) is the working directory, `.`;"
-        " /data (entrypoint) is /nfs/data:",
+        " /data (entrypoint) is /nfs/data.",
         {
             **image(),
             "entrypoint": "python3 -m determined.launch.torch_distributed"
@@ -202,7 +208,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     (
-        "/hf_cache (HF_HOME) is /nfs/hf:",
+        "/hf_cache (HF_HOME) is /nfs/hf.",
         {
             **image(
                 BY_TYPE,
@@ -215,7 +221,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     (
-        "/media/dataset (hyperparameters.data_dir) is /mnt/dataset:",
+        "/media/dataset (hyperparameters.data_dir) is /mnt/dataset.",
         {
             **image(),
             "bind_mounts": [{**MEDIA, "read_only": True, "propagation": "rslave"}],
@@ -245,3 +251,21 @@ def test_determined_s_configurations_are_planned(
     ignored = [text for text in plan.warnings if "without effect on Slurm" in text]
     assert len(ignored) == ("resources" in shape)
     assert not any(key in text for key in ("environment.image", "bind_mounts") for text in ignored)
+
+
+def test_the_example_of_the_guide_runs_in_a_container() -> None:
+    """Its image is that of the slots, and its data a mount."""
+    text = (Path(__file__).parents[2] / "docs" / "on-your-cluster.md").read_text()
+    (example,) = re.findall(r"```yaml\n(slurm: \{container: .*?)```", text, re.DOTALL)
+    made = config(**parse(example, "guide").plain())
+    assert runs_in_container(made, "cuda") and made.environment.image.cuda == "torch:2"
+    assert [mount.container_path for mount in made.bind_mounts] == ["/data"]
+    assert container_problems(made) == notes(made) == []
+
+
+def test_a_submission_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """Before anything is queued."""
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    work = plain(entrypoint="cd /run/determined/workdir && python3 train.py", **image())
+    with pytest.raises(SubmitError, match="leads to a path of containers"):
+        Scene(tmp_path / "store").client.plan(work, tmp_path)

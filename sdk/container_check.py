@@ -1,0 +1,166 @@
+"""`doctor --container`: a job of one minute that tries an image on a node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from detslurm.config import ConfigErrors, load_experiment, load_site
+from detslurm.sdk.container_findings import container_findings
+from detslurm.sdk.doctor import Finding
+from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.jobs.queues import QUEUE_SECONDS
+from detslurm.sdk.submission.planning import jobs_within
+from detslurm.slurm import Cluster, JobRequest, SlurmError
+from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES
+from detslurm.store.container_facts import ContainerFacts
+
+PATIENCE: Final = 300.0
+"""Seconds in which the job has to start."""
+
+_RUN_SECONDS = 150.0  # Slurm ends a job up to a minute after its limit
+_LATER = (
+    "Try another partition with --pool, or the same later: `detslurm job list` shows the queue."
+)
+
+
+def examine_container(
+    image: str,
+    connect: Callable[[], Cluster],
+    root: Path,
+    *,
+    pool: str | None = None,
+    runtime: str | None = None,
+    notify: Callable[[str], None] = lambda message: None,
+) -> list[Finding]:
+    """Return the findings on an image on a node of a partition.
+
+    Args:
+        image: A path, or a name as in `environment.image`.
+        connect: Returns the cluster.
+        root: The directory of the store, where the job's files lie for a while.
+        pool: The partition; by default that of experiments.
+        runtime: A value of `slurm.container`; by default the site profile's.
+        notify: Gets a message once the job is queued.
+    """
+    try:
+        cluster, site = connect(), load_site()
+        given = {"container": runtime} if runtime else {}
+        loaded = load_experiment(_experiment(image, pool, given), site=site, root=root)
+        config = loaded.config
+        if config.slurm.container == "none":
+            return [_NO_RUNTIME]
+        job = jobs_within(config, site, cluster, 1)[1].template
+        with _folder(root) as folder:
+            (folder / "config.json").write_text(json.dumps(config.to_dict()))
+            return list(_tried(cluster, job, folder, notify))
+    except (ConfigErrors, OSError) as error:
+        return [Finding("site", "broken", str(error))]
+    except SubmitError as error:
+        return [Finding("slurm", "broken", str(error))]
+    except SlurmError as error:
+        return [Finding("slurm", "broken", error.message, error.advice)]
+
+
+_NO_RUNTIME = Finding(
+    "runtime", "broken", "the site profile names no container runtime",
+    "Set `container: apptainer` (or another) there, or choose one with --runtime.",
+)  # fmt: skip
+
+
+def _experiment(image: str, pool: str | None, slurm: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": "doctor",
+        "entrypoint": ["true"],
+        "searcher": {"name": "single", "metric": "none", "max_length": 1},
+        "environment": {"image": image},
+        "resources": {"slots_per_trial": 1, **({"resource_pool": pool} if pool else {})},
+        "slurm": slurm,
+    }
+
+
+@contextmanager
+def _folder(root: Path) -> Iterator[Path]:
+    """A directory that all nodes see, removed at the end, and so is the store's root if new."""
+    is_new = not root.exists()
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="doctor-", dir=root))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        for place in (root / "checkpoints", root) if is_new else ():
+            with suppress(OSError):
+                place.rmdir()
+
+
+def _tried(
+    cluster: Cluster, template: JobRequest, folder: Path, notify: Callable[[str], None]
+) -> Iterator[Finding]:
+    job_id = cluster.submit(
+        template.with_changes(
+            name="detslurm-doctor",
+            command=(sys.executable, "-P", "-m", "detslurm.exec.container_check", str(folder)),
+            folder=folder,
+            time_minutes=1,
+            requeue=False,
+            signal_lead=0,
+        )
+    )
+    facts = None
+    try:
+        notify(f"Job {job_id} tries the image on a node. Ctrl-C cancels it.")
+        problem = _wait(cluster, job_id, folder / "facts.json")
+        if problem is None:
+            facts = msgspec.json.decode((folder / "facts.json").read_bytes(), type=ContainerFacts)
+    finally:
+        if facts is None:  # also at Ctrl-C
+            with suppress(SlurmError):
+                cluster.cancel([job_id])
+    if problem is not None:
+        yield problem
+    elif facts is not None:
+        yield from container_findings(facts)
+
+
+def _wait(cluster: Cluster, job_id: str, facts: Path) -> Finding | None:
+    """Wait for the facts; the finding where the job gives none."""
+    begun, asked, started = time.monotonic(), 0.0, None
+    while not facts.exists():
+        now = time.monotonic()
+        if now - asked >= min(QUEUE_SECONDS, 1 + now - begun):
+            asked, state, reason = now, *_state(cluster, job_id)
+            if state in FINAL_STATES and not facts.exists():
+                return _ended(job_id, state, facts.parent)
+            if started is None and state not in WAITING_STATES:
+                started = now
+        if started is None and now - begun > PATIENCE:
+            text = f"job {job_id} has not started in {PATIENCE / 60:.0f} minutes ({reason})"
+            return Finding("slurm", "broken", f"{text}; it is cancelled", _LATER)
+        if started is not None and now - started > _RUN_SECONDS:
+            return _ended(job_id, "no longer known", facts.parent)
+        time.sleep(0.5)
+    return None
+
+
+def _state(cluster: Cluster, job_id: str) -> tuple[str, str]:
+    info = cluster.evidence([job_id]).get(job_id)
+    return ("unknown", "") if info is None else (info.state, info.reason)
+
+
+def _ended(job_id: str, state: str, folder: Path) -> Finding:
+    """The job has ended without facts: with the last lines of its output."""
+    texts = (path.read_text(errors="replace") for path in folder.glob("slurm-*.out"))
+    lines = "\n".join(texts).strip().splitlines()[-5:]
+    text = f"job {job_id} has ended without a result ({state})"
+    advice = "Check that the nodes see the store and this Python: `detslurm doctor`."
+    return Finding("slurm", "broken", "\n".join([text, *lines]), advice)
