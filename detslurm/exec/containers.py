@@ -110,8 +110,11 @@ def _with_targets(mounts: Sequence[Mount], image: Path) -> list[Mount]:
     Charliecloud makes none, and its own message names a missing target.
     """
     for mount in mounts:
+        target, is_file = Path(f"{image}{mount.target}"), Path(mount.source).is_file()
         with suppress(OSError):
-            Path(f"{image}{mount.target}").mkdir(parents=True, exist_ok=True)
+            (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
+            if is_file:
+                target.touch()
     return [
         m
         for m in mounts

@@ -1,4 +1,4 @@
-"""What a submission reports of containers: settings without effect, and what no run could obey."""
+"""Reports of a submission on containers: settings without effect, and those no run could obey."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from detslurm.config import ExperimentConfig, SiteProfile, load_experiment, load_site
 from detslurm.config.reading import parse
 from detslurm.config.writing import as_yaml
+from detslurm.sdk import SubmitError
 from detslurm.sdk.provenance.view import container_of
 from detslurm.sdk.submission import containers
-from detslurm.sdk.submission.containers import container_problems, runs_in_container
+from detslurm.sdk.submission.containers import runs_in_container
 from tests.sdk.scenes import Scene
 
 DATA = {"host_path": "/nfs/data", "container_path": "/data"}
@@ -40,6 +41,10 @@ def image(name: Any = "torch:2", **more: Any) -> dict[str, Any]:
     return {"environment": {"image": name, **more}}
 
 
+def container_problems(one: ExperimentConfig, store: str = "/store") -> list[str]:
+    return containers.container_problems(one, Path(store))
+
+
 def notes(
     one: ExperimentConfig, site: SiteProfile | None = None, slot_type: str = "cuda"
 ) -> list[str]:
@@ -63,7 +68,7 @@ def test_one_message_names_the_paths_of_a_container_and_those_of_the_node() -> N
         "environment.image and bind_mounts have no effect: slurm.container is none, and the code"
         " runs on the node. There, /run/determined/workdir (entrypoint) is the working directory,"
         " `.`; /data (HF_HOME, hyperparameters.paths.train, hyperparameters.paths.test) is"
-        " /nfs/data: write the paths of the node."
+        " /nfs/data. Set slurm.container, or write the paths of the node"
         ' (see "Containers" in docs/on-your-cluster.md)'
     )
     assert containers.container_notes(config(), None, "cuda", {}) == []
@@ -132,7 +137,8 @@ def test_what_a_runtime_can_not_do_is_refused_or_named(tmp_path: Path) -> None:
         other = config(
             **image(), slurm={"container": runtime, "private_tmp": True}, bind_mounts=commas
         )
-        assert [problem.split(": ")[1] for problem in container_problems(other)] == ["/a:b", "/c,d"]
+        found = [problem.split(": ")[1] for problem in container_problems(other, "/s,t")]
+        assert found == ["/a:b", "/c,d", "/s,t"]
     assert notes(config(**image(), slurm={"container": "podman"})) == []
 
 
@@ -188,14 +194,17 @@ HF = {"host_path": "/nfs/hf", "container_path": "/hf_cache"}
 MEDIA = {"host_path": "/mnt/dataset", "container_path": "/media/dataset"}
 # Each with the sentence on its paths where there is no container.
 SHAPES: list[tuple[str, dict[str, Any]]] = [
-    ("on the node. (see", image({"cpu": "determinedai/x:cpu", "gpu": "determinedai/x:gpu"})),
     (
-        "/run/determined/workdir (PYTHONPATH) is the working directory, `.`:",
+        "on the node. Set slurm.container (see",
+        image({"cpu": "determinedai/x:cpu", "gpu": "determinedai/x:gpu"}),
+    ),
+    (
+        "/run/determined/workdir (PYTHONPATH) is the working directory, `.`.",
         image(BY_TYPE, environment_variables=["PYTHONPATH=/run/determined/workdir/src"]),
     ),
     (
         "/run/determined/workdir (entrypoint) is the working directory, `.`;"
-        " /data (entrypoint) is /nfs/data:",
+        " /data (entrypoint) is /nfs/data.",
         {
             **image(),
             "entrypoint": "python3 -m determined.launch.torch_distributed"
@@ -204,7 +213,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     (
-        "/hf_cache (HF_HOME) is /nfs/hf:",
+        "/hf_cache (HF_HOME) is /nfs/hf.",
         {
             **image(
                 BY_TYPE,
@@ -217,7 +226,7 @@ SHAPES: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     (
-        "/media/dataset (hyperparameters.data_dir) is /mnt/dataset:",
+        "/media/dataset (hyperparameters.data_dir) is /mnt/dataset.",
         {
             **image(),
             "bind_mounts": [{**MEDIA, "read_only": True, "propagation": "rslave"}],
@@ -257,3 +266,11 @@ def test_the_example_of_the_guide_runs_in_a_container() -> None:
     assert runs_in_container(made, "cuda") and made.environment.image.cuda == "torch:2"
     assert [mount.container_path for mount in made.bind_mounts] == ["/data"]
     assert container_problems(made) == notes(made) == []
+
+
+def test_a_submission_is_refused_with_the_reason(tmp_path: Path) -> None:
+    """Before anything is queued."""
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    work = plain(entrypoint="cd /run/determined/workdir && python3 train.py", **image())
+    with pytest.raises(SubmitError, match="leads to a path of containers"):
+        Scene(tmp_path / "store").client.plan(work, tmp_path)
