@@ -124,10 +124,11 @@ def test_a_container_that_can_not_begin(desk: Desk, container: list[str]) -> Non
     own words."""
     runtime = container[0].partition("=")[2]
     image = "environment.image=localhost/nowhere:1"
-    number = desk.submit(desk.project("print(1)"), container[0], image)
+    number = desk.submit(desk.project("print(1)"), "max_restarts=0", container[0], image)
     desk.wait_for_state(number, "ERROR")
-    runs = desk.trial(number).runs
-    assert len(runs) == 2
+    trial = desk.trial(number)
+    runs = trial.runs
+    assert (len(runs), trial.restarts) == (2, 0)
     for run in runs:
         assert run.reason is not None
         assert run.reason.startswith(f"the container could not begin; {runtime} exited with ")
