@@ -85,6 +85,7 @@ def project(desk: Desk) -> Path:
 def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
     """The code sees its directory, the store, its data and its variables; it saves, and goes on.
     The container leaves nothing behind."""
+    desk.user.env["XDG_RUNTIME_DIR"] = "/run/user/4711"  # of the login node
     number = desk.submit(project(desk), "resources.resource_pool=low", *container)
     desk.wait_for_steps(number, 1)
     make_room(desk)
