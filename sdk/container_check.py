@@ -22,6 +22,7 @@ from detslurm.sdk.jobs.queues import QUEUE_SECONDS
 from detslurm.sdk.submission.planning import jobs_within
 from detslurm.slurm import Cluster, JobRequest, SlurmError
 from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES
+from detslurm.store import StoreError, fs
 from detslurm.store.container_facts import ContainerFacts
 
 PATIENCE: Final = 300.0
@@ -63,7 +64,7 @@ def examine_container(
         with _folder(root) as folder:
             (folder / "config.json").write_text(json.dumps(config.to_dict()))
             return list(_tried(cluster, job, folder, notify))
-    except (ConfigErrors, OSError) as error:
+    except (ConfigErrors, OSError, StoreError) as error:
         return [Finding("site", "broken", str(error))]
     except SubmitError as error:
         return [Finding("slurm", "broken", str(error))]
@@ -116,31 +117,30 @@ def _tried(
             signal_lead=0,
         )
     )
-    facts = None
+    found = None
     try:
         notify(f"Job {job_id} tries the image on a node. Ctrl-C cancels it.")
-        problem = _wait(cluster, job_id, folder / "facts.json")
-        if problem is None:
-            facts = msgspec.json.decode((folder / "facts.json").read_bytes(), type=ContainerFacts)
+        found = _wait(cluster, job_id, folder / "facts.json")
     finally:
-        if facts is None:  # also at Ctrl-C
+        if not isinstance(found, bytes):  # also at Ctrl-C
             with suppress(SlurmError):
                 cluster.cancel([job_id])
-    if problem is not None:
-        yield problem
-    elif facts is not None:
-        yield from container_findings(facts)
+    if isinstance(found, Finding):
+        yield found
+    else:
+        yield from container_findings(msgspec.json.decode(found, type=ContainerFacts))
 
 
-def _wait(cluster: Cluster, job_id: str, facts: Path) -> Finding | None:
+def _wait(cluster: Cluster, job_id: str, facts: Path) -> bytes | Finding:
     """Wait for the facts; the finding where the job gives none."""
     begun, asked, started = time.monotonic(), 0.0, None
-    while not facts.exists():
+    while (data := fs.read_file(facts)) is None:
         now = time.monotonic()
         if now - asked >= min(QUEUE_SECONDS, 1 + now - begun):
             asked, state, reason = now, *_state(cluster, job_id)
-            if state in FINAL_STATES and not facts.exists():
-                return _ended(job_id, state, facts.parent)
+            if state in FINAL_STATES:  # its file may be there, and not be seen here yet
+                found = fs.read_file(facts, expected=True)
+                return found or _ended(job_id, state, facts.parent)
             if started is None and state not in WAITING_STATES:
                 started = now
         if started is None and now - begun > PATIENCE:
@@ -149,7 +149,7 @@ def _wait(cluster: Cluster, job_id: str, facts: Path) -> Finding | None:
         if started is not None and now - started > _RUN_SECONDS:
             return _ended(job_id, "no longer known", facts.parent)
         time.sleep(0.5)
-    return None
+    return data
 
 
 def _state(cluster: Cluster, job_id: str) -> tuple[str, str]:

@@ -72,10 +72,10 @@ def _start(facts: ContainerFacts) -> Finding:
     if facts.started:
         return Finding("image", "ok", f"{facts.image} starts")
     output = facts.output or "the runtime printed nothing"
-    return Finding(
-        "image", "broken", f"{facts.image} does not start:\n{output}",
-        "Check the image's path, and try its command by hand in a job of yours.",
-    )  # fmt: skip
+    advice = "Check the image's path, and try its command by hand in a job of yours."
+    if facts.gpus and facts.runtime == "podman":
+        advice += " Its GPUs need CDI on the node: `nvidia-ctk cdi generate`, by the administrator."
+    return Finding("image", "broken", f"{facts.image} does not start:\n{output}", advice)
 
 
 def _python(facts: ContainerFacts) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def _gpus(facts: ContainerFacts, inside: InsideFacts) -> Iterator[Finding]:
     else:
         yield Finding(
             "gpus", "broken", f"the job has {facts.gpus} GPUs, and the container sees none",
-            "Set slurm.slot_type to cuda or rocm. Podman needs CDI (`nvidia-ctk cdi generate`).",
+            "Set slurm.slot_type to the kind of the GPUs: cuda or rocm.",
         )  # fmt: skip
 
 

@@ -77,11 +77,17 @@ class ContainerRun:
             remove(place)
         if (runtime := self._config.slurm.container) not in PODMAN:
             return
+        # The first order to remove one whose monitor was killed fails, and lets a second succeed.
+        for _ in range(2):
+            if not (left := self._left_by_podman(runtime)):
+                break
+            _asked([runtime, "rm", "--force", "--time=0", *left])
+
+    def _left_by_podman(self, runtime: str) -> list[str]:
         form = f'{{{{.ID}}}} {{{{index .Labels "{LABEL}"}}}}'
         lines = _asked([runtime, "ps", "--all", f"--filter=label={LABEL}", f"--format={form}"])
         owners = dict(line.split(" ", 1) for line in lines if " " in line)
-        if left := [name for name, owner in owners.items() if self._is_over(owner)]:
-            _asked([runtime, "rm", "--force", *left])
+        return [name for name, owner in owners.items() if self._is_over(owner)]
 
     def _is_over(self, owner: str) -> bool:
         process = Identity.parse(owner.removeprefix(PREFIX))

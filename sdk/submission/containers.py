@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from detslurm._base.contract import CONTAINER_WORKDIR
 from detslurm.config import ExperimentConfig, SiteProfile
 from detslurm.config.schema.environment import DEVICES
+from detslurm.config.schema.resources import BindMount
 
 _TAKE_FILES = ("apptainer", "charliecloud", "enroot", "pyxis")
 _MOST_PLACES = 3  # that a message names for each path
@@ -25,16 +26,19 @@ def runs_in_container(config: ExperimentConfig, slot_type: str | None = None) ->
     return bool(slurm.container_prefix) or (slurm.container != "none" and has_image)
 
 
-def container_problems(config: ExperimentConfig) -> list[str]:
+def container_problems(config: ExperimentConfig, store: Path) -> list[str]:
     """Why each run would fail, as far as the configuration shows."""
     if not runs_in_container(config):
         return list(_changes_into_containers(config))
     if config.slurm.container == "none":
         return []
+    mounts = [
+        *(("bind_mounts", path) for mount in config.bind_mounts for path in _paths(mount)),
+        ("the store", str(store)),
+    ]
     problems = [
-        f"bind_mounts: {path}: no container runtime mounts a path with : or ,"
-        for mount in config.bind_mounts
-        for path in dict.fromkeys((mount.host_path, mount.container_path))
+        f"{name}: {path}: no container runtime mounts a path with : or ,"
+        for name, path in mounts
         if ":" in path or "," in path
     ]
     if config.slurm.private_tmp and config.slurm.container == "charliecloud":
@@ -45,10 +49,14 @@ def container_problems(config: ExperimentConfig) -> list[str]:
     return problems
 
 
+def _paths(mount: BindMount) -> Iterable[str]:
+    return dict.fromkeys((mount.host_path, mount.container_path))
+
+
 def container_notes(
     config: ExperimentConfig, site: SiteProfile | None, slot_type: str, env: Mapping[str, str]
 ) -> list[str]:
-    """What the user should know of containers, on slots of this type."""
+    """Return messages about containers on slots of this type; `env` is that of this process."""
     notes = [*_of_own_python(env)]
     if not runs_in_container(config, slot_type):
         return [*notes, *_without_effect(config, site or SiteProfile(), slot_type)]

@@ -138,7 +138,7 @@ def make_plan(
         *dropped_arguments(config, files),
         *_runner_problems(plain["searcher"]["name"], method_runner),
         *startup_hook.problems(files),
-        *container_problems(config),
+        *container_problems(config, store.path),
         *recording_problems(plain, files),
         *sampler_problems(plain),
         *warm_start_problems(plain, store),

@@ -50,6 +50,7 @@ def test_a_good_container_needs_no_remedy() -> None:
     [
         ({"version": None}, "runtime", "broken", "not in the PATH of n1", "slurm.modules"),
         ({"output": "FATAL: no such image"}, "image", "broken", "FATAL: no", "by hand"),
+        ({"runtime": "podman", "gpus": 1}, "image", "broken", "printed nothing", "nvidia-ctk"),
         ({"namespaces": False}, "node", "broken", "user namespaces", "max_user_namespaces"),
         ({"fuse": False}, "node", "broken", "/dev/fuse", "sandbox"),
         ({"runtime": "podman", "subuids": False}, "node", "broken", "/etc/subuid", "usermod"),

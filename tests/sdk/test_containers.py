@@ -1,4 +1,4 @@
-"""What a submission reports of containers: settings without effect, and what no run could obey."""
+"""Reports of a submission on containers: settings without effect, and those no run could obey."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detslurm.config.writing import as_yaml
 from detslurm.sdk import SubmitError
 from detslurm.sdk.provenance.view import container_of
 from detslurm.sdk.submission import containers
-from detslurm.sdk.submission.containers import container_problems, runs_in_container
+from detslurm.sdk.submission.containers import runs_in_container
 from tests.sdk.scenes import Scene
 
 DATA = {"host_path": "/nfs/data", "container_path": "/data"}
@@ -39,6 +39,10 @@ def site_of(folder: Path, keys: dict[str, Any]) -> SiteProfile:
 
 def image(name: Any = "torch:2", **more: Any) -> dict[str, Any]:
     return {"environment": {"image": name, **more}}
+
+
+def container_problems(one: ExperimentConfig, store: str = "/store") -> list[str]:
+    return containers.container_problems(one, Path(store))
 
 
 def notes(
@@ -133,7 +137,8 @@ def test_what_a_runtime_can_not_do_is_refused_or_named(tmp_path: Path) -> None:
         other = config(
             **image(), slurm={"container": runtime, "private_tmp": True}, bind_mounts=commas
         )
-        assert [problem.split(": ")[1] for problem in container_problems(other)] == ["/a:b", "/c,d"]
+        found = [problem.split(": ")[1] for problem in container_problems(other, "/s,t")]
+        assert found == ["/a:b", "/c,d", "/s,t"]
     assert notes(config(**image(), slurm={"container": "podman"})) == []
 
 

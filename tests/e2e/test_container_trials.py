@@ -1,0 +1,135 @@
+"""`slurm.container` with real runtimes: an ordinary user's jobs in an image without detslurm."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.containers import leftovers
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.test_main_job import make_room
+
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("containers")]
+
+HOSTILE = 'a "b" $(touch x) \' \\ =\nsecond, ü:;'
+
+# Prints what it sees of the image and of the node, saves when it is preempted, and goes on.
+TRAIN = """\
+    import json, os, sys, time
+    from pathlib import Path
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    facts = {
+        "python": sys.executable,
+        "cwd": os.getcwd(),
+        "files": sorted(p.name for p in Path("/run/determined/workdir").glob("[a-z]*")),
+        "data": Path("/data/here/it is").read_text(),
+        "hostile": os.environ["HOSTILE"],
+        "uid": os.getuid(),
+        "umask": f"{os.umask(0o77):o}",
+        "home": os.environ["HOME"],
+        "hooked": os.environ.get("HOOKED"),
+    }
+    print("FACTS", json.dumps(facts), flush=True)
+    with det.core.init() as core:
+        step = 0
+        if info.latest_checkpoint:
+            with core.checkpoint.restore_path(info.latest_checkpoint) as path:
+                step = int((path / "step").read_text())
+        if step:
+            raise SystemExit(0)
+        core.train.report_training_metrics(1, {"loss": 1.0})
+        while not core.preempt.should_preempt():
+            time.sleep(0.05)
+        with core.checkpoint.store_path({"steps_completed": 7}) as (path, _):
+            (path / "step").write_text("7")
+"""
+
+
+def facts(desk: Desk, number: int) -> list[dict[str, object]]:
+    """What each run has printed of its surroundings."""
+    lines = re.findall(r"FACTS (\{.*\})", desk.log(number))
+    return [json.loads(line) for line in lines]
+
+
+RUNTIMES = ["charliecloud", "podman"]
+
+
+@pytest.fixture(params=RUNTIMES)
+def container(request: pytest.FixtureRequest, image: Path) -> list[str]:
+    """The options that start an image with a runtime."""
+    request.getfixturevalue(request.param)
+    is_podman = request.param == "podman"
+    name = request.getfixturevalue("podman_image") if is_podman else str(image)
+    return [f"slurm.container={request.param}", f"environment.image={name}"]
+
+
+def project(desk: Desk) -> Path:
+    """The configuration of a project with data, a hook and a hostile variable."""
+    desk.write("data/it is", "seen")
+    desk.write("project/startup-hook.sh", "export HOOKED=$PWD")
+    variables, data = [f"HOSTILE={HOSTILE}"], f"{desk.user.cwd}/data"
+    config = f"""\
+        environment: {{environment_variables: {json.dumps(variables)}}}
+        bind_mounts: [{{host_path: {data}, container_path: /data/here}}]
+        """
+    return desk.project(TRAIN, config)
+
+
+def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
+    """The code sees its directory, the store, its data and its variables; it saves, and goes on.
+    The container leaves nothing behind."""
+    number = desk.submit(project(desk), "resources.resource_pool=low", *container)
+    desk.wait_for_steps(number, 1)
+    make_room(desk)
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["preempted", "completed"], desk.log(number)
+    for seen in facts(desk, number):
+        cwd = str(seen.pop("cwd"))
+        assert seen == {
+            "data": "seen",
+            "files": ["experiment.yaml", "startup-hook.sh", "train.py"],
+            "hooked": cwd,
+            "home": str(desk.user.home),
+            "hostile": HOSTILE,
+            "python": "/usr/bin/python3",
+            "uid": desk.user.uid,
+            "umask": "22",
+        }
+    wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
+
+
+def test_paused_and_killed_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
+    number = desk.submit(project(desk), *container)
+    desk.wait_for_steps(number, 1)
+    desk.run("experiment", "pause", str(number))
+    desk.wait_for_state(number, "PAUSED")
+    wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
+    again = desk.submit(project(desk), *container)
+    desk.wait_for_steps(again, 1)
+    desk.run("experiment", "kill", str(again))
+    desk.wait_for_state(again, "CANCELED")
+    assert desk.outcomes(number)[:1] == ["paused"] and desk.outcomes(again) == ["killed"]
+    wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
+
+
+def test_a_container_that_can_not_begin(desk: Desk, container: list[str]) -> None:
+    """It is tried twice and never taken for a failure of the code; the reason repeats the runtime's
+    own words."""
+    runtime = container[0].partition("=")[2]
+    image = "environment.image=localhost/nowhere:1"
+    number = desk.submit(desk.project("print(1)"), "max_restarts=0", container[0], image)
+    desk.wait_for_state(number, "ERROR")
+    trial = desk.trial(number)
+    runs = trial.runs
+    assert (len(runs), trial.restarts) == (2, 0)
+    for run in runs:
+        assert run.reason is not None
+        assert run.reason.startswith(f"the container could not begin; {runtime} exited with ")
+        assert "localhost/nowhere:1" in run.reason
