@@ -134,13 +134,7 @@ def _mounts(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Ite
         private = private_tmp(workdir)
         private.mkdir(mode=0o700, exist_ok=True)
         yield Mount(str(private), "/tmp")
-    paths = {*filter(None, _same_paths(node, workdir, environment))}
-    real = {os.path.realpath(path) for path in paths}
-    tops = sorted(path for path in real if not _is_below(path, real))
-    yield from (Mount(path, path) for path in tops)
-    # A link that lies in such a directory is seen there, another link is not.
-    links = (path for path in sorted(paths - real) if not _is_below(path, {"/", *tops}))
-    yield from (Mount(os.path.realpath(path), path) for path in links)
+    yield from same_mounts(_same_paths(node, workdir, environment))
     if node.config.slurm.container in PODMAN:  # it has its own, of 64 MB
         yield Mount("/dev/shm", "/dev/shm")
     yield Mount(str(workdir), contract.CONTAINER_WORKDIR)
@@ -152,10 +146,21 @@ def _mounts(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Ite
         yield Mount(mount.host_path, target, mount.read_only, mount.propagation)
 
 
-def _same_paths(
-    node: NodeRun, workdir: Path, environment: Mapping[str, str]
-) -> Iterator[str | None]:
-    yield environment.get("HOME")
+def same_mounts(paths: Iterable[str]) -> Iterator[Mount]:
+    """The mounts that show these paths inside, with the directories that links lead to."""
+    there = {path for path in paths if Path(path).exists() and path != "/"}
+    real = {os.path.realpath(path) for path in there}
+    shown = {path for path in real if not _is_below(path, real)}
+    yield from (Mount(path, path) for path in sorted(shown))
+    # A link in such a directory is seen there, another link is not.
+    for path in sorted(there - real):
+        if not _is_below(path, shown):
+            shown.add(path)
+            yield Mount(os.path.realpath(path), path)
+
+
+def _same_paths(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Iterator[str]:
+    yield environment.get("HOME", "/")
     yield str(node.experiment.store.path)
     flag = environment[contract.PREEMPT_FLAG]
     if node.config.slurm.private_tmp:
@@ -164,11 +169,10 @@ def _same_paths(
         yield from ("/tmp", temporary_directory(), str(Path(flag).parent))
     storage = from_config(node.config.checkpoint_storage)
     if isinstance(storage, SharedFS):
-        if node.config.checkpoint_storage["type"] == "shared_fs":
-            storage.base.mkdir(parents=True, exist_ok=True)
-        if storage.base.exists():  # of a `directory` the user alone may know
-            yield str(storage.base)
-    if (outputs := node.start.outputs) is not None:
+        # The storage makes its directory at the first checkpoint.
+        places = (storage.base, *storage.base.parents)
+        yield next((str(place) for place in places if place.exists()), "/")
+    if (outputs := node.start.outputs) is not None and outputs.path is not None:
         yield outputs.path
 
 

@@ -112,7 +112,8 @@ def test_paused_and_killed_in_a_container(desk: Desk, slurm: Cluster, container:
     desk.run("experiment", "pause", str(number))
     desk.wait_for_state(number, "PAUSED")
     wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
-    again = desk.submit(project(desk), *container)
+    entrypoint = "entrypoint=cd /run/determined/workdir && python3 train.py"  # as Determined's do
+    again = desk.submit(project(desk), *container, entrypoint)
     desk.wait_for_steps(again, 1)
     desk.run("experiment", "kill", str(again))
     desk.wait_for_state(again, "CANCELED")

@@ -17,6 +17,7 @@ from detslurm._base.contract import PREEMPT_FLAG
 from detslurm._base.flag import PreemptFlag
 from detslurm.exec import container_library
 from detslurm.exec.agent_protocol import KILL
+from detslurm.exec.containers import same_mounts
 from tests.cluster import processes
 from tests.cluster.waiting import wait_for
 from tests.exec.nodes import agent, reports
@@ -106,6 +107,20 @@ def test_the_next_agent_removes_what_a_killed_one_left(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         reports(process)
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_paths_are_mounted_once_and_behind_their_links(tmp_path: Path) -> None:
+    """A home behind a link, a store that a link in it leads out to, and the root, which is none."""
+    disk, scratch = tmp_path / "disk", tmp_path / "scratch"
+    for folder in (disk / "alice", scratch / "store"):
+        folder.mkdir(parents=True)
+    home = tmp_path / "home"
+    home.symlink_to(disk)
+    (disk / "alice" / "detslurm").symlink_to(scratch / "store")
+    paths = [home / "alice", home / "alice" / "detslurm", scratch / "store" / "gone", "/"]
+    found = [(m.source, m.target) for m in same_mounts(map(str, paths))]
+    real = [str(disk / "alice"), str(scratch / "store")]
+    assert found == [*zip(real, real, strict=True), (real[0], str(home / "alice"))]
 
 
 def test_the_copy_of_a_read_only_installation_is_ones_own(
