@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -115,6 +115,12 @@ def private_tmp(workdir: Path) -> Path:
     return workdir.with_name(f"{workdir.name}-tmp")
 
 
+def without_lost_runtime_dir(env: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the login node's XDG_RUNTIME_DIR, which Podman would insist on."""
+    lost = not os.access(env.get("XDG_RUNTIME_DIR", "/tmp"), os.W_OK)
+    return {name: value for name, value in env.items() if not lost or name != "XDG_RUNTIME_DIR"}
+
+
 def _number(file: Path) -> int | None:
     with suppress(OSError, ValueError):
         return int(file.read_text())
@@ -123,7 +129,7 @@ def _number(file: Path) -> int | None:
 
 def _asked(argv: Sequence[str]) -> list[str]:
     """The lines that a runtime's program prints; none where it fails."""
-    env = {**os.environ, "TMPDIR": "/tmp"}
+    env = {**without_lost_runtime_dir(os.environ), "TMPDIR": "/tmp"}
     with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             argv, env=env, capture_output=True, text=True, timeout=_SECONDS, check=False

@@ -15,10 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from detslurm._base import contract
+from detslurm._base.access import user_name
 from detslurm._base.node_files import temporary_directory
 from detslurm.exec.container_image import PODMAN, image_path
 from detslurm.exec.container_library import library_of, with_library
-from detslurm.exec.container_run import first_line, private_tmp
+from detslurm.exec.container_run import first_line, private_tmp, without_lost_runtime_dir
 from detslurm.exec.container_runtimes import (
     OF_IMAGE,
     PROGRAMS,
@@ -43,7 +44,9 @@ def contained(
 
     Raises `OSError`, `NotReady`, and `ValueError` for a mount that the runtime has no form for.
     """
-    found = with_library(environment, library_of(workdir))
+    # Charliecloud wants a name of the user.
+    named = {"USER": user_name(), **without_lost_runtime_dir(environment)}
+    found = with_library(named, library_of(workdir))
     if node.allocation.node_count > 1:
         found[contract.CONTAINER] = json.dumps(_rank_words(node, workdir, found))
     return [*_words(node, workdir, found), *first_line(workdir), *argv], found

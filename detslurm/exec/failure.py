@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm.exec.entrypoint import CANT_BEGIN, CANT_START, HOOK_EXIT
+from detslurm.store.run_records import CONTAINER
 
 _OF_THE_CODE = (
     ArithmeticError,
@@ -115,7 +116,7 @@ def _end_of(log: Path) -> list[str]:
 
 def failure_before_code(why: str | None) -> Failure | None:
     """Name the cause that kept the code from beginning in each run: hook, noexec, container."""
-    kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec", CANT_BEGIN: "container"}
+    kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec", CANT_BEGIN: CONTAINER}
     for start, kind in kinds.items():
         if why is not None and why.startswith(start):
             return Failure(why, kind)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 import msgspec
 
 from detslurm._base.states import ENDED, KILLED_BY_SIGNAL, RunOutcome
+from detslurm.store.run_records import CONTAINER
 
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
@@ -256,8 +257,14 @@ def _failed(result: AttemptResult, facts: EndFacts) -> Decision:
         return Decision("error", final, Action.STOP)
     if result.unprepared and action is Action.RETRY:
         action = Action.REQUEUE  # here it would fail at once, as often as it may
-    reason = f"{how}; restart {facts.restarts + 1} of {facts.max_restarts}"
+    restart = f"restart {facts.restarts + 1} of {facts.max_restarts}"
+    reason = f"{how}; {'trying once more' if _is_of_container(facts) else restart}"
     return Decision("restart", reason, action)
+
+
+def _is_of_container(facts: EndFacts) -> bool:
+    """Whether the runtime has failed, which uses no restart."""
+    return facts.failure is not None and facts.failure.digest == CONTAINER
 
 
 def _final_reason(how: str, result: AttemptResult, facts: EndFacts) -> str | None:
@@ -269,7 +276,7 @@ def _final_reason(how: str, result: AttemptResult, facts: EndFacts) -> str | Non
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
         again = "the last two runs failed with the same error, and a restart would not help"
         return f"{facts.failure.error}; {again} (restart_repeated_failures: true tries it)"
-    if facts.restarts >= facts.max_restarts:
+    if facts.restarts >= facts.max_restarts and not _is_of_container(facts):
         return f"{how} after {facts.restarts} of {facts.max_restarts} restarts"
     return None
 

@@ -159,6 +159,10 @@ class StartRecord(_RunRecord, frozen=True, kw_only=True):
         return self.resume or ResumeRecord()
 
 
+CONTAINER = "container"
+"""The digest of the failure of a run whose container could not begin."""
+
+
 class EndRecord(_RunRecord, frozen=True, kw_only=True):
     """A run's end record."""
 
@@ -174,6 +178,11 @@ class EndRecord(_RunRecord, frozen=True, kw_only=True):
     deleted: str | None = None
     usage: Any = None  # `parse_usage` reads it
     outputs: OutputsLeft | None = None
+
+    @property
+    def is_of_container(self) -> bool:
+        """Whether the code did not begin, because its container could not."""
+        return self.failure is not None and self.failure.get("digest") == CONTAINER
 
 
 R = TypeVar("R", bound=_RunRecord)

@@ -189,12 +189,12 @@ def _outcome(run: RunFacts) -> str:
 
 
 def _used_restart(run: RunFacts) -> bool:
-    """Whether it counts against `max_restarts`: not if its node is to blame, or if its code was
-    killed at the time limit and had saved by then. The runner decides before, and knows no such
-    checkpoint."""
+    """Whether it counts against `max_restarts`: not if its node or its container is to blame, or if
+    its code was killed at the time limit and had saved by then. The runner decides before, and
+    knows no such checkpoint."""
     end = run.end or EndRecord()
-    if end.bad_node:
-        return False  # the run failed by its node
+    if end.bad_node or end.is_of_container:
+        return False  # the node or the container failed, not the code
     killed = end.cause == TIME_LIMIT and end.exit_code in KILLED_BY_SIGNAL
     if _outcome(run) != RESTART or not killed:
         return _outcome(run) == RESTART

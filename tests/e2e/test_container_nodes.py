@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.store import trial_metrics
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.containers import leftovers
 from tests.e2e.conftest import needs_mpi
 from tests.e2e.desk import PATIENCE, Desk
 from tests.e2e.test_main_job import make_room
+from tests.e2e.test_search import project
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
 # The image has Python alone, of the minor version that this environment's packages are for.
 PACKAGES = Path("/opt/packages")
@@ -66,6 +68,34 @@ GLOO = """\
 """
 
 
+SEARCH = """\
+    searcher: {name: random, metric: loss, max_length: 2, max_trials: 8, max_concurrent_trials: 4}
+    hyperparameters: {x: {type: double, minval: 0, maxval: 1}}
+    reproducibility: {experiment_seed: 7}
+    resources: {resource_pool: low}
+    """
+# The third trial waits to be preempted.
+TRIAL = """\
+    import os, sys, time
+    import msgspec
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    print("with", *sys.version_info[:2], msgspec.__file__, flush=True)
+    with det.core.init() as core:
+        waits = info.trial.trial_id == 3 and info.latest_checkpoint is None
+        while waits and not core.preempt.should_preempt():
+            print("waiting", flush=True)
+            time.sleep(0.05)
+        if waits:
+            with core.checkpoint.store_path({"steps_completed": 0}) as (path, _):
+                (path / "step").touch()
+            raise SystemExit(0)
+        x = info.trial.hparams["x"]
+        core.train.report_validation_metrics(2, {"loss": x * x})
+"""
+
+
 def nothing_is_left(desk: Desk, cluster: Cluster) -> None:
     wait_for(lambda: not leftovers(cluster, desk.user), PATIENCE, "nothing left of a container")
 
@@ -106,4 +136,22 @@ def test_ranks_on_two_nodes(desk: Desk, slurm: Cluster, image: Path) -> None:
         losses = [row.metrics["loss"] for row in desk.metrics(number)]
         assert losses == [3.0 * step for step in range(1, 7)]
         assert desk.log(number).count("ranks (0, True) (1, True)\n") == 4
+    nothing_is_left(desk, slurm)
+
+
+@pytest.mark.usefixtures("charliecloud")
+def test_a_search_with_another_python(desk: Desk, slurm: Cluster, newer_image: Path) -> None:
+    """Eight trials with the msgspec of an image of Python 3.13. A preempted one resumes."""
+    container = "slurm.container=charliecloud", f"environment.image={newer_image}"
+    number = desk.submit(project(desk, TRIAL, SEARCH), *container)
+    wait_for(lambda: "waiting" in desk.log(number, 2), PATIENCE, "the third trial")
+    make_room(desk)
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    trials = desk.view(number).trials
+    assert [trial.state for trial in trials] == ["COMPLETED"] * 8
+    assert desk.outcomes(number, 2) == ["preempted", "completed"]
+    for index, trial in enumerate(trials):
+        (row,) = trial_metrics(desk.trial_dir(number, index))
+        assert row.metrics["loss"] == trial.hparams["x"] ** 2
+        assert "with 3 13 /usr/lib/python3/dist-packages/msgspec" in desk.log(number, index)
     nothing_is_left(desk, slurm)

@@ -85,6 +85,7 @@ def project(desk: Desk) -> Path:
 def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
     """The code sees its directory, the store, its data and its variables; it saves, and goes on.
     The container leaves nothing behind."""
+    desk.user.env["XDG_RUNTIME_DIR"] = "/run/user/4711"  # of the login node
     number = desk.submit(project(desk), "resources.resource_pool=low", *container)
     desk.wait_for_steps(number, 1)
     make_room(desk)
@@ -124,10 +125,11 @@ def test_a_container_that_can_not_begin(desk: Desk, container: list[str]) -> Non
     own words."""
     runtime = container[0].partition("=")[2]
     image = "environment.image=localhost/nowhere:1"
-    number = desk.submit(desk.project("print(1)"), container[0], image)
+    number = desk.submit(desk.project("print(1)"), "max_restarts=0", container[0], image)
     desk.wait_for_state(number, "ERROR")
-    runs = desk.trial(number).runs
-    assert len(runs) == 2
+    trial = desk.trial(number)
+    runs = trial.runs
+    assert (len(runs), trial.restarts) == (2, 0)
     for run in runs:
         assert run.reason is not None
         assert run.reason.startswith(f"the container could not begin; {runtime} exited with ")

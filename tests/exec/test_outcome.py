@@ -18,6 +18,7 @@ from detslurm.exec.outcome import (
     describe_exit,
     meaning,
 )
+from detslurm.store.run_records import CONTAINER
 
 
 def decide(**about: Any) -> Decision:
@@ -175,6 +176,16 @@ def test_a_segment_without_a_checkpoint_counts_as_a_restart() -> None:
     assert outcome_of(**killed, new_checkpoint=True) == ("time_limit", Action.REQUEUE)
     assert outcome_of(**killed) == ("restart", Action.REQUEUE)
     assert outcome_of(**killed, restarts=5, max_restarts=5) == ("error", Action.STOP)
+
+
+def test_a_container_that_can_not_begin_is_tried_once_more_and_uses_no_restart() -> None:
+    """Its words may differ: they name a process."""
+    first, second = (Failure(f"the container could not begin; {n}", CONTAINER) for n in (1, 2))
+    about = {"exit_code": 125, "unprepared": True, "why": first.error, "max_restarts": 0}
+    once = decide(failure=first, **about)
+    assert (once.outcome, once.action) == ("restart", Action.REQUEUE)
+    assert once.reason == f"{first.error}; trying once more"
+    assert outcome_of(failure=second, earlier=first, **about) == ("error", Action.STOP)
 
 
 def test_invalid_hp_ends_the_trial_without_a_restart() -> None:

@@ -184,7 +184,7 @@ def refuse_both(follow: bool, as_json: bool) -> None:
 
 
 def report(done: Submission, headline: str, *, as_json: bool) -> None:
-    """What was submitted."""
+    """Print the result of a submission."""
     if as_json:
         print_json(done.to_dict())
         return
