@@ -1,9 +1,16 @@
 """Experiments, hyperparameter search and preemptible training on Slurm, with no server."""
 
-from __future__ import annotations
-
+# Without `from __future__ import annotations`, which Python 3.6 would refuse before it reads on.
 import os
 import sys
+
+if sys.version_info < (3, 11):  # noqa: UP036 (a container's image may have an older Python)
+    raise ImportError(
+        "detslurm needs Python 3.11 or later, and {} is Python {}.{}".format(
+            sys.executable, *sys.version_info[:2]
+        )
+    )
+
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base import contract

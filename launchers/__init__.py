@@ -8,3 +8,5 @@ a status other than zero, and exits with zero once all workers did.
 spaces, `python3 -m detslurm.launch.NAME`, a space and arguments. Whether a package that it needs is
 installed is checked only if `_NEEDS` in `sdk/submission/entrypoint.py` names the package.
 """
+
+from detslurm._base import needs_msgspec  # noqa: F401

@@ -1,5 +1,6 @@
 """The Core API: metrics, checkpoints, preemption and search for any training script."""
 
+from detslurm._base import needs_msgspec  # noqa: F401
 from detslurm.core._checkpoint import CheckpointContext, DownloadMode
 from detslurm.core._context import Context, init
 from detslurm.core._distributed import DistributedContext

@@ -190,8 +190,8 @@ class Agent:
             self._link.recorder.end(self._loop.wait, _RECORD_GRACE[short])
         self._why = hook_failure(workdir)
         status = code.exit_status()
-        if container is not None and (own := container.status()) is not None:
-            status = own  # the program that starts it may have ended first
+        if container is not None:
+            status = container.exit_status(status, is_preempted=self._flag.preempt)
         if status and self._flag.preempt and self._node.has_plain_launcher(workdir):
             return 128 + signal.SIGTERM  # of ranks that end by the signal it has 1 alone
         return status

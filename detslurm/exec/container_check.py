@@ -27,7 +27,7 @@ from detslurm.exec import container_probe
 from detslurm.exec.container_image import image_identity, image_path
 from detslurm.exec.container_run import ContainerRun
 from detslurm.exec.container_runtimes import PROGRAMS
-from detslurm.exec.containers import contained
+from detslurm.exec.containers import contained, tmpdir_of
 from detslurm.exec.environment import slot_type_of
 from detslurm.exec.node_run import NodeRun, NotReady
 from detslurm.exec.orphans import RunMark
@@ -127,7 +127,7 @@ def _tried(node: NodeRun, container: ContainerRun, workdir: Path, folder: Path) 
     environment = alone.environment(peers, PreemptFlag.create().name)
     probe = ["python3", str(workdir / "probe.py")]
     places = {"store": str(folder), "HOME": environment.get("HOME")}
-    places["TMPDIR"] = environment.get("TMPDIR", "/tmp")
+    places["TMPDIR"] = tmpdir_of(alone, environment) or "/tmp"
     words = [f"{name}={path}" for name, path in places.items() if path]
     argv, placed = contained(node, [*probe, "found.json", *words], environment, workdir)
     output = _ran(argv, placed, _SECONDS, workdir)

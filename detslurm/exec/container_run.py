@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -50,6 +51,8 @@ class ContainerRun:
     def __init__(self, config: RunConfig, workdir: Path) -> None:
         self._config, self._workdir = config, workdir
         self._process: tuple[int, str | None] | None = None
+        for name in (_MARK, _STATUS):  # the code may be a copy of an earlier working directory
+            (workdir / name).unlink(missing_ok=True)
 
     def is_running(self) -> bool:
         """Whether the code runs, though the program that started its container may have ended."""
@@ -62,6 +65,19 @@ class ContainerRun:
     def status(self) -> int | None:
         """The exit status of the code, where it has ended by itself."""
         return _number(self._workdir / _STATUS)
+
+    def exit_status(self, of_starter: int, *, is_preempted: bool) -> int:
+        """The exit status of the code, by that of the program that started its container.
+
+        A SIGTERM that comes to all processes ends Podman with 0, also before the code has begun, or
+        when the code was killed. That is no success.
+        """
+        if (own := self.status()) is not None:
+            return own
+        has_begun = (self._workdir / _MARK).exists()
+        if is_preempted and not (has_begun and of_starter):
+            return 128 + signal.SIGTERM
+        return of_starter
 
     def blame(self, status: int, last_line: str) -> str | None:
         """Why the container could not begin; None if the code has begun in it."""

@@ -46,10 +46,19 @@ def contained(
     """
     # Charliecloud wants a name of the user.
     named = {"USER": user_name(), **without_lost_runtime_dir(environment)}
+    if (tmpdir := tmpdir_of(node, environment)) is not None:
+        named["TMPDIR"] = tmpdir
     found = with_library(named, library_of(workdir))
     if node.allocation.node_count > 1:
         found[contract.CONTAINER] = json.dumps(_rank_words(node, workdir, found))
     return [*_words(node, workdir, found), *first_line(workdir), *argv], found
+
+
+def tmpdir_of(node: NodeRun, environment: Mapping[str, str]) -> str | None:
+    """TMPDIR of the code: a private /tmp takes the place of the job's own."""
+    slurm, found = node.config.slurm, environment.get("TMPDIR")
+    is_job_own = found is not None and found == os.environ.get("TMPDIR")
+    return "/tmp" if is_job_own and slurm.private_tmp and not slurm.container_prefix else found
 
 
 def _words(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> list[str]:
@@ -165,6 +174,7 @@ def _same_paths(node: NodeRun, workdir: Path, environment: Mapping[str, str]) ->
     flag = environment[contract.PREEMPT_FLAG]
     if node.config.slurm.private_tmp:
         yield from (str(workdir), environment[contract.LIBRARIES], flag)
+        yield environment.get(contract.RECORD)
     else:
         yield from ("/tmp", temporary_directory(), str(Path(flag).parent))
     storage = from_config(node.config.checkpoint_storage)

@@ -152,6 +152,6 @@ def test_a_search_with_another_python(desk: Desk, slurm: Cluster, newer_image: P
     assert desk.outcomes(number, 2) == ["preempted", "completed"]
     for index, trial in enumerate(trials):
         (row,) = trial_metrics(desk.trial_dir(number, index))
-        assert row.metrics["loss"] == trial.hparams["x"] ** 2
+        assert trial.hparams is not None and row.metrics["loss"] == trial.hparams["x"] ** 2
         assert "with 3 13 /usr/lib/python3/dist-packages/msgspec" in desk.log(number, index)
     nothing_is_left(desk, slurm)

@@ -135,3 +135,32 @@ def test_a_container_that_can_not_begin(desk: Desk, container: list[str]) -> Non
         assert run.reason is not None
         assert run.reason.startswith(f"the container could not begin; {runtime} exited with ")
         assert "localhost/nowhere:1" in run.reason
+
+
+@pytest.mark.usefixtures("podman")
+def test_a_private_tmp(desk: Desk, podman_image: str) -> None:
+    """Temporary files have a place there. What the code logs to a tracker is recorded, too."""
+    code = """\
+        import os, tempfile
+        print("SEES", tempfile.gettempdir(), os.path.exists(os.environ["DETSLURM_RECORD"]))
+        print("WROTE", os.path.exists(tempfile.mkstemp(dir=os.environ["TMPDIR"])[1]))
+        """
+    image = f"environment.image={podman_image}"
+    options = "slurm.container=podman", "slurm.private_tmp=true", image
+    number = desk.submit(desk.project(code, "record: [tensorboard]\n"), *options)
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    log = desk.log(number)
+    assert "SEES /tmp True\n" in log and "WROTE True\n" in log
+
+
+@pytest.mark.usefixtures("charliecloud")
+def test_a_home_that_the_nodes_do_not_have(desk: Desk, image: Path) -> None:
+    """It is not mounted, and the code runs as it would without a container."""
+    number = desk.submit(
+        desk.project("print('done')"),
+        "slurm.container=charliecloud",
+        f"environment.image={image}",
+        "slurm.setup=['export HOME=/nonexistent/home']",
+    )
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == ["completed"], desk.log(number)
