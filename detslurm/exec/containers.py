@@ -174,7 +174,7 @@ def _same_paths(node: NodeRun, workdir: Path, environment: Mapping[str, str]) ->
     flag = environment[contract.PREEMPT_FLAG]
     if node.config.slurm.private_tmp:
         yield from (str(workdir), environment[contract.LIBRARIES], flag)
-        yield environment.get(contract.RECORD)
+        yield environment.get(contract.RECORD, "/")
     else:
         yield from ("/tmp", temporary_directory(), str(Path(flag).parent))
     storage = from_config(node.config.checkpoint_storage)

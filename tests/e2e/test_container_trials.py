@@ -106,18 +106,20 @@ def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[st
     wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
 
 
-def test_paused_and_killed_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
-    number = desk.submit(project(desk), *container)
-    desk.wait_for_steps(number, 1)
-    desk.run("experiment", "pause", str(number))
-    desk.wait_for_state(number, "PAUSED")
-    wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
+def test_killed_and_paused_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
+    """Where Slurm has killed the agent, too, the next run removes what is left of Podman's
+    container."""
     entrypoint = "entrypoint=cd /run/determined/workdir && python3 train.py"  # as Determined's do
-    again = desk.submit(project(desk), *container, entrypoint)
-    desk.wait_for_steps(again, 1)
-    desk.run("experiment", "kill", str(again))
-    desk.wait_for_state(again, "CANCELED")
-    assert desk.outcomes(number)[:1] == ["paused"] and desk.outcomes(again) == ["killed"]
+    killed = desk.submit(project(desk), *container, entrypoint)
+    desk.wait_for_steps(killed, 1)
+    desk.run("experiment", "kill", str(killed))
+    desk.wait_for_state(killed, "CANCELED")
+    assert desk.outcomes(killed) == ["killed"]
+    paused = desk.submit(project(desk), *container)
+    desk.wait_for_steps(paused, 1)
+    desk.run("experiment", "pause", str(paused))
+    desk.wait_for_state(paused, "PAUSED")
+    assert desk.outcomes(paused) == ["paused"]
     wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
 
 
