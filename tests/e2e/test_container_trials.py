@@ -118,8 +118,7 @@ def test_killed_and_paused_in_a_container(desk: Desk, slurm: Cluster, container:
     paused = desk.submit(project(desk), *container)
     desk.wait_for_steps(paused, 1)
     desk.run("experiment", "pause", str(paused))
-    desk.wait_for_state(paused, "PAUSED")
-    assert desk.outcomes(paused) == ["paused"]
+    wait_for(lambda: desk.outcomes(paused) == ["paused"], PATIENCE, "the end of the run")
     wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
 
 
