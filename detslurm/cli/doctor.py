@@ -25,12 +25,12 @@ _MARKS = {
 
 @click.command()
 @click.argument("directory", required=False, type=click.Path(path_type=Path, file_okay=False))
-@click.option("--container", metavar="IMAGE", help="Try IMAGE in a job of one minute instead.")
+@click.option("--container", metavar="IMAGE", help="Run IMAGE in a job of one minute instead.")
 @click.option("--pool", metavar="NAME", help="Run that job in this resource pool.")
 @click.option(
     "--runtime",
     metavar="NAME",
-    help="Start IMAGE with this value of slurm.container, not with the site profile's.",
+    help="Run IMAGE with this value of slurm.container, not with the site profile's.",
 )
 @cluster_option
 @describes

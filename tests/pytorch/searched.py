@@ -31,7 +31,7 @@ from detslurm.store.records import Created
 from tests.pytorch.managed import inside
 
 ALLOCATION: Any = SimpleNamespace(
-    nodes=("one",), record=lambda: {"cluster": "local", "ref": "1", "nodes": ["one"]}
+    slot_ids=(), nodes=("one",), record=lambda: {"cluster": "local", "ref": "1", "nodes": ["one"]}
 )
 
 
