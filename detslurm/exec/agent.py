@@ -180,6 +180,8 @@ class Agent:
                 self._loop.wait(0.5)
                 self._report_flags()
                 self._report_usage(sampler)
+                if container is not None and container.hangs():
+                    code.kill_starter()
             code.end_remaining()
         self._report_usage(sampler)
         code.read_rest()

@@ -115,6 +115,10 @@ class CodeProcess:
         self.failure, self.killed = self._flag.failure, True
         self._signal_all(signal.SIGKILL)
 
+    def kill_starter(self) -> None:
+        """Kill what waits for a container whose code has ended; no run was ended by that."""
+        self._signal_all(signal.SIGKILL)
+
     def end_remaining(self) -> None:
         """End what the entrypoint left behind; while preempted, let it finish saving first."""
         # A launcher may exit at the SIGTERM that its workers survive. They are saving now, and the

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from detslurm.exec.container_runtimes import LABEL
 from detslurm.exec.entrypoint import CANT_BEGIN, OUTLIVE
 
 _MARK, _STATUS = ".container-began", ".container-ended"
+_PATIENCE = 10.0  # in seconds, for Podman to end after the code
 _SECONDS = 60.0  # for a call of Podman about containers that were left
 
 # The code's directory is not where each runtime begins, and Podman has a umask of its own.
@@ -51,6 +53,7 @@ class ContainerRun:
     def __init__(self, config: RunConfig, workdir: Path) -> None:
         self._config, self._workdir = config, workdir
         self._process: tuple[int, str | None] | None = None
+        self._ended: float | None = None
         for name in (_MARK, _STATUS):  # the code may be a copy of an earlier working directory
             (workdir / name).unlink(missing_ok=True)
 
@@ -60,7 +63,21 @@ class ContainerRun:
             return False
         if self._process is None and (pid := _number(self._workdir / _MARK)) is not None:
             self._process = pid, started(pid)
-        return self._process is not None and self._process[1] == started(self._process[0])
+        if self._process is None or self._process[1] is None:
+            return False  # it had ended when its mark was read
+        return self._process[1] == started(self._process[0])
+
+    def hangs(self) -> bool:
+        """Whether the code has ended, and the program that started its container waits on.
+
+        Podman waits without end for a monitor that was killed.
+        """
+        has_begun = (self._workdir / _MARK).exists()
+        if self._config.slurm.container not in PODMAN or not has_begun or self.is_running():
+            self._ended = None
+            return False
+        self._ended = self._ended or time.monotonic()
+        return time.monotonic() > self._ended + _PATIENCE
 
     def status(self) -> int | None:
         """The exit status of the code, where it has ended by itself."""

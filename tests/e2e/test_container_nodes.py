@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import sys
 import sysconfig
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 
 from detslurm.store import trial_metrics
 from tests.cluster import Cluster
+from tests.cluster.processes import alive, command, descendants, executable
 from tests.cluster.waiting import wait_for
 from tests.containers import leftovers
 from tests.e2e.conftest import needs_mpi
@@ -96,6 +100,23 @@ TRIAL = """\
 """
 
 
+# Waits for its end by force, run by run; or for a file.
+WAITS = """\
+    import os, time
+    from pathlib import Path
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    run, folder = info.trial._trial_run_id, Path(os.environ["DETSLURM_EXPERIMENT_DIR"])
+    with det.core.init() as core:
+        print("pid", os.getpid(), "of run", run, flush=True)
+        while not (folder / f"go-{run}").exists():
+            time.sleep(0.05)
+        core.train.report_training_metrics(1, {"loss": 0.5})
+        print("has ended", flush=True)
+"""
+
+
 def nothing_is_left(desk: Desk, cluster: Cluster) -> None:
     wait_for(lambda: not leftovers(cluster, desk.user), PATIENCE, "nothing left of a container")
 
@@ -154,4 +175,76 @@ def test_a_search_with_another_python(desk: Desk, slurm: Cluster, newer_image: P
         (row,) = trial_metrics(desk.trial_dir(number, index))
         assert trial.hparams is not None and row.metrics["loss"] == trial.hparams["x"] ** 2
         assert "with 3 13 /usr/lib/python3/dist-packages/msgspec" in desk.log(number, index)
+    nothing_is_left(desk, slurm)
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def layers(desk: Desk, number: int, run: int) -> dict[str, int]:
+    """The processes between the agent and the code of a run, once it waits."""
+    lines = wait_for(
+        lambda: re.findall(rf"pid (\d+) of run {run}\n", desk.log(number)), PATIENCE, f"run {run}"
+    )
+    code = int(lines[-1])
+    found, pid = {"code": code, "shell": parent(code)}, parent(code)
+    while "agent" not in found:
+        pid = parent(pid)
+        is_agent = "detslurm.exec.agent" in command(pid)
+        found["agent" if is_agent else executable(pid)] = pid
+    below = [pid for pid in sorted(descendants([found["agent"]])) if executable(pid) == "podman"]
+    return found | dict(zip(("outer", "inner"), below, strict=False))
+
+
+def let_go(desk: Desk, number: int, run: int) -> None:
+    (desk.experiment(number).path / f"go-{run}").touch()
+
+
+def completes(desk: Desk, number: int, runs: list[str]) -> None:
+    desk.wait_for_state(number, "COMPLETED", "ERROR")
+    assert desk.outcomes(number) == [*runs, "completed"], desk.log(number)
+    assert [row.metrics["loss"] for row in desk.metrics(number)] == [0.5]
+
+
+def kill_in_turn(desk: Desk, number: int, *victims: str) -> None:
+    """Kill -9 of a part in each run; the last run ends as it should."""
+    for run, victim in enumerate(victims, 1):
+        os.kill(layers(desk, number, run)[victim], signal.SIGKILL)
+    layers(desk, number, len(victims) + 1)
+    let_go(desk, number, len(victims) + 1)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("charliecloud")
+def test_whatever_of_charliecloud_is_killed(desk: Desk, slurm: Cluster, image: Path) -> None:
+    """kill -9 of the code, of its container's first process, or of the agent: the run starts again
+    and nothing is left behind."""
+    container = "slurm.container=charliecloud", f"environment.image={image}"
+    number = desk.submit(desk.project(WAITS), *container)
+    kill_in_turn(desk, number, "code", "shell", "agent")
+    completes(desk, number, ["restart"] * 3)
+    nothing_is_left(desk, slurm)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("podman")
+def test_whatever_of_podman_is_killed(desk: Desk, slurm: Cluster, podman_image: str) -> None:
+    """The same. The code outlives kill -9 of Podman. Without conmon it can't print, and fails; that
+    is noticed though Podman waits without end."""
+    container = "slurm.container=podman", f"environment.image={podman_image}"
+    project = desk.project(WAITS)
+    number = desk.submit(project, *container)
+    others = {name: desk.submit(project, *container) for name in ("outer", "inner", "conmon")}
+    for name, other in others.items():
+        victim = layers(desk, other, 1)[name]
+        os.kill(victim, signal.SIGKILL)
+        wait_for(lambda: not alive(victim), PATIENCE, f"the end of {name}")  # noqa: B023
+        let_go(desk, other, 1)
+    kill_in_turn(desk, number, "code", "shell", "agent")
+    completes(desk, number, ["restart"] * 3)
+    layers(desk, others["conmon"], 2)
+    let_go(desk, others["conmon"], 2)
+    for name, other in others.items():
+        completes(desk, other, ["restart"] if name == "conmon" else [])
     nothing_is_left(desk, slurm)
