@@ -55,14 +55,15 @@ def kept(name: str, make: Callable[[Store], object]) -> Path:
 
 
 def submitted(
-    folder: Path, root: Path, entrypoint: str, script: str = "", slurm: str = ""
+    folder: Path, root: Path, entrypoint: str, script: str = "", slurm: str = "", image: str = ""
 ) -> ExperimentDir:
     """An experiment as `detslurm submit` leaves it, with `script` as train.py."""
     context = folder / "context"
     context.mkdir()
     (context / "train.py").write_text(textwrap.dedent(script))
     config = context / "experiment.yaml"
-    config.write_text(textwrap.dedent(CONFIG).format(entrypoint=entrypoint, slurm=slurm))
+    text = textwrap.dedent(CONFIG).format(entrypoint=entrypoint, slurm=slurm)
+    config.write_text(text + (f"environment: {{image: {image}}}\n" if image else ""))
     client = Client(root, connect=lambda name: Nowhere(root))
     experiment = client.store.experiment(client.submit(config).id)
     cache_modules(client.store)

@@ -29,7 +29,8 @@ BARE = "print('cpu', open('/proc/self/schedstat').read())"
 class Startup:
     """Starts runners and agents as a job of the local cluster does."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, *, slurm: str = "", image: str = "") -> None:
+        self._slurm, self._image = slurm, image
         self._folder = bench.folder()
         # Agents look at each working directory that others have left in /tmp, which says nothing.
         apart = {"TMPDIR": str(bench.folder())}
@@ -41,7 +42,8 @@ class Startup:
         self._experiments += 1
         place = self._folder / f"e{self._experiments}"
         place.mkdir()
-        return submitted(place, self._folder / "store", ENTRYPOINT)
+        root = self._folder / "store"
+        return submitted(place, root, ENTRYPOINT, slurm=self._slurm, image=self._image)
 
     def agent_seconds(self) -> float:
         """From the start of an agent to the user's first instruction."""

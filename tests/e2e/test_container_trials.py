@@ -11,8 +11,10 @@ import pytest
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.containers import leftovers
+from tests.e2e import exact
 from tests.e2e.desk import PATIENCE, Desk
-from tests.e2e.test_main_job import make_room
+from tests.e2e.exact import HELD_AT
+from tests.e2e.test_main_job import end_soon, make_room
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
@@ -165,3 +167,27 @@ def test_a_home_that_the_nodes_do_not_have(desk: Desk, image: Path) -> None:
     )
     desk.wait_for_state(number, "COMPLETED", "ERROR")
     assert desk.outcomes(number) == ["completed"], desk.log(number)
+
+
+@pytest.mark.nightly
+def test_a_time_limit_and_a_dead_node(desk: Desk, slurm: Cluster, container: list[str]) -> None:
+    """The training in containers has the bits of one in one go, without a restart."""
+    held = (HELD_AT, 3 * HELD_AT)
+    options = ("slurm.time=10", "max_restarts=0", "slurm.signal_lead=50")
+    number = desk.submit(exact.project(desk, *held), *container, *options)
+    desk.wait_for_steps(number, held[0])
+    end_soon(slurm, desk.job(number))
+    wait_for(lambda: desk.outcomes(number)[:1] == ["time_limit"], PATIENCE, "the warning")
+    slurm.command("scontrol", "update", f"JobId={desk.job(number)}", "TimeLimit=10")
+    desk.wait_for_steps(number, held[1])
+    node = slurm.job(job := desk.job(number))["NodeList"]
+    slurm.kill_node(node)
+    slurm.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=power")
+    try:
+        slurm.wait_state(job, "PENDING", "RUNNING", "COMPLETED")
+        desk.wait_for_state(number, "COMPLETED")
+    finally:
+        slurm.boot_node(node)
+    assert desk.outcomes(number) == ["time_limit", "lost", "completed"]
+    exact.assert_undisturbed(desk, number)
+    wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
