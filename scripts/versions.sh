@@ -7,12 +7,16 @@ cd "$(dirname "$0")/.."
 umask 022 # ordinary users run in there, too
 export LC_ALL=C.UTF-8
 
-roots=${XDG_CACHE_HOME:-$HOME/.cache}/detslurm/debian
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/detslurm
+roots=$cache/debian
+images=$cache/images
 packages=(
     slurmctld slurmd slurm-client slurm-wlm-basic-plugins slurmdbd slurm-wlm-mysql-plugin munge mariadb-server
     openmpi-bin libpmix-dev python3 python3-venv python3-torch strace procps iproute2 passwd locales ca-certificates
     mount hostname bubblewrap
 )
+# Debian 13 has no Apptainer. It reads /etc/localtime, and mounts its images with squashfuse.
+declare -A more_packages=([sid]="apptainer squashfuse tzdata")
 recipe=$(cat setup.cfg constraints.txt scripts/versions.sh | sha256sum | cut -c1-16)
 # What depends on Slurm, on the shell of a job and on Python's version.
 tests=(tests/cluster tests/slurm tests/exec tests/launchers tests/e2e)
@@ -46,12 +50,15 @@ enter() {
     shift 3
     [ "$network" = net ] || own+=(--net)
     env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 HOME=/root TERM=dumb \
-        DETSLURM_SUITE_ROOT="$root" DETSLURM_SUITE_COPY="$copy" \
+        DETSLURM_SUITE_ROOT="$root" DETSLURM_SUITE_COPY="$copy" DETSLURM_SUITE_IMAGES="$images" \
         unshare "${own[@]}" --propagation private bash -c '
 set -e
 root=$DETSLURM_SUITE_ROOT
 mount --bind "$root" "$root"
 mount --bind "$DETSLURM_SUITE_COPY" "$root/suite"
+# There is no network to make images of containers with: those of this machine serve.
+mkdir -p "$root$HOME/.cache/detslurm/images"
+mount --bind "$DETSLURM_SUITE_IMAGES" "$root$HOME/.cache/detslurm/images"
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
@@ -59,6 +66,8 @@ for device in null zero full random urandom tty; do
     : >"$root/dev/$device"
     mount --bind "/dev/$device" "$root/dev/$device"
 done
+# Ordinary users may not open that of every host.
+[ ! -e /dev/fuse ] || mknod -m 666 "$root/dev/fuse" c 10 229
 ln -s /proc/self/fd "$root/dev/fd"
 for number in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${number%%:*}" "$root/dev/${number#*:}"; done
 mkdir "$root/dev/pts" "$root/dev/shm"
@@ -96,13 +105,14 @@ exit $?' bash "$@"
 
 # The packages that a newer recipe names, and the project's environment beside Debian's own torch.
 install() {
-    local root=$1 copy=$2 bundle=/etc/ssl/certs/ca-certificates.crt
+    local root=$1 copy=$2 bundle=/etc/ssl/certs/ca-certificates.crt more
+    read -ra more <<<"${more_packages[$(basename "$root")]:-}"
     say "installing detslurm[suite] in $root"
     touch "$root/etc/hosts" "$root/etc/resolv.conf"
     [ ! -e "$bundle" ] || cp "$bundle" "$root$bundle"
     enter "$root" net "$copy" sh -c 'apt-get -o Acquire::Check-Valid-Until=false update -q &&
-        DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "$@"' sh "${packages[@]}" \
-        >"$root.log" 2>&1 </dev/null || { tail -n 20 "$root.log" >&2; return 1; }
+        DEBIAN_FRONTEND=noninteractive apt-get install -yq --no-install-recommends "$@"' sh \
+        "${packages[@]}" "${more[@]}" >"$root.log" 2>&1 </dev/null || { tail -n 20 "$root.log" >&2; return 1; }
     # Debian builds torch without libuv, and its torchrun asks for libuv all the same.
     local torch=$root/usr/lib/python3/dist-packages/torch/distributed
     sed -i 's/multi_tenant=True,$/multi_tenant=True, use_libuv=False,/' "$torch"/elastic/rendezvous/*.py
@@ -117,7 +127,7 @@ install() {
 copy=$(mktemp -d /var/tmp/detslurm-suite-XXXXXX)
 trap 'rm -rf "$copy"' EXIT
 scripts/copy.sh "$copy"
-mkdir -p "$roots"
+mkdir -p "$roots" "$images"
 
 # One line of the table: what runs in this root, and how its tests ended.
 row() {
@@ -141,6 +151,8 @@ for suite in "${suites[@]}"; do
         [ "$(cat "$root/installed" 2>/dev/null)" = "$recipe" ] || install "$root" "$copy"
     fi
     flock --shared "$lock"
+    # Where they can't be made, the tests that need them are skipped.
+    for image in bookworm trixie; do scripts/image.sh "$image" >/dev/null || true; done
     [ $# -gt 0 ] && argv=("$@") || argv=(-n 4 "${tests[@]}")
     log=$(mktemp)
     status=0

@@ -14,7 +14,10 @@ import pytest
 from tests.builds import built
 from tests.cluster import Cluster, User, processes, wait_for
 
-KEEPERS = {"ch-run", "conmon", "fuse-overlayfs", "podman", "runc", "slirp4netns", "squashfuse"}
+KEEPERS = {
+    *("ch-run", "conmon", "fuse-overlayfs", "podman", "runc", "slirp4netns", "squashfuse"),
+    *("apptainer", "fuse2fs", "squashfuse_ll", "starter"),
+}
 """Programs that keep a container running, or its file system mounted."""
 
 STORAGE = """\
@@ -48,6 +51,12 @@ def newer_image(pytestconfig: pytest.Config, slurm: Cluster) -> Path:
 def charliecloud(slurm: Cluster) -> None:
     """`ch-run` works for the user."""
     _need("ch-run", slurm.user("alice"))
+
+
+@pytest.fixture(scope="session")
+def apptainer(slurm: Cluster) -> None:
+    """`apptainer` works for the user; Debian has it since its 14th release."""
+    _need("apptainer", slurm.user("alice"))
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,7 @@ class Container(NamedTuple):
         node: The name of this node in Slurm.
         tmpdir: The value of TMPDIR for the code, if it has one.
         path: The value of PATH, for a runtime that does not take the image's.
+        home: The value of HOME for the code, if it has one.
     """
 
     runtime: str
@@ -69,6 +70,7 @@ class Container(NamedTuple):
     node: str = ""
     tmpdir: str | None = None
     path: str | None = None
+    home: str | None = None
 
 
 def command(container: Container) -> list[str]:
@@ -99,7 +101,9 @@ def _apptainer(container: Container) -> list[str]:
     words = [container.program, "exec", "--no-eval", *gpus, *binds, *container.arguments]
     image = container.image
     is_name = not image.startswith(("/", ".")) and "://" not in image
-    return [*words, f"docker://{image}" if is_name else image]
+    # It sets HOME by the node's list of users, whatever HOME is outside.
+    home = ["env", f"HOME={container.home}"] if container.home is not None else []
+    return [*words, f"docker://{image}" if is_name else image, *home]
 
 
 def _charliecloud(container: Container) -> list[str]:

@@ -95,6 +95,7 @@ def _container(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> 
         node.allocation.nodes[node.rank],
         environment.get("TMPDIR"),
         path,
+        environment.get("HOME"),
     )
 
 

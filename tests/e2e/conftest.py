@@ -10,6 +10,7 @@ import pytest
 
 from tests.cluster import User, has_pmix
 from tests.containers import (
+    apptainer,
     charliecloud,
     image,
     newer_image,
@@ -20,6 +21,7 @@ from tests.containers import (
 from tests.e2e.desk import EXAMPLES, Desk
 
 __all__ = [
+    "apptainer",
     "charliecloud",
     "image",
     "newer_image",

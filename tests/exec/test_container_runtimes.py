@@ -15,7 +15,7 @@ MOUNTS = [Mount("/home/a b", "/home/a b"), Mount("/raid/data", "/data", read_onl
 
 LINES = {
     "apptainer": """bin exec --no-eval --nv '--bind=/home/a b:/home/a b'
-        --bind=/raid/data:/data:ro --own docker://org/torch:2""",
+        --bind=/raid/data:/data:ro --own docker://org/torch:2 env HOME=/home/me""",
     "charliecloud": """env TMPDIR=/tmp bin -b '/home/a b:/home/a b' -b /raid/data:/data --own
         org/torch:2 -- env PATH=/image/bin TMPDIR=/tmp/job""",
     "podman": """env TMPDIR=/tmp bin run --rm --label=detslurm.owner=me --pid=host --network=host
@@ -39,7 +39,7 @@ LINES = {
 def test_the_line_of_a_runtime(runtime: str) -> None:
     container = Container(
         runtime, "bin", "org/torch:2", MOUNTS, ["A", "B", "TMPDIR"], "cuda", ["--own"], "me", "n3",
-        "/tmp/job", "/image/bin",
+        "/tmp/job", "/image/bin", "/home/me",
     )  # fmt: skip
     words = [word for word in command(container) if not word.startswith("--unset-env=")]
     assert words == shlex.split(LINES[runtime])
