@@ -15,7 +15,7 @@ packages=(
     openmpi-bin libpmix-dev python3 python3-venv python3-torch strace procps iproute2 passwd locales ca-certificates
     mount hostname bubblewrap
 )
-# Debian 13 has no Apptainer. It reads /etc/localtime, and mounts its images with squashfuse.
+# Debian 13 has no Apptainer, which reads /etc/localtime and mounts images with squashfuse.
 declare -A more_packages=([sid]="apptainer squashfuse tzdata")
 recipe=$(cat setup.cfg constraints.txt scripts/versions.sh | sha256sum | cut -c1-16)
 # What depends on Slurm, on the shell of a job and on Python's version.
