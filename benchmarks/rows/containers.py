@@ -30,7 +30,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 def _image(bench: Bench) -> Path:
     if shutil.which("ch-run") is None:
         raise Skip("ch-run is not installed")
-    argv = [REPOSITORY / "scripts" / "image.sh", "bookworm"]
+    argv = [str(REPOSITORY / "scripts" / "image.sh"), "bookworm"]
     made = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode:
         raise Skip("there is no image")
