@@ -1,4 +1,4 @@
-"""What takes minutes to make, and is then kept in the user's cache: made while other tests run."""
+"""Builds that take minutes run beside other tests, and their results stay in the user's cache."""
 
 from __future__ import annotations
 

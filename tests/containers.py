@@ -115,7 +115,7 @@ def _imported(user: User, image: Path) -> str:
 
 
 def leftovers(cluster: Cluster, user: User) -> list[str]:
-    """What containers of this cluster's jobs have left: processes, records of Podman, and files.
+    """List the leftovers of this cluster's containers: processes, records of Podman, and files.
 
     Mounts and user namespaces live as long as a process in them. The process that keeps the
     user's own namespace for Podman stays, as its authors want.

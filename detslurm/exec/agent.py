@@ -157,9 +157,8 @@ class Agent:
                 self._link.log_message(f"arguments: {arguments.shown}")
             argv = self._node.argv(workdir, arguments)
             if self._node.is_contained:
-                from detslurm.exec.container_run import (
-                    ContainerRun,  # only here: others pay nothing
-                )
+                # Only here: others pay nothing.
+                from detslurm.exec.container_run import ContainerRun
                 from detslurm.exec.containers import contained
 
                 self._container = ContainerRun(self._node.config, workdir)

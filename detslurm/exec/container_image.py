@@ -5,18 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from detslurm.exec.container_runtimes import names_of_image
+from detslurm.exec.podman import PODMAN, podman_lines
 
-PODMAN: Final = ("podman", "podman-hpc")
-_SECONDS = 20.0  # for Podman's answer
 _SIF = slice(32, 42), b"SIF_MAGIC\0"
 _SIF_ID = slice(48, 64)
 
@@ -41,9 +38,9 @@ def image_identity(image: str, runtime: str, environment: Mapping[str, str] = os
         'docker://python:3.12'
     """
     facts: list[str] = []
-    with suppress(OSError, subprocess.SubprocessError):
+    with suppress(OSError):
         if runtime in PODMAN:
-            facts = _asked(runtime, image, environment)
+            facts = _of_podman(runtime, image, environment)
         elif image.startswith("/"):
             facts = _facts(image)
     return f"{image} ({', '.join(facts)})" if facts else image
@@ -78,16 +75,8 @@ def _of_charliecloud(path: str) -> list[str]:
     return []
 
 
-def _asked(runtime: str, image: str, environment: Mapping[str, str]) -> list[str]:
+def _of_podman(runtime: str, image: str, environment: Mapping[str, str]) -> list[str]:
     argv = [runtime, "image", "inspect", "--format={{.Digest}} {{.Id}}", image]
-    done = subprocess.run(
-        argv,
-        env={**environment, "TMPDIR": "/tmp"},  # Podman finds its own state by it
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=True,
-    )
-    digest, _, own = done.stdout.strip().partition(" ")
+    lines = podman_lines(argv, environment)
+    digest, _, own = (lines[0] if lines else "").partition(" ")
     return [digest, f"id {own[:12]}"] if own else []

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from detslurm._base.node_files import PREFIX, remove
 from detslurm._base.process import Identity, started
 from detslurm.config.run_config import RunConfig
-from detslurm.exec.container_image import PODMAN
 from detslurm.exec.container_library import library_of
 from detslurm.exec.container_runtimes import LABEL
 from detslurm.exec.entrypoint import CANT_BEGIN, OUTLIVE
+from detslurm.exec.podman import PODMAN, podman_lines
 
 _MARK, _STATUS = ".container-began", ".container-ended"
 _PATIENCE = 10.0  # in seconds, for Podman to end after the code
-_SECONDS = 60.0  # for a call of Podman about containers that were left
 
 # The code's directory is not where each runtime begins, and Podman has a umask of its own.
 _CHANGE = """
@@ -114,11 +111,13 @@ class ContainerRun:
         for _ in range(2):
             if not (left := self._left_by_podman(runtime)):
                 break
-            _asked([runtime, "rm", "--force", "--time=0", *left])
+            podman_lines([runtime, "rm", "--force", "--time=0", *left])
 
     def _left_by_podman(self, runtime: str) -> list[str]:
         form = f'{{{{.ID}}}} {{{{index .Labels "{LABEL}"}}}}'
-        lines = _asked([runtime, "ps", "--all", f"--filter=label={LABEL}", f"--format={form}"])
+        lines = podman_lines(
+            [runtime, "ps", "--all", f"--filter=label={LABEL}", f"--format={form}"]
+        )
         owners = dict(line.split(" ", 1) for line in lines if " " in line)
         return [name for name, owner in owners.items() if self._is_over(owner)]
 
@@ -132,24 +131,7 @@ def private_tmp(workdir: Path) -> Path:
     return workdir.with_name(f"{workdir.name}-tmp")
 
 
-def without_lost_runtime_dir(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the login node's XDG_RUNTIME_DIR, which Podman would insist on."""
-    lost = not os.access(env.get("XDG_RUNTIME_DIR", "/tmp"), os.W_OK)
-    return {name: value for name, value in env.items() if not lost or name != "XDG_RUNTIME_DIR"}
-
-
 def _number(file: Path) -> int | None:
     with suppress(OSError, ValueError):
         return int(file.read_text())
     return None
-
-
-def _asked(argv: Sequence[str]) -> list[str]:
-    """The lines that a runtime's program prints; none where it fails."""
-    env = {**without_lost_runtime_dir(os.environ), "TMPDIR": "/tmp"}
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            argv, env=env, capture_output=True, text=True, timeout=_SECONDS, check=False
-        )
-        return done.stdout.splitlines()
-    return []

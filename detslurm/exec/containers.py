@@ -17,9 +17,9 @@ from pathlib import Path
 from detslurm._base import contract
 from detslurm._base.access import user_name
 from detslurm._base.node_files import temporary_directory
-from detslurm.exec.container_image import PODMAN, image_path
+from detslurm.exec.container_image import image_path
 from detslurm.exec.container_library import library_of, with_library
-from detslurm.exec.container_run import first_line, private_tmp, without_lost_runtime_dir
+from detslurm.exec.container_run import first_line, private_tmp
 from detslurm.exec.container_runtimes import (
     OF_IMAGE,
     PROGRAMS,
@@ -30,6 +30,7 @@ from detslurm.exec.container_runtimes import (
 from detslurm.exec.entrypoint import CANT_BEGIN
 from detslurm.exec.environment import slot_type_of, user_variables
 from detslurm.exec.node_run import NodeRun, NotReady
+from detslurm.exec.podman import PODMAN, without_lost_runtime_dir
 from detslurm.storage import SharedFS, from_config
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of images without one

@@ -55,7 +55,7 @@ TRAIN = """\
 
 
 def facts(desk: Desk, number: int) -> list[dict[str, object]]:
-    """What each run has printed of its surroundings."""
+    """The surroundings that each run has printed."""
     lines = re.findall(r"FACTS (\{.*\})", desk.log(number))
     return [json.loads(line) for line in lines]
 
@@ -144,7 +144,7 @@ def test_a_container_that_can_not_begin(desk: Desk, container: list[str]) -> Non
 
 @pytest.mark.usefixtures("podman")
 def test_a_private_tmp(desk: Desk, podman_image: str) -> None:
-    """Temporary files have a place there. What the code logs to a tracker is recorded, too."""
+    """Temporary files have a place there, and values for a tracker are recorded."""
     code = """\
         import os, tempfile
         print("SEES", tempfile.gettempdir(), os.path.exists(os.environ["DETSLURM_RECORD"]))

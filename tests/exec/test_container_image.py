@@ -52,7 +52,7 @@ def test_a_directory_has_the_digest_of_charliecloud(tmp_path: Path) -> None:
 
 
 def test_podman_is_asked(tmp_path: Path) -> None:
-    """What it does not answer leaves the name alone."""
+    """An image that it does not know keeps its name alone."""
     program = tmp_path / "podman"
     program.write_text('#!/bin/sh\n[ "$4" = torch:2 ] && echo sha256:abc 0123456789abcdef\n')
     program.chmod(0o755)
