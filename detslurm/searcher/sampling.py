@@ -6,11 +6,10 @@ from array import array
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.hyperparameters import Grid, Sample, choices, draw
+from detslurm.searcher.hyperparameters import Grid, Sample, draw, draws_of, pass_over
 from detslurm.searcher.mt19937 import RandomStream
 from detslurm.searcher.trials import TrialPlan
 
-_INTERVAL_WORDS = 2
 _OWN_WORDS = 5  # a trial's request id and its seed
 
 
@@ -21,7 +20,7 @@ class Samples:
     def __init__(self, name: str, space: Mapping[str, Any], seed: int) -> None:
         self._space, self._seed = space, seed
         self._grid = Grid(space) if name == "grid" else None
-        self._choices = [] if self._grid else list(choices(space))
+        self._draws = [] if self._grid else draws_of(space)
         self._ahead = RandomStream(seed)
         self._starts = array("Q", [0])  # words before each trial, as far as `_ahead` is
         self._drawn: dict[int, TrialPlan] = {}
@@ -45,11 +44,7 @@ class Samples:
         return self._draw(index, stream)
 
     def _pass_over(self) -> None:
-        for n in self._choices:
-            if n is None:
-                self._ahead.skip(_INTERVAL_WORDS)
-            else:
-                self._ahead.below(n)
+        pass_over(self._draws, self._ahead)
         self._ahead.skip(_OWN_WORDS)
 
     def _draw(self, index: int, stream: RandomStream) -> TrialPlan:

@@ -17,7 +17,7 @@ import msgspec
 from detslurm.config.secret_values import masked_sample
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
-from detslurm.searcher.optuna.space import distributions, to_params, to_sample
+from detslurm.searcher.optuna.space import distributions, sample_of, suggest_by, to_params
 
 SAMPLERS = {
     "brute_force": "BruteForceSampler",
@@ -60,7 +60,6 @@ class Bridge:
     def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
         self._searcher, self._space, self._seed = searcher, space, seed
         self._optuna = _quiet_optuna()
-        self._distributions = distributions(space)
 
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         """`sampled` events for trials, in order; each holds only as long as it is the next."""
@@ -68,12 +67,12 @@ class Bridge:
         study = study or self._rebuilt(history)
         events: list[dict[str, Any]] = []
         for count, index in enumerate(wanted, len(history.trials)):
-            params = study.ask(self._distributions).params
+            sample = self._sample_for(study.ask())
             events.append(
                 {
                     "e": "sampled",
                     "trial": index,
-                    "hparams": masked_sample(to_sample(self._space, params), self._space),
+                    "hparams": masked_sample(sample, self._space),
                     "after": count,
                     "generators": positions(study.sampler, self._sampler()),
                 }
@@ -88,6 +87,10 @@ class Bridge:
         number = list(history.trials).index(index)
         stop = study.pruner.prune(study, study.get_trials(deepcopy=True)[number])
         return bool(stop), dict(study.get_trials(deepcopy=False)[number].system_attrs)
+
+    def _sample_for(self, trial: Any) -> dict[str, Any]:
+        """The sample that Optuna suggests for its new trial: of each choice what its val holds."""
+        return sample_of(self._space, suggest_by(trial))
 
     # -- studies ---------------------------------------------------------------------------------
 
@@ -117,7 +120,8 @@ class Bridge:
             if step < 0:
                 self._replay_trial(study, trials[index], known)
                 continue
-            trials[index] = study.ask(self._distributions)
+            trials[index] = study.ask()
+            self._sample_for(trials[index])
             if trials[index].params != to_params(self._space, known.hparams):
                 return None  # another version of Optuna or numpy drew it
         return study
@@ -144,7 +148,7 @@ class Bridge:
             state=state,
             value=self._value(known) if judged else None,
             params=to_params(self._space, known.hparams),
-            distributions=self._distributions,
+            distributions=distributions(self._space, known.hparams),
             intermediate_values={at: _number(metric) for at, metric in known.reports},
             system_attrs=dict(known.notes),
         )
