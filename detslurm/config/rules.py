@@ -12,7 +12,7 @@ from detslurm.config.schema import hyperparameters as hp
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.lengths import UNITS, Length
 from detslurm.config.schema.log_policies import LogPolicy
-from detslurm.config.schema.searcher import Halving, Obsolete, Searcher
+from detslurm.config.schema.searcher import Halving, Obsolete, Searcher, Stop
 from detslurm.config.schema.storage import Azure, SharedFS
 from detslurm.config.schema.training import Profiling
 
@@ -73,6 +73,22 @@ def _warm_start(given: Given) -> Iterator[Broken]:
     if "source_trial_id" in given and "source_checkpoint_uuid" in given:
         message = "source_trial_id and source_checkpoint_uuid must not both be set"
         yield Broken("source_checkpoint_uuid", message)
+
+
+def _stop(given: Given) -> Iterator[Broken]:
+    if not given:
+        yield Broken(None, "no rule is set", "give no_better_for, target, or both")
+
+
+def _searcher(given: Given) -> Iterator[Broken]:
+    yield from _warm_start(given)
+    stop, name = given.get("stop") or {}, given.get("name")
+    if stop and name == "custom":
+        message = "the method of a custom search decides when it ends"
+        yield Broken("stop", message, "let the method return Shutdown")
+    elif name == "single" and stop.get("no_better_for") is not None:
+        message = "no_better_for counts trials, and the single searcher has only one"
+        yield Broken("stop", message, "give target instead")
 
 
 def _halving(given: Given) -> Iterator[Broken]:
@@ -159,7 +175,8 @@ _RULES: dict[type, Rule] = {
     hp.Int: _ordered,
     hp.Double: _ordered,
     hp.Log: _log,
-    Searcher: _warm_start,
+    Searcher: _searcher,
+    Stop: _stop,
     Halving: _halving,
     Obsolete: _obsolete,
     SharedFS: _shared_fs,

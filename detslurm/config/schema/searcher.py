@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from detslurm.config.fields import NonNegative, Positive, Section, Text, deprecated, expected
+from detslurm.config.fields import NonNegative, Positive, Section, Text, deprecated, expected, must
 from detslurm.config.frozen import FrozenDict
 from detslurm.config.schema.lengths import Length, PositiveLength
 
@@ -39,6 +40,16 @@ StopOnce = Annotated[
 ]
 
 
+Finite = Annotated[float, must(lambda value: None if math.isfinite(value) else "must be finite")]
+
+
+class Stop(Section, frozen=True, kw_only=True):
+    """When a search ends although it has trials left."""
+
+    no_better_for: Positive | None = None
+    target: Finite | None = None
+
+
 class Searcher(Section, frozen=True, kw_only=True):
     """Fields of every searcher: the metric that it minimises or maximises, and a warm start."""
 
@@ -46,6 +57,7 @@ class Searcher(Section, frozen=True, kw_only=True):
     smaller_is_better: bool = True
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
+    stop: Stop | None = None
 
 
 class Single(Searcher, frozen=True, kw_only=True, tag_field="name", tag="single"):
