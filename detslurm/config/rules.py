@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
+from detslurm.config.errors import Broken
+from detslurm.config.objective_rules import broken_objectives
 from detslurm.config.schema import hyperparameters as hp
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.lengths import UNITS, Length
@@ -17,14 +19,6 @@ from detslurm.config.schema.storage import Azure, SharedFS
 from detslurm.config.schema.training import Profiling
 
 Given = dict[str, Any]
-
-
-class Broken(NamedTuple):
-    """A broken rule: the field to point at (or the whole section), the fault, the remedy."""
-
-    field: str | None
-    message: str
-    hint: str = ""
 
 
 Rule = Callable[[Given], Iterator[Broken]]
@@ -69,7 +63,9 @@ def _log(given: Given) -> Iterator[Broken]:
             )
 
 
-def _warm_start(given: Given) -> Iterator[Broken]:
+def _searcher(given: Given) -> Iterator[Broken]:
+    yield from broken_objectives(given)
+    yield from _ends_early(given)
     if "source_trial_id" in given and "source_checkpoint_uuid" in given:
         message = "source_trial_id and source_checkpoint_uuid must not both be set"
         yield Broken("source_checkpoint_uuid", message)
@@ -80,12 +76,17 @@ def _stop(given: Given) -> Iterator[Broken]:
         yield Broken(None, "no rule is set", "give no_better_for, target, or both")
 
 
-def _searcher(given: Given) -> Iterator[Broken]:
-    yield from _warm_start(given)
-    stop, name = given.get("stop") or {}, given.get("name")
-    if stop and name == "custom":
+def _ends_early(given: Given) -> Iterator[Broken]:
+    """A searcher's `stop`."""
+    stop, name = given.get("stop"), given.get("name")
+    if not stop:
+        return
+    if name == "custom":
         message = "the method of a custom search decides when it ends"
         yield Broken("stop", message, "let the method return Shutdown")
+    elif len(given.get("metrics", ())) > 1 or given.get("constraints"):
+        message = "stop compares by one metric, without constraints"
+        yield Broken("stop", message, "leave it out, and cancel the experiment when it is enough")
     elif name == "single" and stop.get("no_better_for") is not None:
         message = "no_better_for counts trials, and the single searcher has only one"
         yield Broken("stop", message, "give target instead")

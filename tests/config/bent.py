@@ -286,6 +286,18 @@ SEARCHER = [
         "Shutdown",
     ),
     _searcher(
+        "a rule for several metrics",
+        "  name: grid\n  metrics: [{name: x}, {name: y}]\n  stop: {target: 3}\n",
+        ":6:9:",
+        "by one metric",
+    ),
+    _searcher(
+        "a rule beside constraints",
+        "  name: grid\n  metric: x\n  constraints: {y: <= 3}\n  stop: {target: 3}\n",
+        ":7:9:",
+        "without constraints",
+    ),
+    _searcher(
         "an infinite target",
         "  name: single\n  metric: x\n  stop: {target: .inf}\n",
         ":6:18:",
