@@ -92,6 +92,16 @@ def pass_over(draws: Draws, stream: RandomStream) -> None:
             stream.below(one)
 
 
+def dimensions(space: Space) -> int:
+    """Return the most values that are drawn for one sample."""
+    return _most_drawn(draws_of(space))
+
+
+def _most_drawn(draws: Draws) -> int:
+    inner = (max(map(_most_drawn, one)) for one in draws if isinstance(one, tuple))
+    return len(draws) + sum(inner)
+
+
 class Grid:
     """The full product of all hyperparameters, taken from its end: the first trial has the largest
     values. A choice has the points of its vals one after the other.

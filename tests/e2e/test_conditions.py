@@ -33,9 +33,7 @@ def test_a_conditional_search_of_a_trial_class(desk: Desk) -> None:
     """Each trial has the options of its optimizer alone; tables have empty cells for the others."""
     folder = copy_example(desk, "pytorch_digits")
     model = folder / "model_def.py"
-    head, cls, rest = model.read_text().partition("
-
-class DigitsTrial")
+    head, cls, rest = model.read_text().partition("\n\nclass DigitsTrial")
     model.write_text(head + SHOWS + cls + rest)
     for command in ("preview-search", "simulate"):
         words = [word for one in SMALL for word in ("--config", one)]

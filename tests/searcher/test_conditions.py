@@ -12,7 +12,9 @@ from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.config.spaces import place_among
 from detslurm.searcher import Grid, RandomStream, draw
 from detslurm.searcher.explore import explore
-from detslurm.searcher.hyperparameters import draws_of, pass_over
+from detslurm.searcher.hyperparameters import dimensions, draws_of, pass_over
+from detslurm.searcher.optuna.bridge import Bridge
+from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.space import distributions, sample_of, to_params
 from detslurm.searcher.sampling import Samples
 from tests.searcher.drive import run, search
@@ -37,6 +39,11 @@ def test_a_sample_is_the_same_whatever_was_asked_before() -> None:
     assert [samples.plan(index) for index in range(40)][39] == behind.plan(39)
     taken = Counter(samples.plan(index).hparams["optimizer"]["name"] for index in range(40))
     assert min(taken["adam"], taken["sgd"]) > 10
+
+
+def test_a_space_has_the_dimensions_of_its_largest_sample() -> None:
+    assert dimensions(OPTIMIZERS) == 4
+    assert dimensions({"a": 1, "b": {"c": {"type": "const", "val": 2}}}) == 0
 
 
 def test_a_grid_is_what_enumeration_gives() -> None:
@@ -79,6 +86,19 @@ def test_every_method_takes_choices(name: str, fields: dict[str, Any]) -> None:
     state = run(chosen, lambda index, length: float(index), top=9)
     samples = [chosen.plan(state, index).hparams for index in range(state.created)]
     assert len(samples) >= 8 and all(is_possible(OPTIMIZERS, sample) for sample in samples)
+    assert {sample["optimizer"]["name"] for sample in samples} == {"adam", "sgd"}
+
+
+def test_a_model_of_results_chooses_inside_of_vals() -> None:
+    """Halving with a sampler: the samples that Optuna chooses are possible, too."""
+    searcher = {"name": "async_halving", "metric": "loss", "sampler": "tpe", "max_trials": 9}
+    known = {
+        index: KnownTrial(draw(OPTIMIZERS, RandomStream(index)), "complete", [(1, float(index))])
+        for index in range(12)
+    }
+    events = Bridge(searcher, OPTIMIZERS, 1).suggest(TrialHistory(known), range(12, 30))
+    samples = [event["hparams"] for event in events]
+    assert all(is_possible(OPTIMIZERS, sample) for sample in samples)
     assert {sample["optimizer"]["name"] for sample in samples} == {"adam", "sgd"}
 
 
