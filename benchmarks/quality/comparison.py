@@ -99,7 +99,7 @@ def run_all(comparison: Comparison) -> Results:
     Args:
         comparison: The comparison.
     """
-    versions = REQUIREMENTS.read_text().split()
+    versions = tuple(REQUIREMENTS.read_text().split())
     peers = python_with(versions)
     session = Session(cache_directory() / "quality.jsonl", tables_of(peers), versions)
     ours = session.run(Path(sys.executable), "ours", comparison.tasks(tuple(METHODS)))

@@ -7,12 +7,14 @@ from typing import Any
 
 from benchmarks.quality.problem import Point, Problem, Report
 from detslurm.searcher import TrialPlan
+from detslurm.searcher.optuna.bridge import LastingBridge
 from detslurm.searcher.simulation import simulated_reports
 
 METHODS: dict[str, Mapping[str, Any]] = {
     "random": {"name": "random"},
     "adaptive_asha": {"name": "adaptive_asha"},
     "async_halving": {"name": "async_halving", "num_rungs": 3},
+    "adaptive_asha + tpe": {"name": "adaptive_asha", "sampler": "tpe"},
 }
 """Our methods by name: the section `searcher`, without what depends on the problem."""
 
@@ -38,8 +40,11 @@ def config_of(method: str, problem: Problem, workers: int, seed: int) -> dict[st
 
 def reports(method: str, problem: Problem, workers: int, seed: int) -> Iterator[Report]:
     """Yield the reports of a search by one of our methods, in order of virtual time."""
-    curves = _Trainings(problem, seed)
-    for trial in simulated_reports(config_of(method, problem, workers, seed), workers, curves):
+    config, curves = config_of(method, problem, workers, seed), _Trainings(problem, seed)
+    suggest = None
+    if "sampler" in config["searcher"]:
+        suggest = LastingBridge(config["searcher"], problem.space, seed).suggest
+    for trial in simulated_reports(config, workers, curves, suggest):
         assert trial.metric is not None
         yield Report(trial.end, curves.points[trial.trial - 1], trial.units, trial.metric)
 
