@@ -33,6 +33,7 @@ Pruner = Literal[
     "wilcoxon",
     "nop",
 ]
+Confidence = Literal["low", "medium", "high"]
 Mode = Literal["aggressive", "standard", "conservative"]
 StopOnce = Annotated[
     bool | None, deprecated("time_metric with max_time always stops trials in this way")
@@ -40,10 +41,11 @@ StopOnce = Annotated[
 
 
 class Searcher(Section, frozen=True, kw_only=True):
-    """Fields of every searcher: the metric that it minimises or maximises, and a warm start."""
+    """Fields of every searcher: its metric, the points that it tries first, and a warm start."""
 
     metric: Text
     smaller_is_better: bool = True
+    first: tuple[FrozenDict, ...] = ()
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
 
@@ -60,6 +62,7 @@ class Random(Searcher, frozen=True, kw_only=True, tag_field="name", tag="random"
     max_trials: MaxTrials
     max_concurrent_trials: NonNegative = 16
     max_length: MaxLength = None
+    prior: FrozenDict = FrozenDict()
 
 
 class Grid(Searcher, frozen=True, kw_only=True, tag_field="name", tag="grid"):
@@ -84,6 +87,7 @@ class Halving(Searcher, frozen=True, kw_only=True):
     max_time: Positive | None = None
     max_length: MaxLength = None
     stop_once: StopOnce = None
+    prior: FrozenDict = FrozenDict()
 
 
 class AsyncHalving(Halving, frozen=True, kw_only=True, tag_field="name", tag="async_halving"):
@@ -128,6 +132,7 @@ class PBT(Searcher, frozen=True, kw_only=True, tag_field="name", tag="pbt"):
     replace_function: ReplaceFunction = ReplaceFunction()
     explore_function: ExploreFunction = ExploreFunction()
     max_concurrent_trials: NonNegative = 16
+    prior: FrozenDict = FrozenDict()
 
 
 class Optuna(Searcher, frozen=True, kw_only=True, tag_field="name", tag="optuna"):

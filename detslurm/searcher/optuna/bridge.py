@@ -18,6 +18,7 @@ from detslurm.config.secret_values import masked_sample
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
 from detslurm.searcher.optuna.space import distributions, to_params, to_sample
+from detslurm.searcher.sampling import Samples
 
 SAMPLERS = {
     "brute_force": "BruteForceSampler",
@@ -61,6 +62,7 @@ class Bridge:
         self._searcher, self._space, self._seed = searcher, space, seed
         self._optuna = _quiet_optuna()
         self._distributions = distributions(space)
+        self._samples = Samples(searcher, space, seed)  # the points that are tried first
 
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         """`sampled` events for trials, in order; each holds only as long as it is the next."""
@@ -68,7 +70,7 @@ class Bridge:
         study = study or self._rebuilt(history)
         events: list[dict[str, Any]] = []
         for count, index in enumerate(wanted, len(history.trials)):
-            params = study.ask(self._distributions).params
+            params = self._asked(study, index).params
             events.append(
                 {
                     "e": "sampled",
@@ -117,10 +119,17 @@ class Bridge:
             if step < 0:
                 self._replay_trial(study, trials[index], known)
                 continue
-            trials[index] = study.ask(self._distributions)
+            trials[index] = self._asked(study, index)
             if trials[index].params != to_params(self._space, known.hparams):
                 return None  # another version of Optuna or numpy drew it
         return study
+
+    def _asked(self, study: Any, index: int) -> Any:
+        """The next trial of a study: a point that is to be tried first, or the sampler's choice."""
+        if index < len(self._searcher.get("first") or ()):
+            point = self._samples.plan(index).hparams
+            study.enqueue_trial(to_params(self._space, point))
+        return study.ask(self._distributions)
 
     def _replay_trial(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
