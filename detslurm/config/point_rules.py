@@ -9,7 +9,7 @@ from detslurm._base.quantities import counted
 from detslurm.config.checking import Checker
 from detslurm.config.describe import did_you_mean, found
 from detslurm.config.errors import ConfigProblem, Position
-from detslurm.config.points import Entry, Misfit, Route, entries, fitted, is_constant, is_group
+from detslurm.config.points import Misfit, PointEntry, Route, entries, fitted, is_constant, is_group
 from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.searcher import Confidence
 from detslurm.config.secret_names import is_secret
@@ -58,7 +58,7 @@ def misfits(point: Mapping[str, Any], space: Mapping[str, Any]) -> Iterator[tupl
                 yield entry.keys, f"{wrong.expected} is expected, found {_found(entry)}", ""
 
 
-def _unknown(entry: Entry, space: Mapping[str, Any]) -> tuple[str, str]:
+def _unknown(entry: PointEntry, space: Mapping[str, Any]) -> tuple[str, str]:
     name = ".".join(entry.keys)
     hint = did_you_mean(name, _names(space))
     if entry.keys == (REFERENCE,):
@@ -73,7 +73,7 @@ def _names(space: Mapping[str, Any], above: str = "") -> Iterator[str]:
             yield from _names(spec, f"{above}{key}.")
 
 
-def _found(entry: Entry) -> str:
+def _found(entry: PointEntry) -> str:
     node = YamlNode(entry.value, Position("<point>"))
     return found(node, is_secret(entry.keys[-1], entry.value))
 
@@ -132,7 +132,7 @@ def _prior(searcher: YamlNode, space: Mapping[str, Any]) -> Iterator[ConfigProbl
             yield _problem(prior, "searcher.prior", entry.keys, message, hint)
 
 
-def _belief_problem(entry: Entry, space: Mapping[str, Any]) -> tuple[str, str]:
+def _belief_problem(entry: PointEntry, space: Mapping[str, Any]) -> tuple[str, str]:
     """What is wrong with one entry of a prior, and what to do; empty texts if it is right."""
     belief, name = entry.value, entry.keys[-1]
     if entry.route is None:

@@ -19,7 +19,7 @@ _SHOWN = 80
 _ROUNDING = 1e-9
 
 
-class Entry(NamedTuple):
+class PointEntry(NamedTuple):
     """One value of a point; `route` is None where the space has no such hyperparameter."""
 
     keys: Route  # as they were written
@@ -46,7 +46,7 @@ def is_constant(spec: Any) -> bool:
     return not isinstance(spec, Mapping) or spec.get("type") == "const"
 
 
-def entries(space: Space, given: Mapping[str, Any]) -> Iterator[Entry]:
+def entries(space: Space, given: Mapping[str, Any]) -> Iterator[PointEntry]:
     """The values of a point, each with the hyperparameter that it is for, in sorted order.
 
     A name with dots is the way into nested hyperparameters, unless one is called so.
@@ -55,17 +55,17 @@ def entries(space: Space, given: Mapping[str, Any]) -> Iterator[Entry]:
         yield from _entries(space, (key,), (), key, given[key])
 
 
-def _entries(space: Space, keys: Route, above: Route, key: str, value: Any) -> Iterator[Entry]:
+def _entries(space: Space, keys: Route, above: Route, key: str, value: Any) -> Iterator[PointEntry]:
     found = _find(space, key)
     if found is None:
-        yield Entry(keys, None, None, value)
+        yield PointEntry(keys, None, None, value)
         return
     route, spec = found
     if is_group(spec) and isinstance(value, Mapping):
         for name in sorted(value):
             yield from _entries(spec, (*keys, name), (*above, *route), name, value[name])
     else:
-        yield Entry(keys, (*above, *route), spec, value)
+        yield PointEntry(keys, (*above, *route), spec, value)
 
 
 def _find(space: Space, key: str) -> tuple[Route, Any] | None:

@@ -31,7 +31,7 @@ class Prior:
         ]
 
     def applied(self, sample: Sample, seed: int) -> Sample:
-        """The sample, or one near to what is believed, by the trial's seed."""
+        """The sample, or a sample near the believed values, by the trial's seed."""
         stream = RandomStream(seed)
         if stream.below(2):
             return sample

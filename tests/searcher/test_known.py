@@ -91,7 +91,7 @@ def test_a_name_with_a_dot_of_its_own_comes_before_the_way_to_a_nested_one() -> 
     assert found == {("a.b",): ("a.b",), ("a.c.d.e",): ("a", "c", "d.e"), ("x.y",): None}
 
 
-def test_a_prior_draws_half_of_the_samples_near_what_is_believed() -> None:
+def test_a_prior_draws_half_of_the_samples_near_the_believed_values() -> None:
     """The others are those of the stream, and what has no prior is the stream's in all."""
     prior = {"lr": {"about": 1e-3, "confidence": "high"}, "opt.name": {"about": "adam"}}
     found = [Samples({"name": "random", "prior": p}, SPACE, 5) for p in ({}, prior)]
