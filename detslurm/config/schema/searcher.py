@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -49,6 +50,16 @@ StopOnce = Annotated[
 ]
 
 
+Finite = Annotated[float, must(lambda value: None if math.isfinite(value) else "must be finite")]
+
+
+class Stop(Section, frozen=True, kw_only=True):
+    """When a search ends although it has trials left."""
+
+    no_better_for: Positive | None = None
+    target: Finite | None = None
+
+
 def _bounds(value: dict[str, Any]) -> str | None:
     wrong = [k for k, text in value.items() if not (isinstance(text, str) and bound_of(text))]
     return f"{', '.join(wrong)} lacks an operator (<=, >=, <, >) or a number" if wrong else None
@@ -78,6 +89,7 @@ class Searcher(Section, frozen=True, kw_only=True):
     first: tuple[FrozenDict, ...] = ()
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
+    stop: Stop | None = None
 
 
 class Single(Searcher, frozen=True, kw_only=True, tag_field="name", tag="single"):
