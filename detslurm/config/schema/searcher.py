@@ -33,6 +33,7 @@ RoundLength = Annotated[
 ]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Sampler = Literal["tpe", "random", "cmaes", "gp", "qmc", "nsgaii", "nsgaiii", "brute_force"]
+ModelSampler = Literal["tpe", "gp"]
 Pruner = Literal[
     "median",
     "percentile",
@@ -119,7 +120,8 @@ class Halving(Searcher, frozen=True, kw_only=True):
 
     A configuration of the newer generation has `max_time` in units of `time_metric`; the
     older has `max_length`, and when that names a unit the other two are filled from it. Where the
-    user has set all three the newer two count, and `stop_once` is set.
+    user has set all three the newer two count, and `stop_once` is set. A `sampler` chooses new
+    samples by the results of a rung, once that rung has enough.
     """
 
     max_trials: MaxTrials
@@ -129,6 +131,7 @@ class Halving(Searcher, frozen=True, kw_only=True):
     max_time: Positive | None = None
     max_length: MaxLength = None
     stop_once: StopOnce = None
+    sampler: ModelSampler | None = None
     prior: FrozenDict = FrozenDict()
 
 
