@@ -7,7 +7,7 @@ from typing import Any
 
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.secret_values import masked_values
-from detslurm.config.spaces import constant, is_constant, is_nested
+from detslurm.config.spaces import constant, is_constant, is_group
 from detslurm.config.yaml_node import YamlNode, key_path
 
 # Optuna draws at random what not all trials have, and these learn nothing of it.
@@ -64,7 +64,7 @@ def _alike(path: str, node: YamlNode) -> Iterator[ConfigProblem]:
 
 def _outline(val: Any) -> Any:
     """The names and constants of a val."""
-    if is_nested(val):
+    if is_group(val):
         return {name: _outline(inner) for name, inner in val.items()}
     return [constant(val)] if is_constant(val) else None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from detslurm.config.secret_names import MASK, is_secret
 from detslurm.config.secret_texts import masked_text, masked_words
-from detslurm.config.spaces import constant, is_choice, is_constant, is_nested, place_among
+from detslurm.config.spaces import constant, is_choice, is_constant, is_group, place_among
 
 
 def masked_values(value: Any, name: str = "") -> Any:
@@ -90,9 +90,9 @@ def _with_constants(
 def _changed(value: Any, spec: Any, change: Change, name: str) -> Any:
     if is_constant(spec):
         return change(value, constant(spec), name)
-    if is_nested(spec):
-        is_group = isinstance(value, Mapping)
-        return _with_constants(value, spec, change, name) if is_group else value
+    if is_group(spec):
+        is_mapping = isinstance(value, Mapping)
+        return _with_constants(value, spec, change, name) if is_mapping else value
     if is_choice(spec):
         place = place_among(spec["vals"], value)
         val = None if place is None else spec["vals"][place]

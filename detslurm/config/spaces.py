@@ -13,7 +13,7 @@ from detslurm.config.secret_names import MASK
 _SLACK = 1e-9  # of a range's width: the ends of a grid, and powers, are rounded
 
 
-def is_nested(spec: Any) -> bool:
+def is_group(spec: Any) -> bool:
     """Whether a hyperparameter is a group of others."""
     return isinstance(spec, Mapping) and not isinstance(spec.get("type"), str)
 
@@ -57,7 +57,7 @@ def place_among(vals: Sequence[Any], value: Any) -> int | None:
 def _fits(spec: Any, value: Any, in_range: bool) -> bool:
     if is_constant(spec):
         return _equal(value, constant(spec)) or MASK in str(value)
-    if is_nested(spec):
+    if is_group(spec):
         return (
             isinstance(value, Mapping)
             and value.keys() == spec.keys()
@@ -71,6 +71,15 @@ def _fits(spec: Any, value: Any, in_range: bool) -> bool:
     return is_number and (not in_range or _holds(spec, value))
 
 
+def bounds(spec: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The smallest and the largest value of an `int`, `double` or `log`."""
+    low, high = spec["minval"], spec["maxval"]
+    if spec["type"] != "log":
+        return low, high
+    ends = sorted(spec["base"] ** float(end) for end in (low, high))  # a base below 1 turns them
+    return ends[0], ends[1]
+
+
 def _equal(value: Any, other: Any) -> bool:
     # True == 1 for Python, but they are two vals.
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
@@ -79,8 +88,6 @@ def _equal(value: Any, other: Any) -> bool:
 def _holds(spec: Mapping[str, Any], value: float) -> bool:
     if spec["type"] == "int" and value % 1 != 0:
         return False
-    low, high = spec["minval"], spec["maxval"]
-    if spec["type"] == "log":
-        low, high = sorted(spec["base"] ** float(end) for end in (low, high))
+    low, high = bounds(spec)
     slack = _SLACK * (high - low)
     return bool(low - slack <= value <= high + slack)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.config.spaces import is_constant, is_nested, place_among
+from detslurm.config.spaces import bounds, is_constant, is_group, place_among
 from detslurm.searcher.hyperparameters import Sample, Space, draw
 from detslurm.searcher.mt19937 import RandomStream
 
@@ -25,7 +25,7 @@ def explore(
 def _explore_one(
     spec: Any, value: Any, stream: RandomStream, resample: float, factor: float
 ) -> Any:
-    if is_nested(spec):
+    if is_group(spec):
         return explore(spec, value, stream, resample, factor)
     if is_constant(spec):
         return value
@@ -40,9 +40,6 @@ def _explore_one(
 
 
 def _shaken(spec: Mapping[str, Any], value: float) -> Any:
-    low, high = spec["minval"], spec["maxval"]
-    if spec["type"] == "log":
-        low, high = spec["base"] ** low, spec["base"] ** high
-        low, high = min(low, high), max(low, high)  # a base below 1 turns them round
+    low, high = bounds(spec)
     value = min(max(value, low), high)
     return round(value) if spec["type"] == "int" else value

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detslurm._base.quantities import counted
-from detslurm.config.spaces import constant, is_choice, is_constant, is_nested
+from detslurm.config.spaces import constant, is_choice, is_constant, is_group
 from detslurm.searcher.mt19937 import RandomStream
 
 Space = Mapping[str, Any]
@@ -38,7 +38,7 @@ def draw(space: Space, stream: RandomStream) -> Sample:
 def _draw_one(spec: Any, stream: RandomStream) -> Any:
     if not isinstance(spec, Mapping):
         return spec
-    if is_nested(spec):
+    if is_group(spec):
         return draw(spec, stream)
     kind = spec["type"]
     if kind == "const":
@@ -67,7 +67,7 @@ def draws_of(space: Space) -> Draws:
 def _draws_of_one(spec: Any) -> Draws:
     if is_constant(spec):
         return []
-    if is_nested(spec):
+    if is_group(spec):
         return draws_of(spec)
     if is_choice(spec):
         return [tuple(_draws_of_one(val) for val in spec["vals"])]
@@ -132,11 +132,20 @@ class Grid:
             )
         return _group_at(self._space, rest)
 
+    def index(self, sample: Sample) -> int | None:
+        """Return the trial that has this sample, or None if it is no point of the grid.
+
+        Args:
+            sample: The value of every hyperparameter.
+        """
+        place = _place_of(self._space, sample)
+        return None if place is None else self._size - 1 - place
+
 
 def _points(spec: Any) -> int:
     if is_constant(spec):
         return 1
-    if is_nested(spec):
+    if is_group(spec):
         return math.prod(map(_points, spec.values()))
     if is_choice(spec):
         return sum(map(_points, spec["vals"]))
@@ -158,7 +167,7 @@ def _group_at(space: Space, place: int) -> Sample:
 def _value_at(spec: Any, place: int) -> Any:
     if is_constant(spec):
         return constant(spec)
-    if is_nested(spec):
+    if is_group(spec):
         return _group_at(spec, place)
     if is_choice(spec):
         return _choice_at(spec["vals"], place)
@@ -179,6 +188,42 @@ def _choice_at(vals: Sequence[Any], place: int) -> Any:
             return _value_at(val, place)
         place -= points
     raise IndexError("the choice has fewer points")
+
+
+def _place_of(spec: Any, value: Any) -> int | None:
+    """Where a value is among the points; numbers that were computed differ in their last digits."""
+    if is_group(spec):
+        return _place_of_group(spec, value)
+    if is_choice(spec):
+        return _place_of_choice(spec["vals"], value)
+    known = (place for place in range(_points(spec)) if _is_same(_value_at(spec, place), value))
+    return next(known, None)
+
+
+def _place_of_group(space: Space, values: Any) -> int | None:
+    if not isinstance(values, Mapping) or values.keys() != space.keys():
+        return None
+    found = 0
+    for key in sorted(space):
+        if (place := _place_of(space[key], values[key])) is None:
+            return None
+        found = found * _points(space[key]) + place
+    return found
+
+
+def _place_of_choice(vals: Sequence[Any], value: Any) -> int | None:
+    before = 0
+    for val in vals:
+        if (place := _place_of(val, value)) is not None:
+            return before + place
+        before += _points(val)
+    return None
+
+
+def _is_same(known: Any, value: Any) -> bool:
+    if isinstance(known, float) and isinstance(value, float) and math.isclose(known, value):
+        return True
+    return bool(known == value) and type(known) is type(value)
 
 
 def _round_half_away(dividend: int, divisor: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from detslurm.config import ConfigErrors, ExperimentConfig, load_experiment
 from detslurm.config.arguments import arguments_of
 from detslurm.config.schema.hyperparameters import Choice, Const, Double, Hyperparameters
-from tests.searcher.spaces import OPTIMIZERS
+from tests.searcher.conditional import OPTIMIZERS
 
 RANGE = {"type": "double", "minval": 0, "maxval": 1}
 RANDOM = {"name": "random", "metric": "loss", "max_trials": 4, "max_length": {"batches": 1}}
@@ -105,6 +105,22 @@ def test_points_of_a_grid_are_counted() -> None:
 def test_the_longest_val_has_to_fit() -> None:
     (found,) = problems(choice(1, {"name": "a", "text": "x" * 200_000}))
     assert "the hyperparameters of a trial take" in found
+
+
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        ({"optimizer": {"name": "adam", "beta1": 0.9}, "lr": 0.1}, ""),
+        ({"optimizer": {"name": "adam"}},
+         "searcher.first[0].optimizer: one of the vals, with all that it holds: {name, beta1} or"
+         " {name, momentum} is expected, found a mapping"),
+        ({"optimizer": {"name": "adam", "beta1": 3}}, "a number from 0.8 to 1 is expected"),
+        ({"optimizer.beta1": 0.9}, 'no hyperparameter "optimizer.beta1"; give optimizer whole'),
+    ],
+)  # fmt: skip
+def test_points_have_all_that_a_val_holds(point: dict[str, Any], expected: str) -> None:
+    found = problems(OPTIMIZERS, RANDOM | {"first": [point]})
+    assert expected in " ".join(found) and bool(found) == bool(expected)
 
 
 TEMPLATE = "--lr={lr} --opt={optimizer.name} --beta1={optimizer.beta1} -m{optimizer.momentum}"

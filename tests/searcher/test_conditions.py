@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.config.points import varying
 from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.config.spaces import place_among
 from detslurm.searcher import Grid, RandomStream, draw
@@ -17,8 +18,10 @@ from detslurm.searcher.optuna.bridge import Bridge
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.space import distributions, sample_of, to_params
 from detslurm.searcher.sampling import Samples
+from tests.searcher.conditional import OPTIMIZERS, is_possible, points, spaces, whole_ranges
 from tests.searcher.drive import run, search
-from tests.searcher.spaces import OPTIMIZERS, is_possible, points, spaces, whole_ranges
+
+INT = {"type": "int", "minval": 1, "maxval": 2}
 
 
 def test_no_sample_is_impossible_and_passing_over_equals_drawing() -> None:
@@ -35,7 +38,7 @@ def test_no_sample_is_impossible_and_passing_over_equals_drawing() -> None:
 
 
 def test_a_sample_is_the_same_whatever_was_asked_before() -> None:
-    samples, behind = (Samples("random", OPTIMIZERS, 3) for _ in range(2))
+    samples, behind = (Samples({"name": "random"}, OPTIMIZERS, 3) for _ in range(2))
     assert [samples.plan(index) for index in range(40)][39] == behind.plan(39)
     taken = Counter(samples.plan(index).hparams["optimizer"]["name"] for index in range(40))
     assert min(taken["adam"], taken["sgd"]) > 10
@@ -53,6 +56,7 @@ def test_a_grid_is_what_enumeration_gives() -> None:
     assert len(small) > 100 < max(len(grid) for _, grid in small)
     for space, grid in small:
         assert [grid.point(n) for n in range(len(grid))] == points(space)[::-1]
+        assert all(grid.point(grid.index(one) or 0) == one for one in points(space))
     with pytest.raises(IndexError, match="3 points; there is none with index 3"):
         Grid({"a": {"type": "choice", "vals": [1, {"b": 2}, 3]}}).point(3)
 
@@ -100,6 +104,26 @@ def test_a_model_of_results_chooses_inside_of_vals() -> None:
     samples = [event["hparams"] for event in events]
     assert all(is_possible(OPTIMIZERS, sample) for sample in samples)
     assert {sample["optimizer"]["name"] for sample in samples} == {"adam", "sgd"}
+
+
+def test_points_and_priors_of_choices_never_leave_the_space() -> None:
+    """A point is tried as it is; a belief in a val, and in what it holds, draws near it."""
+    for number, space in enumerate(spaces(200, seed=4)):
+        point = draw(space, RandomStream(number))
+        routes = [route for route in varying(space) if len(route) == 1]
+        prior = {name: {"about": point[name]} for (name,) in routes}
+        samples = Samples({"name": "random", "first": [point], "prior": prior}, space, number)
+        assert samples.plan(0).hparams == point
+        for index in range(1, 4):
+            assert is_possible(space, samples.plan(index).hparams)
+    adam = {"optimizer": {"about": {"name": "adam", "beta1": 0.99}, "confidence": "high"}}
+    samples = Samples({"name": "random", "prior": adam}, OPTIMIZERS, 1)
+    taken = [samples.plan(index).hparams["optimizer"] for index in range(60)]
+    assert sum(one.get("beta1", 0) > 0.95 for one in taken) > 20
+    grid = {"name": "grid", "first": [{"optimizer": "none"}]}
+    small = {"optimizer": {"type": "choice", "vals": ["none", {"n": {**INT, "count": 2}}]}}
+    found = Samples(grid, small, 0)
+    assert [found.plan(n).hparams["optimizer"] for n in range(3)] == ["none", {"n": 2}, {"n": 1}]
 
 
 def test_exploring_keeps_a_val_or_draws_all_of_it_anew() -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from detslurm.config.spaces import constant, is_choice, is_constant, is_nested, place_among
+from detslurm.config.spaces import bounds, constant, is_choice, is_constant, is_group, place_among
 from detslurm.searcher.hyperparameters import Sample, Space
 
 Suggest = Callable[[str, Mapping[str, Any]], Any]
@@ -26,7 +26,7 @@ def sample_of(space: Space, suggest: Suggest, outer: str = "") -> Sample:
 def _value_of(spec: Any, suggest: Suggest, name: str) -> Any:
     if is_constant(spec):
         return constant(spec)
-    if is_nested(spec):
+    if is_group(spec):
         return sample_of(spec, suggest, name)
     value = suggest(name, spec)
     if is_choice(spec):
@@ -70,7 +70,7 @@ def _parameters(
 def _parameters_of(
     spec: Any, value: Any, name: str
 ) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
-    if is_nested(spec):
+    if is_group(spec):
         yield from _parameters(spec, value, name)
     elif is_choice(spec):
         place = place_among(spec["vals"], value)
@@ -101,10 +101,9 @@ def _distribution(spec: Mapping[str, Any]) -> Any:
 
 
 def _ends(spec: Mapping[str, Any]) -> tuple[float, float]:
+    low, high = bounds(spec)
     if spec["type"] == "double":
-        return spec["minval"], spec["maxval"]
-    # minval and maxval are exponents; a base below 1 turns them round.
-    low, high = sorted(spec["base"] ** float(spec[end]) for end in ("minval", "maxval"))
+        return low, high
     return max(low, sys.float_info.min), max(high, sys.float_info.min)
 
 
