@@ -206,7 +206,7 @@ def test_a_killed_interpreter_ends_its_run_and_the_next_begins_anew(
     path.write_text("import time; print('on', flush=True); time.sleep(600)")
     child = begin(warm, path)
     assert child.stdout.readline() == b"on\n"
-    os.kill(*warm.pids, signal.SIGKILL)
+    os.kill(warm.pids[0], signal.SIGKILL)
     answered(warm, child, lambda: child.returncode is not None)
     with child.stdout:
         assert (child.returncode, child.stdout.read()) == (-9, b"")  # it has no writer left
