@@ -51,6 +51,7 @@ class Simulation(msgspec.Struct):
     best: SimulatedTrial | None
     rows: list[Row]
     each: list[SimulatedTrial]
+    end_reason: str | None = None  # which rule of `searcher.stop` ended it
 
     def to_dict(self) -> dict[str, Any]:
         """The simulation as plain data, fit for JSON."""
@@ -193,4 +194,5 @@ class _Run:
             best=min(judged, key=lambda t: scores[t.trial], default=None),
             rows=[Row(counts[n], n) for n in sorted(counts)],
             each=each,
+            end_reason=self._search.end_reason(self._state, range(1, self._state.created + 1)),
         )
