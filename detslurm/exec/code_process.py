@@ -39,8 +39,6 @@ class CodeProcess:
         self.killed = False
         self.failure = 0  # of a worker, before the order to kill reached this node
         self._link, self._flag, self._wait = link, flag, wait
-        # Before the first child: orphans that were adopted by init before this call stay there.
-        processes.become_subreaper()
         self.spared: list[int] = []  # processes below this one that outlive the code
         self._child: subprocess.Popen[bytes] | WarmChild | None = None
         self._output: LineSplitter | None = None
@@ -53,6 +51,8 @@ class CodeProcess:
         blocked: Collection[signal.Signals] = (),
     ) -> None:
         """Start the entrypoint, with signals blocked. Raises `OSError` or `ValueError`."""
+        # Before the first child: orphans that were adopted by init before this call stay there.
+        processes.become_subreaper()
         self.take(processes.start([*argv], dict(env), workdir, blocked))
 
     def take(self, child: subprocess.Popen[bytes] | WarmChild) -> None:

@@ -31,8 +31,8 @@ _prctl = ctypes.CDLL(None).prctl  # before any fork: see child_processes
 _NEVER = ("mpi4py.MPI", "horovod")
 
 
-class Request:
-    """One run: its command, environment and working directory, and the pipe for its output."""
+class Program:
+    """The code of one run: its command, environment, working directory and output."""
 
     def __init__(self, plain: Mapping[str, Any], output: int) -> None:
         self.words: list[str] = plain["words"]
@@ -51,7 +51,7 @@ class WarmInterpreter:
         self._refusal: str | None = None
         self._is_warm = False
 
-    def serve(self) -> Request | None:
+    def serve(self) -> Program | None:
         """Answer requests; in a forked process the request to run, and None at the end."""
         while (request := self._next()) is not None:
             if self._refusal is not None:
@@ -72,7 +72,7 @@ class WarmInterpreter:
             os.close(imports)
         return None
 
-    def _next(self) -> Request | None:
+    def _next(self) -> Program | None:
         data, output = b"", -1
         while not data.endswith(b"\n"):
             chunk, fds, _, _ = socket.recv_fds(self._connection, 1 << 16, 1)
@@ -80,7 +80,7 @@ class WarmInterpreter:
             if not chunk:
                 return None
             data += chunk
-        return Request(json.loads(data), output)
+        return Program(json.loads(data), output)
 
     def _answer(self, **fields: int | str) -> None:
         self._connection.sendall(json.dumps(fields).encode() + b"\n")
@@ -120,7 +120,7 @@ class WarmInterpreter:
 
     # -- the forked process ----------------------------------------------------------------------
 
-    def _become_code(self, request: Request, imports: int) -> None:
+    def _become_code(self, request: Program, imports: int) -> None:
         """Be as a process that was just started for the request."""
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
