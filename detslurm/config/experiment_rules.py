@@ -13,6 +13,7 @@ from detslurm._base.quantities import human_size
 from detslurm.config.argument_rules import argument_problems
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.foreign_ranges import foreign_ranges
+from detslurm.config.point_rules import point_problems
 from detslurm.config.python_command import python_command
 from detslurm.config.schema.slurm import Slurm, limit_seconds
 from detslurm.config.trial_class import names_trial_class
@@ -39,6 +40,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         argument_problems,
         _outputs,
         _warm_start,
+        point_problems,
     )
     for rule in rules:
         yield from rule(root)
