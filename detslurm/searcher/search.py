@@ -20,6 +20,7 @@ from detslurm.searcher.events import (
 )
 from detslurm.searcher.method import Method, length_of
 from detslurm.searcher.methods import method_of
+from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.sampling import Samples
 from detslurm.searcher.state import RETURNED, State
 from detslurm.searcher.stop_rule import StopRule
@@ -72,7 +73,7 @@ class Search:
         self.space: Mapping[str, Any] = config.get("hyperparameters") or {}
         self.seed = int((config.get("reproducibility") or {}).get("experiment_seed") or 0)
         self.max_restarts = int(config.get("max_restarts", 5))
-        self.samples = Samples(self.searcher["name"], self.space, self.seed)
+        self.samples = Samples(self.searcher, self.space, self.seed)
         self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
         self.stop_rule = StopRule.of(self.searcher)
 
@@ -215,7 +216,18 @@ class Search:
         Args:
             state: The state.
         """
-        return self.method.unsampled(state)
+        if not self.method.samples_late:
+            return []
+        lacks = self.method.lacks_sample
+        return sorted(i for i in state.workers.values() if lacks(state.trials[i]))
+
+    def history(self, state: State) -> TrialHistory:
+        """Return what a sampler has to know to draw them.
+
+        Args:
+            state: The state.
+        """
+        return self.method.history(state)
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
         """Return the `validated` event to commit for a report, with a pruner's verdict if there is
@@ -327,7 +339,7 @@ class Search:
     def _comes_back(self, state: State, index: int, outcome: RunOutcome) -> bool:
         trial = state.trials[index]
         if outcome == "lost":
-            unsampled = self.method.samples_late and trial.hparams is None
+            unsampled = self.method.lacks_sample(trial)
             return trial.lost <= max(self.max_restarts, _UNSAMPLED_LOSSES if unsampled else 0)
         # Promoted after its program had seen the end of its operations: there is more to do.
         promoted = self.method.raises_targets and trial.reached > trial.resumed_at

@@ -45,6 +45,7 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     outcome: str | None = None  # how it closed
     incarnation: str | None = None  # which process of its worker has it
     closing: bool = False  # nothing more will be asked of it than its target length
+    modelled: bool = False  # a model of the results chooses its hyperparameters, once it is taken
 
     @property
     def settled(self) -> bool:
