@@ -69,10 +69,13 @@ def nothing_is_left(desk: Desk, cluster: Cluster) -> None:
     wait_for(lambda: not leftovers(cluster, desk.user), PATIENCE, "nothing left of a container")
 
 
-@pytest.mark.usefixtures("charliecloud")
-def test_a_search_with_another_python(desk: Desk, slurm: Cluster, newer_image: Path) -> None:
+@pytest.mark.parametrize("runtime", ["charliecloud", "apptainer"])
+def test_a_search_with_another_python(
+    request: pytest.FixtureRequest, desk: Desk, slurm: Cluster, newer_image: Path, runtime: str
+) -> None:
     """Eight trials with the msgspec of an image of Python 3.13. A preempted one resumes."""
-    container = "slurm.container=charliecloud", f"environment.image={newer_image}"
+    request.getfixturevalue(runtime)
+    container = f"slurm.container={runtime}", f"environment.image={newer_image}"
     number = desk.submit(project(desk, TRIAL, SEARCH), *container)
     wait_for(lambda: "waiting" in desk.log(number, 2), PATIENCE, "the third trial")
     make_room(desk)
@@ -117,7 +120,7 @@ def completes(desk: Desk, number: int, runs: list[str]) -> None:
 
 
 def kill_in_turn(desk: Desk, number: int, *victims: str) -> None:
-    """Kill -9 of a part in each run, of the agent in the last of them; one more ends as it should."""
+    """Kill -9 of a part in each run, the agent last; one more run ends as it should."""
     for run, victim in enumerate(victims, 1):
         os.kill(layers(desk, number, run)[victim], signal.SIGKILL)
     layers(desk, number, len(victims) + 1)

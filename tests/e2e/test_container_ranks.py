@@ -109,11 +109,14 @@ HOROVOD = """\
 """
 
 
-def on_two_nodes(desk: Desk, container: Sequence[str], script: str, launcher: str) -> int:
-    """A training in a container on each node, with this environment's packages."""
+def on_two_nodes(
+    desk: Desk, container: Sequence[str], script: str, launcher: str, *paths: str
+) -> int:
+    """A training in a container on each node, with this environment's packages, and `paths`."""
     # A directory, and a file that the image has no place for.
     library = next(Path("/usr/lib").glob("*/libstdc++.so.6"))
-    binds = {sys.prefix: PACKAGES, library: library}
+    places = dict(zip(paths, paths, strict=True))
+    binds = {**places, sys.prefix: str(PACKAGES), str(library): str(library)}
     lines = "\n".join(f"  - {{host_path: {s}, container_path: {t}}}" for s, t in binds.items())
     variables = f"PYTHONPATH={SITE_PACKAGES}", f"MPI4PY_LIBMPI={PACKAGES}/lib/libmpi.so.40"
     return desk.submit(
@@ -173,6 +176,19 @@ def test_torchrun_and_mpi_in_podman(desk: Desk, slurm: Cluster, in_podman: list[
     if has_mpi():
         numbers.append(on_two_nodes(desk, in_podman, MPI, "mpi"))
     assert_preempted_and_resumed(desk, slurm, *numbers)
+
+
+@pytest.fixture
+def in_apptainer(apptainer: None, newer_image: Path) -> list[str]:
+    """The options of a container, where there is Apptainer."""
+    return ["slurm.container=apptainer", f"environment.image={newer_image}"]
+
+
+def test_torchrun_in_apptainer(desk: Desk, slurm: Cluster, in_apptainer: list[str]) -> None:
+    """With Debian's Python and torch, which are the node's there."""
+    programs = "/usr", "/etc/alternatives"
+    number = on_two_nodes(desk, in_apptainer, TORCH, "torch_distributed", *programs)
+    assert_preempted_and_resumed(desk, slurm, number)
 
 
 @needs_deepspeed
