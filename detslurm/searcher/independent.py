@@ -30,10 +30,13 @@ class IndependentTrials(Method):
             trial.metric, trial.reached = number(event.metric), units
 
     def closed(self, state: State, index: int) -> None:
-        replaces = self.replaces and may_replace(state.invalid, self.max_trials)
-        invalid = state.invalid if replaces else 0
-        if state.created - invalid < self.max_trials:
+        if self.may_create(state):
             self.new(state, self.target_length)
+
+    def may_create(self, state: State) -> bool:
+        """Whether there are trials left; invalid samples that are replaced don't count."""
+        replaces = self.replaces and may_replace(state.invalid, self.max_trials)
+        return state.created - (state.invalid if replaces else 0) < self.max_trials
 
     def progress(self, state: State, shares: Mapping[int, float]) -> float:
         share = 0.0

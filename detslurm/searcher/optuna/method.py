@@ -12,7 +12,7 @@ from detslurm.searcher.events import Sampled, Validated, finite
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import length_of
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
-from detslurm.searcher.state import State
+from detslurm.searcher.state import PROMOTED, State
 
 _ENDS = {"completed": "complete", "stopped": "pruned"}
 
@@ -31,6 +31,22 @@ class OptunaMethod(IndependentTrials):
     def start(self, state: State) -> None:
         state.history = TrialHistory()
         super().start(state)
+
+    def extend(self, state: State) -> None:
+        """More trials begin; with a longer length, those that were completed train on."""
+        history, longer = _history(state), self.target_length or 0
+        for index, trial in enumerate(state.trials):
+            if trial.target_length is None or trial.target_length >= longer:
+                continue
+            if trial.outcome == "completed":
+                history.trials[index].state = "running"
+                history.order.remove(~index)
+                state.reopen(index)
+                state.enqueue(index, PROMOTED)
+            trial.target_length = longer
+        at_once = self.searcher.get("max_concurrent_trials", 16) or self.max_trials
+        while self.may_create(state) and state.open < at_once:
+            self.new(state, self.target_length)
 
     def unsampled(self, state: State) -> list[int]:
         return sorted(i for i in state.workers.values() if state.trials[i].hparams is None)
