@@ -81,12 +81,33 @@ def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
     """Each refusal says what to do instead, and leaves nothing."""
     running = scene.experiment(job="8")
     search, _ = scene.search()
-    scene.client.stored(search.id).kill()
+    custom = scene.experiment(1, text=CUSTOM, about={"runner": "me", "search": True})
+    for one in (search, custom):
+        scene.client.stored(one.id).kill()
     for number, words, overrides in [
         (running.id, "activate", MORE),
         (parent, "max_length", []),
         (parent, "--trial", MORE),  # its trials had no hyperparameters of this grid
-        (search.id, "--trial", ["description=x"]),
+        (
+            search.id,
+            r"(?s)searcher\.divisor.*fork 3.*hyperparameters.*seed",
+            [
+                "searcher.divisor=2",
+                "hyperparameters.lr.vals=[1]",
+                "reproducibility.experiment_seed=5",
+            ],
+        ),
+        (search.id, "max_length: 8 is less than the 9", ["searcher.max_length.batches=8"]),
+        (search.id, "max_trials: 5 is less than the 6", ["searcher.max_trials=5"]),
+        (
+            search.id,
+            "searcher.name",
+            [
+                "searcher={name: pbt, population_size: 2, num_rounds: 2,"
+                " length_per_round: 9, metric: loss}"
+            ],
+        ),
+        (custom.id, "search method runs in a script of yours", ["searcher.unit=batches"]),
     ]:
         with pytest.raises(SubmitError, match=words):
             scene.client.experiment(number).continue_(overrides)
@@ -96,7 +117,7 @@ def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
     with pytest.raises(SubmitError, match="not one of"):
         scene.client.experiment(parent).continue_(MORE, trial_id=99)
     visible = [row.id for row in scene.client.list_experiments()]
-    assert visible == [parent, running.id, search.id]
+    assert visible == [parent, running.id, search.id, custom.id]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -18,11 +17,10 @@ from detslurm.searcher.halving.rungs import longer_units
 from tests.searcher.drive import Metric, ask, run, search, train
 
 Events = list[dict[str, Any]]
-Make = Callable[..., Search]
 
 HALVING: dict[str, Any] = {"name": "async_halving", "num_rungs": 3, "divisor": 2}
-BY_LENGTH = {"max_length": {"batches": 8}}
-BY_TIME = {"time_metric": "batches", "max_time": 8}
+BY_LENGTH: dict[str, Any] = {"max_length": {"batches": 8}}
+BY_TIME: dict[str, Any] = {"time_metric": "batches", "max_time": 8}
 SEEDS = settings(max_examples=60, deadline=None)
 
 
