@@ -50,6 +50,9 @@ def without_derived(config: Mapping[str, Any]) -> dict[str, Any]:
     A change of the other keys would contradict these; `derive` fills them again.
     """
     searcher, slurm = config["searcher"], config.get("slurm", {})
+    if searcher.get("metrics"):
+        of_first = ("metric", "smaller_is_better")
+        searcher = {key: value for key, value in searcher.items() if key not in of_first}
     bare = {key: searcher[key] for key in searcher if key not in ("time_metric", "max_time")}
     plain = {key: slurm[key] for key in slurm if key != "slots_per_node"}
     return {

@@ -48,6 +48,14 @@ class ConfigProblem(NamedTuple):
         return _printable(where) + _clipped(self.message) + _clipped(hint)
 
 
+class Broken(NamedTuple):
+    """A broken rule: the field to point at (or the whole section), the fault, the remedy."""
+
+    field: str | None
+    message: str
+    hint: str = ""
+
+
 class ConfigErrors(ShownAsText, Exception):
     """All problems of a configuration at once; `str()` fits one screen."""
 

@@ -74,6 +74,13 @@ def _union(tag: str, common: type[Section]) -> Rule:
     return rule
 
 
+def _searcher(high: YamlNode, low: YamlNode, path: Path) -> YamlNode:
+    """A lower layer's metrics don't count where the higher one names its one metric."""
+    if low.is_mapping and high.get("metric") is not None and high.get("metrics") is None:
+        low = low._replace(value={k: v for k, v in low.value.items() if k != "metrics"})
+    return _union("name", Searcher)(high, low, path)
+
+
 def _by(identity: Callable[[YamlNode], Hashable]) -> Rule:
     """The higher list, then those of the lower that it has none of the same identity for."""
 
@@ -137,7 +144,7 @@ _RULES: dict[Path, Rule] = {
     ("arguments",): _whole,
     ("data",): _anywhere,
     ("hyperparameters",): _hyperparameters,
-    ("searcher",): _union("name", Searcher),
+    ("searcher",): _searcher,
     ("checkpoint_storage",): _union("type", Storage),
     ("labels",): _by(_itself),
     ("log_policies",): _by(_policy),

@@ -168,6 +168,19 @@ def _sources(node: YamlNode) -> YamlNode:
     return node._replace(value=[YamlNode(name, node.at) for name in SOURCES])
 
 
+def _objectives(node: YamlNode) -> YamlNode:
+    """The first of `metrics` is the `metric`, for all that needs a single one."""
+    metrics = node.get("metrics")
+    if metrics is None or not metrics.is_list or not metrics.value or node.get("metric"):
+        return node
+    first = metrics.value[0]
+    if (name := first.get("name")) is None:
+        return node
+    smaller = first.get("smaller_is_better") or YamlNode(True, first.at)
+    filled = node.put("metric", name._replace(key_at=None))
+    return filled if node.get("smaller_is_better") else filled.put("smaller_is_better", smaller)
+
+
 _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
@@ -181,4 +194,5 @@ _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("outputs",): _outputs,
     ("checkpoint_storage",): _storage,
     ("searcher", "stop_once"): _off,
+    ("searcher",): _objectives,
 }

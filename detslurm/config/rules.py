@@ -6,8 +6,10 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
+from detslurm.config.errors import Broken
+from detslurm.config.objective_rules import broken_objectives
 from detslurm.config.schema import hyperparameters as hp
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.lengths import UNITS, Length
@@ -17,14 +19,6 @@ from detslurm.config.schema.storage import Azure, SharedFS
 from detslurm.config.schema.training import Profiling
 
 Given = dict[str, Any]
-
-
-class Broken(NamedTuple):
-    """A broken rule: the field to point at (or the whole section), the fault, the remedy."""
-
-    field: str | None
-    message: str
-    hint: str = ""
 
 
 Rule = Callable[[Given], Iterator[Broken]]
@@ -69,7 +63,8 @@ def _log(given: Given) -> Iterator[Broken]:
             )
 
 
-def _warm_start(given: Given) -> Iterator[Broken]:
+def _searcher(given: Given) -> Iterator[Broken]:
+    yield from broken_objectives(given)
     if "source_trial_id" in given and "source_checkpoint_uuid" in given:
         message = "source_trial_id and source_checkpoint_uuid must not both be set"
         yield Broken("source_checkpoint_uuid", message)
@@ -159,7 +154,7 @@ _RULES: dict[type, Rule] = {
     hp.Int: _ordered,
     hp.Double: _ordered,
     hp.Log: _log,
-    Searcher: _warm_start,
+    Searcher: _searcher,
     Halving: _halving,
     Obsolete: _obsolete,
     SharedFS: _shared_fs,

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from detslurm.config.fields import NonNegative, Positive, Section, Text, deprecated, expected
+from detslurm.config.bounds import bound_of
+from detslurm.config.fields import (
+    NonNegative,
+    Positive,
+    Section,
+    Text,
+    deprecated,
+    expected,
+    must,
+)
 from detslurm.config.frozen import FrozenDict
 from detslurm.config.schema.lengths import Length, PositiveLength
 
@@ -39,11 +48,32 @@ StopOnce = Annotated[
 ]
 
 
+def _bounds(value: dict[str, Any]) -> str | None:
+    wrong = [k for k, text in value.items() if not (isinstance(text, str) and bound_of(text))]
+    return f"{', '.join(wrong)} lacks an operator (<=, >=, <, >) or a number" if wrong else None
+
+
+Constraints = Annotated[FrozenDict, must(_bounds, 'a mapping such as {memory_gb: "<= 40"}')]
+
+
+class Metric(Section, frozen=True, kw_only=True):
+    """One of the metrics of a search that has several."""
+
+    name: Text
+    smaller_is_better: bool = True
+
+
 class Searcher(Section, frozen=True, kw_only=True):
-    """Fields of every searcher: the metric that it minimises or maximises, and a warm start."""
+    """Fields of every searcher: what it minimises or maximises, and a warm start.
+
+    Where the user has written `metrics`, the first of them fills `metric` and `smaller_is_better`.
+    `constraints` has the bounds that trials have to keep, by the metric's name.
+    """
 
     metric: Text
     smaller_is_better: bool = True
+    metrics: tuple[Metric, ...] = ()
+    constraints: Constraints = FrozenDict()
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
 
