@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from detslurm.searcher import State
-from tests.e2e.desk import Desk
+from tests.cluster import Cluster
+from tests.cluster.waiting import wait_for
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.processes import find_process
 from tests.e2e.test_going_on import go_on
+from tests.e2e.test_main_job import make_room
 from tests.e2e.test_search import (
     LEARNS,
     assert_sound,
+    hold_back,
+    let_go,
+    outcomes,
     project,
     rungs,
+    wait_until_working,
 )
 from tests.envelope import unwrap
 
