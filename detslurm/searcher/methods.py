@@ -8,6 +8,7 @@ from typing import Any
 from detslurm.searcher.custom import Custom
 from detslurm.searcher.halving.brackets import bracket_plans
 from detslurm.searcher.halving.method import Halving
+from detslurm.searcher.halving.model import ResultModel, model_of
 from detslurm.searcher.halving.promotion import Promotion
 from detslurm.searcher.halving.stopping import Stopping
 from detslurm.searcher.hyperparameters import Grid
@@ -30,7 +31,7 @@ def method_of(
     if name == "grid":
         return IndependentTrials(searcher, len(Grid(space)))
     if name in ("async_halving", "adaptive_asha"):
-        return _halving(searcher)
+        return _halving(searcher, model_of(searcher, space, samples))
     if name == "pbt":
         return PBT(searcher, space, samples)
     if name == "custom":
@@ -40,8 +41,8 @@ def method_of(
     raise ValueError(f'there is no search method "{name}"')
 
 
-def _halving(searcher: Mapping[str, Any]) -> Halving:
+def _halving(searcher: Mapping[str, Any], model: ResultModel | None) -> Halving:
     """By promotion with a max_length, unless stop_once is set (as it is where the user had set
     max_time, too); by stopping with max_time alone."""
     promotes = length_of(searcher)[0] is not None and not searcher.get("stop_once")
-    return (Promotion if promotes else Stopping)(searcher, bracket_plans(searcher))
+    return (Promotion if promotes else Stopping)(searcher, bracket_plans(searcher), model)

@@ -12,6 +12,7 @@ from detslurm.searcher.events import (
     Event,
     Extended,
     Operations,
+    Reported,
     RunEnded,
     Sampled,
     Validated,
@@ -20,8 +21,10 @@ from detslurm.searcher.events import (
 )
 from detslurm.searcher.method import Method, length_of
 from detslurm.searcher.methods import method_of
+from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.sampling import Samples
 from detslurm.searcher.state import RETURNED, State
+from detslurm.searcher.stop_rule import StopRule
 from detslurm.searcher.trials import TrialPlan
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -73,6 +76,7 @@ class Search:
         self.max_restarts = int(config.get("max_restarts", 5))
         self.samples = Samples(self.searcher["name"], self.space, self.seed)
         self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
+        self.stop_rule = StopRule.of(self.searcher)
 
     @property
     def name(self) -> str:
@@ -130,6 +134,9 @@ class Search:
             event = read_event(plain)
             if event is not None and not state.done:
                 self._apply(state, event)
+                rule = None if state.begins_nothing else self.stop_rule
+                if rule is not None and rule.ends(state):
+                    state.end()
                 state.done = self.method.over(state)
 
     def dump(self, state: State) -> bytes:
@@ -167,7 +174,7 @@ class Search:
     def _may_come_late(state: State, event: Event | None) -> bool:
         if isinstance(event, WorkRequested):
             return event.after == state.requests.get(event.worker, 0)
-        if isinstance(event, Validated | RunEnded):
+        if isinstance(event, Validated | Reported | RunEnded):
             return event.fencing_token is not None
         return event is not None  # of all others, the first one stands
 
@@ -210,7 +217,18 @@ class Search:
         Args:
             state: The state.
         """
-        return self.method.unsampled(state)
+        if not self.method.samples_late:
+            return []
+        lacks = self.method.lacks_sample
+        return sorted(i for i in state.workers.values() if lacks(state.trials[i]))
+
+    def history(self, state: State) -> TrialHistory:
+        """Return what a sampler has to know to draw them.
+
+        Args:
+            state: The state.
+        """
+        return self.method.history(state)
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
         """Return the `validated` event to commit for a report, with a pruner's verdict if there is
@@ -240,6 +258,31 @@ class Search:
             return None
         return self.method.next_report(state, index)
 
+    def may_end(self, state: State, index: int, metric: Any) -> bool:
+        """Return whether the rule that ends the search has to know of a report on the way.
+
+        Args:
+            state: The state.
+            index: The trial.
+            metric: The searcher's metric.
+
+        Raises:
+            IndexError: If there is no such trial.
+        """
+        trial = state.trials[_within(state, index)]
+        if self.stop_rule is None or trial.status == "closed" or trial.stop or state.done:
+            return False
+        return self.stop_rule.counts(state, metric)
+
+    def end_reason(self, state: State, trial_ids: Sequence[int]) -> str | None:
+        """Return why the search has ended before its trials were used up; None if it hasn't.
+
+        Args:
+            state: The state.
+            trial_ids: The trials' ids, in order of creation.
+        """
+        return None if self.stop_rule is None else self.stop_rule.reason(state, trial_ids)
+
     def _apply(self, state: State, event: Event) -> None:
         if isinstance(event, WorkRequested):
             state.assign(event.worker, event.incarnation, event.after)
@@ -251,6 +294,9 @@ class Search:
             return
         elif isinstance(event, Validated):
             self._validated(state, event)
+        elif isinstance(event, Reported):
+            if self._is_judged(state, event):
+                self._note(state, event)
         elif isinstance(event, RunEnded):
             self._run_ended(state, event)
         elif isinstance(event, Sampled):
@@ -262,7 +308,7 @@ class Search:
             return
         before = Search(
             {
-                "searcher": event.searcher,
+                "searcher": {**event.searcher, "stop": self.searcher.get("stop")},
                 "hyperparameters": self.space,
                 "reproducibility": {"experiment_seed": self.seed},
                 "max_restarts": event.max_restarts,
@@ -271,18 +317,30 @@ class Search:
         found = before.initial()
         before.apply(found, event.events)
         found.requests = {}  # its workers are gone
-        found.done = found.abandoned = False
-        self.method.extend(found)
+        if not found.ended:
+            found.done = found.abandoned = False
+            self.method.extend(found)
         for name in found.__struct_fields__:
             setattr(state, name, getattr(found, name))
 
     def _validated(self, state: State, event: Validated) -> None:
-        trial, units = state.trials[event.trial], event.units
-        if event.fencing_token not in (None, trial.fencing_token):
-            return
-        if trial.status != "closed" and not trial.stop and units is not None:
+        units = event.units
+        if units is not None and self._is_judged(state, event):
             state.metric_seen = True
             self.method.validated(state, event.trial, units, event)
+            self._note(state, event)
+
+    def _note(self, state: State, event: Validated | Reported) -> None:
+        if self.stop_rule is not None:
+            self.stop_rule.reported(state, event.trial, event.metric)
+
+    @staticmethod
+    def _is_judged(state: State, event: Validated | Reported) -> bool:
+        """Whether the report comes from the present run of a trial that was not stopped."""
+        trial = state.trials[event.trial]
+        if event.fencing_token not in (None, trial.fencing_token):
+            return False
+        return trial.status != "closed" and not trial.stop
 
     def _run_ended(self, state: State, event: RunEnded) -> None:
         index, trial = event.trial, state.trials[event.trial]
@@ -299,13 +357,13 @@ class Search:
             state.enqueue(index, RETURNED)
         else:
             self._ended(state, index, event.outcome)
-        if state.trials[index].status == "closed" and not state.abandoned:
+        if state.trials[index].status == "closed" and not state.begins_nothing:
             self.method.closed(state, index)
 
     def _comes_back(self, state: State, index: int, outcome: RunOutcome) -> bool:
         trial = state.trials[index]
         if outcome == "lost":
-            unsampled = self.method.samples_late and trial.hparams is None
+            unsampled = self.method.lacks_sample(trial)
             return trial.lost <= max(self.max_restarts, _UNSAMPLED_LOSSES if unsampled else 0)
         # Promoted after its program had seen the end of its operations: there is more to do.
         promoted = self.method.raises_targets and trial.reached > trial.resumed_at

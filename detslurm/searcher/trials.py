@@ -16,6 +16,15 @@ from detslurm.searcher.hyperparameters import Grid, Sample
 RUNNABLE = ("single", "random", "grid")
 
 
+def decides_by_results(searcher: Mapping[str, Any]) -> bool:
+    """Return whether results decide which trials there will be, so that a search needs its log.
+
+    Args:
+        searcher: The configuration's section `searcher`, as plain data.
+    """
+    return searcher["name"] not in RUNNABLE or bool(searcher.get("stop"))
+
+
 class TrialPlan(msgspec.Struct, frozen=True):
     """The work of one trial.
 

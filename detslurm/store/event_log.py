@@ -348,10 +348,11 @@ class _Recorder(Generic[S]):
         raise ValueError("the cache lacks the events")
 
 
-def logged_events(path: Path, fold: Fold[S]) -> tuple[S, Events]:
-    """The state of the log below `path`, and the events that it follows from."""
+def logged_events(path: Path, fold: Fold[S]) -> Events:
+    """The events of the log below `path` that count, in order."""
     recorder = _Recorder(fold)
-    return EventLog(path, recorder).catch_up(), recorder.events
+    EventLog(path, recorder).catch_up()
+    return recorder.events
 
 
 def packed(log: FactLog, number: int) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from detslurm.sdk.submission.extension import GROWS, extension_of
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
-from detslurm.searcher import RUNNABLE, State
+from detslurm.searcher import State, decides_by_results
 from detslurm.searcher.method import length_of
 from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
@@ -79,11 +79,12 @@ def plan_continuation(
         )
     base = _base(one)
     searcher = base["searcher"]["name"]
-    if trial_id is None and searcher not in RUNNABLE:
-        return _plan_extension(one, queues, base, changes)
+    decides = decides_by_results(base["searcher"])
     if trial_id is not None:
         base = _of_one_trial(one, base, trial_id)
     loaded = _loaded(one, base, changes)
+    if trial_id is None and decides and decides_by_results(loaded.config.to_dict()["searcher"]):
+        return _plan_extension(one, queues, base, changes, loaded)
     if searcher == "custom" and loaded.config.to_dict()["searcher"].get("max_length") is None:
         raise SubmitError(
             f"the method of experiment {one.view.id} decided how long its trials train: set how"
@@ -106,10 +107,13 @@ def plan_continuation(
 
 
 def _plan_extension(
-    one: ExperimentSnapshot, queues: Queues, base: Mapping[str, Any], changes: Changes
+    one: ExperimentSnapshot,
+    queues: Queues,
+    base: Mapping[str, Any],
+    changes: Changes,
+    loaded: LoadedExperiment,
 ) -> Plan:
     """An experiment whose search goes on where that of `one` ended."""
-    loaded = _loaded(one, base, changes)
     config = loaded.config.to_dict()
     extension = extension_of(one, base, config)
     plan = _planned(one, queues, loaded, changes, extension.state)
@@ -214,8 +218,9 @@ def _base(one: ExperimentSnapshot) -> dict[str, Any]:
 def _more(one: ExperimentSnapshot) -> str:
     """An example of more to do: a change of the configuration."""
     searcher = one.directory.config()["searcher"]
-    if searcher["name"] not in RUNNABLE:
-        return f"searcher.{GROWS.get(searcher['name'], 'max_trials')}=200"
+    key = GROWS.get(searcher["name"], "max_trials")
+    if decides_by_results(searcher) and key != "max_length":
+        return f"searcher.{key}=200"
     length = searcher.get("max_length")
     unit = next(iter(length), "batches") if isinstance(length, dict) else "batches"
     return f"searcher.max_length.{unit}=2000"
@@ -348,9 +353,10 @@ def _begins(
     one: ExperimentSnapshot, loaded: LoadedExperiment, trial_id: int | None
 ) -> Iterator[tuple[int, Begin]]:
     config = loaded.config.to_dict()
-    if (name := config["searcher"]["name"]) not in RUNNABLE:
+    if decides_by_results(config["searcher"]):
         raise SubmitError(
-            f"searcher.name: experiment {one.view.id} was no {name} search: fork the experiment"
+            f"searcher: the results of experiment {one.view.id} decided nothing, and would now:"
+            " fork the experiment"
         )
     created = one.facts.created
     sources = [trial_id] if trial_id is not None else one.facts.trial_ids[: created.trials]

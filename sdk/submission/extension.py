@@ -14,17 +14,17 @@ from detslurm.sdk.submission.derivation import Begin, Past
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.searcher.method import length_of
 from detslurm.storage import Storages
-from detslurm.store.event_log import logged_events
+from detslurm.store.event_log import Events, logged_events
 from detslurm.store.search_records import with_checkpoints
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 
-GROWS = {"pbt": "num_rounds"}
+GROWS = {"pbt": "num_rounds", "grid": "max_length", "single": "max_length"}
 """The key by which a search grows, where it is not `max_trials`."""
 
 _LARGER = ("max_trials", "num_rounds", "max_time")
-_FREE = (*_LARGER, "max_length", "max_concurrent_trials")
+_FREE = (*_LARGER, "max_length", "max_concurrent_trials", "stop")
 _KEEPS = """\
 {0}: a search that goes on keeps its own. For another search submit `detslurm experiment fork {1}`
 with this change; --config searcher.prior_experiments=[{1}] gives it the results of this one"""
@@ -33,10 +33,13 @@ _CUSTOM = """\
 experiment {0}: its search method runs in a script of yours, and decides alone whether it goes on:
 continue one trial with --trial, or run the script again in another searcher_dir"""
 _NOTHING = """\
-nothing is left to do for the search of experiment {0}: give it more, such as
---config searcher.{1}={2}, or let one trial go on with --trial"""
-# How a run ended whose worker had no time to tell the search.
-_ENDED = ("completed", ERROR, INVALID_HP)
+nothing is left to do for the search of experiment {0}: set a larger searcher.{1}, or let one
+trial go on with --trial"""
+_ENDED_BY_RULE = """\
+searcher.stop: the results of experiment {0} meet this rule already: loosen it, or search on
+without a rule (--config searcher.stop=null)"""
+# How a run ended that does not go on, although its worker had no time to tell the search.
+_ENDED = (ERROR, INVALID_HP)
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,11 @@ def extension_of(
         raise SubmitError(_CUSTOM.format(one.view.id))
     if problems := [*_refused(one.view.id, before, after)]:
         raise SubmitError("\n".join(problems))
-    ended, events = logged_events(one.directory.search, Search(before))
+    logged = logged_events(one.directory.search, Search(before))
+    events = _until_the_rule(before, logged)
+    search = Search({**before, "searcher": {**before["searcher"], "stop": None}})
+    ended = search.initial()
+    search.apply(ended, events)
     events += with_checkpoints(one.directory, one.facts.trial_ids, _given_back(one, ended))
     event = {
         "e": "extended",
@@ -71,10 +78,10 @@ def extension_of(
     search = Search(after)
     state = search.initial()
     search.apply(state, [event])
+    if state.ended:
+        raise SubmitError(_ENDED_BY_RULE.format(one.view.id))
     if state.done:
-        key = GROWS.get(search.name, "max_trials")
-        larger = 2 * after["searcher"][key]
-        raise SubmitError(_NOTHING.format(one.view.id, key, larger))
+        raise SubmitError(_NOTHING.format(one.view.id, GROWS.get(search.name, "max_trials")))
     begins = dict(_begins(one, after, state))
     return Extension(event, state, begins, (*_bare(begins), *_uneven(after, ended, state)))
 
@@ -120,6 +127,20 @@ def _refused(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -
     for key in _LARGER:
         if (new.get(key) or 0) < (old.get(key) or 0):
             yield _SMALLER.format(key, new.get(key), old[key], number)
+
+
+def _until_the_rule(config: Mapping[str, Any], events: Events) -> Events:
+    """The events up to where `searcher.stop` ended the search, if it did: trials at work were
+    stopped after that, which may go on now."""
+    search = Search(config)
+    if search.stop_rule is None:
+        return events
+    state = search.initial()
+    for count, event in enumerate(events, 1):
+        search.apply(state, [event])
+        if state.ended:
+            return events[:count]
+    return events
 
 
 def _given_back(one: ExperimentSnapshot, state: State) -> list[dict[str, Any]]:

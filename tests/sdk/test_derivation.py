@@ -19,6 +19,7 @@ from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
 from detslurm.store.reading import trial_metrics
+from detslurm.store.search_records import end_search
 from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
 MORE = ["searcher.max_length=20"]
@@ -150,6 +151,52 @@ def test_a_trial_of_a_custom_search_needs_a_length(scene: Scene) -> None:
     with pytest.raises(SubmitError, match=r"trial 1 is to, such as --config searcher\.max_length"):
         scene.client.experiment(experiment.id).continue_(trial_id=1)
     scene.client.experiment(experiment.id).continue_(MORE, trial_id=1)
+
+
+def test_a_killed_search_goes_on(scene: Scene) -> None:
+    """Trials at work are first in the queue, with their checkpoints; failed ones stay failed. What
+    they reported is there before any job begins, and the log is read once for all."""
+    experiment, log = scene.search()
+    scene.works(experiment, log, "7_0", losses=[3.0, 2.0], checkpoint="kept", end="killed")
+    scene.works(experiment, log, "7_1", losses=[5.0], end="error", reason="it broke")
+    log.commit([{"e": "run_ended", "trial": 1, "worker": "7_1", "outcome": "error"}])
+    scene.client.stored(experiment.id).kill()
+    scene.queue.jobs.clear()
+    done = scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+    made = scene.store.experiment(done.id)
+    assert (made.created().trials, made.created().sources) == (8, (experiment.id,))
+    search = scene.client.stored(done.id)._snapshot.search
+    assert search is not None
+    assert search.state.waiting()[0] == 0 and search.state.brackets[0].max_trials == 8
+    assert (made.search / "state.bin").exists()
+    begins = read_continued(made.trial(done.submission.first_trial))
+    assert begins is not None and (begins.uuid, begins.steps, begins.trial) == ("kept", 2, 1)
+    first, second, *_ = scene.client.stored(done.id).trials()
+    assert (first.view.state, second.view.state) == ("QUEUED", "ERROR")
+    assert second.view.end_reason == f"in experiment {experiment.id}: it broke"
+    assert [trial.view.best_validation.value for trial in (first, second)] == [2.0, 5.0]
+    assert "from scratch" not in "".join(scene.warnings)
+
+
+def test_a_search_that_its_rule_ended_goes_on_without(scene: Scene) -> None:
+    """Trials that the rule took away from their workers are not over, and go on."""
+    rule = "max_trials: 6, stop: {target: 1.0}"
+    experiment, log = scene.search(SEARCH.replace("max_trials: 6", rule))
+    scene.works(experiment, log, "7_0", losses=[3.0, 2.0], checkpoint="kept", end="completed")
+    scene.works(experiment, log, "7_1", losses=[0.5], checkpoint="best", end="completed")
+    log.commit([{"e": "validated", "trial": 1, "length": 3, "metric": 0.5}])
+    for worker in (0, 1):
+        log.commit([{"e": "run_ended", "trial": worker, "worker": f"7_{worker}",
+                     "outcome": "stopped"}])  # fmt: skip
+    assert log.state.done
+    end_search(experiment, [trial.outcome for trial in log.state.trials], "completed")
+    scene.queue.jobs.clear()
+    with pytest.raises(SubmitError, match="meet this rule already"):
+        scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+    done = scene.client.experiment(experiment.id).continue_(["searcher.stop=null"])
+    search = scene.client.stored(done.id)._snapshot.search
+    assert search is not None and search.state.waiting() == [0, 2, 3]
+    assert search.state.trials[1].status == "paused"
 
 
 def test_a_damaged_checkpoint_is_named(scene: Scene, parent: int) -> None:

@@ -378,7 +378,8 @@ def test_a_sampler_of_another_version_goes_on_as_it_can() -> None:
 def test_arguments_that_optuna_refuses(searcher: dict[str, Any], message: str) -> None:
     """The error names the section of the configuration and says what Optuna says."""
     with pytest.raises(BridgeError, match=message):
-        Bridge({"metric": "loss", **searcher}, SPACE, 0).suggest(TrialHistory(), [0])
+        made = {"name": "optuna", "metric": "loss", **searcher}
+        Bridge(made, SPACE, 0).suggest(TrialHistory(), [0])
 
 
 def test_a_report_without_a_pruner_is_committed_as_it_is() -> None:

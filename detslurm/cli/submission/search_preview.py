@@ -208,7 +208,8 @@ def _preview_text(preview: Preview) -> str:
         ]
         parts.append(table(["Bracket", "Trials", "At Once", "Rungs"], rows))
     total = "" if preview.total_units is None else f", {_units(preview.total_units, preview.unit)}"
-    parts.append(f"{counted(preview.trials, 'trial')}{total}; {preview.concurrency} at once")
+    most = "at most " if preview.may_end_early else ""
+    parts.append(f"{most}{counted(preview.trials, 'trial')}{total}; {preview.concurrency} at once")
     return "\n\n".join(parts)
 
 
@@ -229,6 +230,8 @@ def _simulation_text(result: Simulation, slots_per_trial: int) -> str:
         best = result.best
         metric = number(best.metric)
         lines["best"] = f"trial {best.trial}: {metric} after {_units(best.units, result.unit)}"
+    if result.end_reason is not None:
+        lines["ended by"] = result.end_reason
     return "\n".join([shown, "", *(f"{name:>10}: {value}" for name, value in lines.items())])
 
 

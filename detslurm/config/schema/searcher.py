@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -32,6 +33,7 @@ RoundLength = Annotated[
 ]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Sampler = Literal["tpe", "random", "cmaes", "gp", "qmc", "nsgaii", "nsgaiii", "brute_force"]
+ModelSampler = Literal["tpe", "gp"]
 Pruner = Literal[
     "median",
     "percentile",
@@ -46,6 +48,16 @@ Mode = Literal["aggressive", "standard", "conservative"]
 StopOnce = Annotated[
     bool | None, deprecated("time_metric with max_time always stops trials in this way")
 ]
+
+
+Finite = Annotated[float, must(lambda value: None if math.isfinite(value) else "must be finite")]
+
+
+class Stop(Section, frozen=True, kw_only=True):
+    """When a search ends although it has trials left."""
+
+    no_better_for: Positive | None = None
+    target: Finite | None = None
 
 
 def _bounds(value: dict[str, Any]) -> str | None:
@@ -76,6 +88,7 @@ class Searcher(Section, frozen=True, kw_only=True):
     constraints: Constraints = FrozenDict()
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
+    stop: Stop | None = None
 
 
 class Single(Searcher, frozen=True, kw_only=True, tag_field="name", tag="single"):
@@ -104,7 +117,8 @@ class Halving(Searcher, frozen=True, kw_only=True):
 
     A configuration of the newer generation has `max_time` in units of `time_metric`; the
     older has `max_length`, and when that names a unit the other two are filled from it. Where the
-    user has set all three the newer two count, and `stop_once` is set.
+    user has set all three the newer two count, and `stop_once` is set. A `sampler` chooses new
+    samples by the results of a rung, once that rung has enough.
     """
 
     max_trials: MaxTrials
@@ -114,6 +128,7 @@ class Halving(Searcher, frozen=True, kw_only=True):
     max_time: Positive | None = None
     max_length: MaxLength = None
     stop_once: StopOnce = None
+    sampler: ModelSampler | None = None
 
 
 class AsyncHalving(Halving, frozen=True, kw_only=True, tag_field="name", tag="async_halving"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detslurm.searcher.events import WORST
+from detslurm.searcher.events import WORST, Sampled
 from detslurm.searcher.halving.brackets import BracketPlan, longer_plans
+from detslurm.searcher.halving.model import ResultModel, lacks_sample
 from detslurm.searcher.halving.rungs import insert, remove
 from detslurm.searcher.method import Method, may_replace
-from detslurm.searcher.state import Bracket, Rung, State
+from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.searcher.state import Bracket, Rung, SearchTrial, State
 
 
 class Halving(Method):
@@ -17,8 +19,15 @@ class Halving(Method):
 
     before_equals = False
 
-    def __init__(self, searcher: Mapping[str, Any], brackets: Sequence[BracketPlan]) -> None:
+    def __init__(
+        self,
+        searcher: Mapping[str, Any],
+        brackets: Sequence[BracketPlan],
+        model: ResultModel | None = None,
+    ) -> None:
         super().__init__(searcher)
+        self.model = model
+        self.samples_late = model is not None
         self.brackets = brackets
         self.divisor: float = searcher.get("divisor", 4)
 
@@ -57,7 +66,20 @@ class Halving(Method):
             bracket.created += 1
             bracket.lowest = 0
             bracket.rungs[0].outstanding += 1
-            self.new(state, self.target_length(bracket, 0), bracket=number)
+            modelled = self.model is not None and self.model.chooses(state)
+            length = self.target_length(bracket, 0)
+            self.new(state, length, bracket=number, modelled=modelled)
+
+    def lacks_sample(self, trial: SearchTrial) -> bool:
+        return lacks_sample(trial)
+
+    def history(self, state: State) -> TrialHistory:
+        return self.model.history(state) if self.model is not None else TrialHistory()
+
+    def sampled(self, state: State, event: Sampled) -> None:
+        trial = state.trials[event.trial]
+        if lacks_sample(trial) and trial.status != "closed":
+            trial.hparams = event.hparams
 
     def may_create(self, bracket: Bracket) -> bool:
         """Whether the bracket has trials left; invalid samples don't count."""

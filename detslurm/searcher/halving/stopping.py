@@ -8,6 +8,7 @@ from typing import Any
 from detslurm.searcher.events import WORST, Validated, number
 from detslurm.searcher.halving.brackets import BracketPlan
 from detslurm.searcher.halving.method import Halving
+from detslurm.searcher.halving.model import ResultModel
 from detslurm.searcher.method import length_of
 from detslurm.searcher.state import PROMOTED, Bracket, State
 
@@ -17,8 +18,13 @@ class Stopping(Halving):
 
     judges_reports = True
 
-    def __init__(self, searcher: Mapping[str, Any], brackets: Sequence[BracketPlan]) -> None:
-        super().__init__(searcher, brackets)
+    def __init__(
+        self,
+        searcher: Mapping[str, Any],
+        brackets: Sequence[BracketPlan],
+        model: ResultModel | None = None,
+    ) -> None:
+        super().__init__(searcher, brackets, model)
         # Two generations: with max_length a trial is asked for one rung after the other, and
         # the earlier of two equals is ahead; with max_time it trains freely, and the later is.
         self.asks = length_of(searcher)[0] is not None

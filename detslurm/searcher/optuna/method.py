@@ -12,7 +12,7 @@ from detslurm.searcher.events import Sampled, Validated, finite
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import length_of
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
-from detslurm.searcher.state import PROMOTED, State
+from detslurm.searcher.state import SearchTrial, State
 
 _ENDS = {"completed": "complete", "stopped": "pruned"}
 
@@ -32,24 +32,17 @@ class OptunaMethod(IndependentTrials):
         state.history = TrialHistory()
         super().start(state)
 
-    def extend(self, state: State) -> None:
-        """More trials begin; with a longer length, those that were completed train on."""
-        history, longer = _history(state), self.target_length or 0
-        for index, trial in enumerate(state.trials):
-            if trial.target_length is None or trial.target_length >= longer:
-                continue
-            if trial.outcome == "completed":
-                history.trials[index].state = "running"
-                history.order.remove(~index)
-                state.reopen(index)
-                state.enqueue(index, PROMOTED)
-            trial.target_length = longer
-        at_once = self.searcher.get("max_concurrent_trials", 16) or self.max_trials
-        while self.may_create(state) and state.open < at_once:
-            self.new(state, self.target_length)
+    def train_on(self, state: State, index: int) -> None:
+        history = _history(state)
+        history.trials[index].state = "running"
+        history.order.remove(~index)
+        super().train_on(state, index)
 
-    def unsampled(self, state: State) -> list[int]:
-        return sorted(i for i in state.workers.values() if state.trials[i].hparams is None)
+    def lacks_sample(self, trial: SearchTrial) -> bool:
+        return trial.hparams is None
+
+    def history(self, state: State) -> TrialHistory:
+        return _history(state)
 
     def sampled(self, state: State, event: Sampled) -> None:
         trial, history = state.trials[event.trial], _history(state)
