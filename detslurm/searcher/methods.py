@@ -11,12 +11,12 @@ from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.halving.model import ResultModel, model_of
 from detslurm.searcher.halving.promotion import Promotion
 from detslurm.searcher.halving.stopping import Stopping
-from detslurm.searcher.hyperparameters import Grid
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import Method, length_of
 from detslurm.searcher.optuna.method import OptunaMethod
 from detslurm.searcher.pbt import PBT
 from detslurm.searcher.sampling import Samples
+from detslurm.searcher.trials import RUNNABLE, trial_count
 
 
 def method_of(
@@ -24,12 +24,8 @@ def method_of(
 ) -> Method:
     """The method of a resolved `searcher` section."""
     name = searcher["name"]
-    if name == "single":
-        return IndependentTrials(searcher, 1)
-    if name == "random":
-        return IndependentTrials(searcher, searcher["max_trials"])
-    if name == "grid":
-        return IndependentTrials(searcher, len(Grid(space)))
+    if name in RUNNABLE:
+        return IndependentTrials(searcher, trial_count(searcher, space))
     if name in ("async_halving", "adaptive_asha"):
         return _halving(searcher, model_of(searcher, space, samples))
     if name == "pbt":

@@ -74,7 +74,7 @@ class Search:
         self.space: Mapping[str, Any] = config.get("hyperparameters") or {}
         self.seed = int((config.get("reproducibility") or {}).get("experiment_seed") or 0)
         self.max_restarts = int(config.get("max_restarts", 5))
-        self.samples = Samples(self.searcher["name"], self.space, self.seed)
+        self.samples = Samples(self.searcher, self.space, self.seed)
         self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
         self.stop_rule = StopRule.of(self.searcher)
 

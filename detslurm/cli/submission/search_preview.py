@@ -164,9 +164,12 @@ def _cost_text(cost: Cost) -> str:
 
 
 def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) -> LoadedExperiment:
+    from detslurm.cli.arguments.ids import client
     from detslurm.sdk.parts import load_experiment, load_site
+    from detslurm.sdk.submission.first_points import with_named_trials
 
-    return load_experiment(config_file, overrides=overrides, template=template, site=load_site())
+    loaded = load_experiment(config_file, overrides=overrides, template=template, site=load_site())
+    return with_named_trials(loaded, client().store)
 
 
 def _curves(path: Path | None, source: str | None, config: dict[str, Any]) -> RecordedCurves | None:

@@ -44,6 +44,7 @@ Pruner = Literal[
     "wilcoxon",
     "nop",
 ]
+Confidence = Literal["low", "medium", "high"]
 Mode = Literal["aggressive", "standard", "conservative"]
 StopOnce = Annotated[
     bool | None, deprecated("time_metric with max_time always stops trials in this way")
@@ -76,7 +77,7 @@ class Metric(Section, frozen=True, kw_only=True):
 
 
 class Searcher(Section, frozen=True, kw_only=True):
-    """Fields of every searcher: what it minimises or maximises, and a warm start.
+    """Fields of every searcher: its objectives, the points it tries first, a warm start.
 
     Where the user has written `metrics`, the first of them fills `metric` and `smaller_is_better`.
     `constraints` has the bounds that trials have to keep, by the metric's name.
@@ -86,6 +87,7 @@ class Searcher(Section, frozen=True, kw_only=True):
     smaller_is_better: bool = True
     metrics: tuple[Metric, ...] = ()
     constraints: Constraints = FrozenDict()
+    first: tuple[FrozenDict, ...] = ()
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
     stop: Stop | None = None
@@ -103,6 +105,7 @@ class Random(Searcher, frozen=True, kw_only=True, tag_field="name", tag="random"
     max_trials: MaxTrials
     max_concurrent_trials: NonNegative = 16
     max_length: MaxLength = None
+    prior: FrozenDict = FrozenDict()
 
 
 class Grid(Searcher, frozen=True, kw_only=True, tag_field="name", tag="grid"):
@@ -129,6 +132,7 @@ class Halving(Searcher, frozen=True, kw_only=True):
     max_length: MaxLength = None
     stop_once: StopOnce = None
     sampler: ModelSampler | None = None
+    prior: FrozenDict = FrozenDict()
 
 
 class AsyncHalving(Halving, frozen=True, kw_only=True, tag_field="name", tag="async_halving"):
@@ -173,6 +177,7 @@ class PBT(Searcher, frozen=True, kw_only=True, tag_field="name", tag="pbt"):
     replace_function: ReplaceFunction = ReplaceFunction()
     explore_function: ExploreFunction = ExploreFunction()
     max_concurrent_trials: NonNegative = 16
+    prior: FrozenDict = FrozenDict()
 
 
 class Optuna(Searcher, frozen=True, kw_only=True, tag_field="name", tag="optuna"):

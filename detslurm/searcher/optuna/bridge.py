@@ -18,6 +18,7 @@ from detslurm.config.secret_values import masked_sample
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
 from detslurm.searcher.optuna.space import distributions, to_params, to_sample
+from detslurm.searcher.sampling import Samples
 
 SAMPLERS = {
     "brute_force": "BruteForceSampler",
@@ -66,6 +67,7 @@ class Bridge:
         self._searcher, self._space, self._seed = searcher, space, seed
         self._optuna = _quiet_optuna()
         self._distributions = _Shared(distributions(space))
+        self._samples = Samples(searcher, space, seed)  # the points that are tried first
 
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         """`sampled` events for trials, in order.
@@ -78,7 +80,7 @@ class Bridge:
         study = study or self._rebuilt(history)
         events: list[dict[str, Any]] = []
         for count, index in enumerate(wanted, len(history.trials)):
-            event = self._sampled(index, study.ask(self._distributions))
+            event = self._sampled(index, self._ask(study, index))
             generators = positions(study.sampler, self._sampler())
             events.append({**event, "after": count, "generators": generators})
         return events
@@ -144,10 +146,17 @@ class Bridge:
                 self._tell(study, trials[index], known)
                 continue
             if index not in trials:
-                trials[index] = study.ask(self._distributions)
+                trials[index] = self._ask(study, index)
             if trials[index].params != to_params(self._space, known.hparams):
                 return False  # another version of Optuna or numpy drew it
         return True
+
+    def _ask(self, study: Any, index: int) -> Any:
+        """The next trial of a study: a point that is to be tried first, or the sampler's choice."""
+        if index < len(self._searcher.get("first") or ()):
+            point = self._samples.plan(index).hparams
+            study.enqueue_trial(to_params(self._space, point))
+        return study.ask(self._distributions)
 
     def _tell(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
@@ -238,7 +247,7 @@ class LastingBridge(Bridge):
         self._steps = len(history.order)
         events = []
         for index in wanted:
-            self._asked[index] = self._lasting.ask(self._distributions)
+            self._asked[index] = self._ask(self._lasting, index)
             events.append(self._sampled(index, self._asked[index]))
         return events
 

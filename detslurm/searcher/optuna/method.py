@@ -34,8 +34,9 @@ class OptunaMethod(IndependentTrials):
 
     def train_on(self, state: State, index: int) -> None:
         history = _history(state)
-        history.trials[index].state = "running"
-        history.order.remove(~index)
+        if index in history.trials:
+            history.trials[index].state = "running"
+            history.order.remove(~index)
         super().train_on(state, index)
 
     def lacks_sample(self, trial: SearchTrial) -> bool:
