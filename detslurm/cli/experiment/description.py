@@ -203,7 +203,8 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
             yield name.replace("_", " ").capitalize(), value
     yield "Budget", experiment.budget
     yield "Max restarts", config.get("max_restarts")
-    yield "Checkpoints kept", _kept(experiment.gc_policy)
+    front = ["the Pareto front"] if experiment.row.objectives is not None else []
+    yield "Checkpoints kept", "; ".join([*_kept(experiment.gc_policy), *front]) or "none"
 
 
 def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
@@ -248,14 +249,13 @@ def _looked_into(experiment: Experiment) -> list[TrialDir]:
     return list(itertools.islice(begun, _STAGED))
 
 
-def _kept(policy: GCPolicy) -> str:
+def _kept(policy: GCPolicy) -> list[str]:
     """Such as "the best and the 2 latest of each trial"."""
     counts = {"best": policy.save_trial_best, "latest": policy.save_trial_latest}
     of_each = " and ".join(_the(count, rank) for rank, count in counts.items() if count)
     best = policy.save_experiment_best
     parts = [f"{of_each} of each trial"] if of_each else []
-    parts += [f"{_the(best, 'best')} of all trials"] if best else []
-    return "; ".join(parts) or "none"
+    return parts + ([f"{_the(best, 'best')} of all trials"] if best else [])
 
 
 def _the(count: int, rank: str) -> str:
