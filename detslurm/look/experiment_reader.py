@@ -23,7 +23,7 @@ from detslurm.look.log_tails import log_tails
 from detslurm.look.plain import chosen, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
-from detslurm.sdk.experiments.pareto import Standing, standings
+from detslurm.sdk.experiments.pareto import ParetoStatus, pareto_statuses
 from detslurm.sdk.hiding import secrets_in
 from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
 from detslurm.store.saved_views import SavedView, saved_views
@@ -133,7 +133,7 @@ class ExperimentReader:
         if curves is not None:
             size = self._wanted.artifacts
             artifacts = artifact_parts(self._experiment, self._views, size, self._problems)
-        parts, found = [], self._standings()
+        parts, found = [], self._pareto_statuses()
         for trial in self.trials:
             part = TrialPart(id=trial.id, state=UNKNOWN)
             with self._problems.noting(f"trial {trial.id}"):
@@ -143,7 +143,7 @@ class ExperimentReader:
                 "checkpoints": saved.get(trial.id, []),
                 "log_tail": tails.get(trial.id, []),
                 "artifacts": artifacts.get(trial.id, []),
-                **_standing(found.get(trial.id)),
+                **_pareto_status(found.get(trial.id)),
                 "batches_per_epoch": _batches_per_epoch(config, part.hparams),
             }
             if curves is not None:
@@ -164,10 +164,10 @@ class ExperimentReader:
         most = max(CHECKPOINTS // max(len(found), 1), 1)
         return {trial: parts[-most:] for trial, parts in found.items()}
 
-    def _standings(self) -> Mapping[int, Standing]:
-        found: Mapping[int, Standing] = {}
+    def _pareto_statuses(self) -> Mapping[int, ParetoStatus]:
+        found: Mapping[int, ParetoStatus] = {}
         with self._problems.noting("its Pareto front"):
-            found = standings(self._experiment.row, self._experiment.trial_rows)
+            found = pareto_statuses(self._experiment.row, self._experiment.trial_rows)
         return found
 
     def _log_tails(self) -> Mapping[int, list[str]]:
@@ -183,7 +183,7 @@ class ExperimentReader:
         return trial_id in self._views and self._views[trial_id].state == "ERROR"
 
 
-def _standing(found: Standing | None) -> dict[str, Any]:
+def _pareto_status(found: ParetoStatus | None) -> dict[str, Any]:
     if found is None:
         return {}
     numbers = {k: v if isinstance(v, int | float) else None for k, v in found.values.items()}

@@ -18,8 +18,8 @@ from detslurm.cli.experiment.pareto import (
     objective_columns,
     objectives_text,
     row_data,
-    standing_data,
-    standings_of,
+    status_data,
+    statuses_of,
 )
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import (
@@ -106,7 +106,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         yield "Search", search_text(experiment.search, ended=view.finished)
         yield "Workers", workers_text(experiment.workers.values())
     if (several := experiment.row.objectives) is not None:
-        found = standings_of(experiment)
+        found = statuses_of(experiment)
         if view.best_trial is not None:
             best = best_text(several, found[view.best_trial])
             yield "Best", f"{best} (trial {view.best_trial})"
@@ -319,7 +319,7 @@ def properties(rows: Iterable[tuple[str, Any]]) -> str:
 def trials_table(experiment: Experiment) -> str:
     """An experiment's trials."""
     trials = experiment.trials()
-    objectives = objective_columns(experiment, standings_of(experiment))
+    objectives = objective_columns(experiment, statuses_of(experiment))
     course = [one for one in _COURSE if not objectives or one.header != "Best Validation"]
     return columns_text([*_IDENTITY, hparams_column(trials), *objectives, *course], trials)
 
@@ -442,7 +442,7 @@ def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[st
     """An experiment for JSON; with `metrics` each trial has all that it reported."""
     view, budget = experiment.view, experiment.budget
     data = row_data(view.row())
-    standings = standings_of(experiment)
+    statuses = statuses_of(experiment)
     try:
         data["config"] = experiment.config
     except StoreError:
@@ -464,7 +464,7 @@ def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[st
         "jobs": list(view.jobs),
         "trials": [
             trial_row(trial)
-            | standing_data(standings.get(trial.id))
+            | status_data(statuses.get(trial.id))
             | ({"metrics": list(trial.metric_rows())} if metrics else {})
             for trial in experiment.trials()
         ],
