@@ -101,8 +101,9 @@ class Bridge:
 
     def _sampled(self, index: int, trial: Any) -> dict[str, Any]:
         params = trial.params
-        sample = sample_of(self._space, lambda name, _: params[name])
-        return {"e": "sampled", "trial": index, "hparams": masked_sample(sample, self._space)}
+        sample = masked_sample(sample_of(self._space, lambda name, _: params[name]), self._space)
+        version = self._optuna.__version__
+        return {"e": "sampled", "trial": index, "hparams": sample, "optuna": version}
 
     def judge(
         self, history: TrialHistory, index: int, at: int, metric: float | None
