@@ -10,6 +10,7 @@ import msgspec
 from detslurm._base.states import RunOutcome
 from detslurm.searcher.events import (
     Event,
+    KnownResults,
     Operations,
     Reported,
     RunEnded,
@@ -287,6 +288,8 @@ class Search:
             state.assign(event.worker, event.incarnation, event.after)
         elif isinstance(event, Operations):
             self.method.operations(state, event)
+        elif isinstance(event, KnownResults):
+            state.known = state.known or event
         elif not 0 <= event.trial < state.created:
             return
         elif isinstance(event, Validated):

@@ -48,6 +48,7 @@ from detslurm.store.used_resources import recall_used
 if TYPE_CHECKING:
     from detslurm.sdk.submission.derivation import Derivation
     from detslurm.sdk.submission.environment import EnvironmentFiles
+    from detslurm.searcher.events import KnownResults
 
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
@@ -83,11 +84,19 @@ class Plan:
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
     provenance: ProvenanceCollector | None = None  # the record, while it is collected
+    known: KnownResults | None = None  # of earlier experiments, for the search's log
 
     @property
     def is_search(self) -> bool:
         """Whether results decide which trials there will be: its jobs are workers for any."""
         return decides_by_results(self.config.to_dict()["searcher"])
+
+    @property
+    def known_summary(self) -> str:
+        """How many results of earlier experiments the search begins with, for people."""
+        from detslurm.searcher.known import summary  # only here: few searches begin with any
+
+        return "" if self.known is None else summary(self.known)
 
     @property
     def workers(self) -> int:
@@ -105,6 +114,7 @@ def make_plan(
     site: SiteProfile | None,
     store: Store,
     method_runner: str | None = None,
+    parent: ExperimentDir | None = None,
 ) -> Plan:
     """Decide everything that can be decided now. Raises `SubmitError` naming all problems."""
     config, plain = loaded.config, loaded.config.to_dict()
@@ -130,6 +140,7 @@ def make_plan(
     submit_from_jobs = site is None or site.submit_from_jobs
     trials, elements, problems = _counted(plain, submit_from_jobs)
     report = probe(store.path, fast=True)
+    known = _known_results(plain, store, parent)
     problems = [
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
@@ -140,7 +151,7 @@ def make_plan(
         *startup_hook.problems(files),
         *container_problems(config, store.path),
         *recording_problems(plain, files),
-        *sampler_problems(plain),
+        *sampler_problems(plain, known),
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
     ]
@@ -192,7 +203,18 @@ def make_plan(
         deferral=deferral,
         environment=environment,
         provenance=provenance,
+        known=known,
     )
+
+
+def _known_results(
+    config: Mapping[str, Any], store: Store, parent: ExperimentDir | None
+) -> KnownResults | None:
+    if not config["searcher"].get("prior_experiments"):
+        return None
+    from detslurm.sdk.submission.prior_results import prior_results  # only here: few name any
+
+    return prior_results(config, store, parent)
 
 
 def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:

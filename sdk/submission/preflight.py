@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from detslurm._base import pythonpath
 from detslurm.config import ExperimentConfig
 from detslurm.config.schema.storage import SharedFS
@@ -17,10 +19,11 @@ from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
 
 if TYPE_CHECKING:
+    from detslurm.searcher.events import KnownResults
     from detslurm.store import CheckpointView
 
 
-def sampler_problems(config: Mapping[str, Any]) -> list[str]:
+def sampler_problems(config: Mapping[str, Any], known: KnownResults | None = None) -> list[str]:
     """Why Optuna, as this Python has it, can't draw the samples that a configuration asks for."""
     if config["searcher"].get("sampler") is None:
         return []
@@ -28,7 +31,7 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
         "searcher": config["searcher"],
         "space": config["hyperparameters"],
         "seed": config["reproducibility"]["experiment_seed"],
-        "history": {},
+        "history": {"known": [] if known is None else msgspec.to_builtins(known.results)},
         "wanted": [0],
     }
     # A job's work for its first trial; in a process of its own, for Optuna is heavy.
