@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -78,13 +78,35 @@ def simulate(
     `LastingBridge.suggest`; by default such samples are random, because the curves of this
     package don't depend on them.
     """
+    return _run(config, workers, curves, units, start_seconds, suggest).to_end()
+
+
+def simulated_reports(
+    config: Mapping[str, Any], workers: int, curves: Curves, suggest: Suggest | None = None
+) -> Iterator[SimulatedTrial]:
+    """Yield a trial at each of its reports, in order of time; the search goes on between them.
+
+    `units`, `metric` and `end` of the trial are those of the report, until the next one; `suggest`
+    as for `simulate`.
+    """
+    return _run(config, workers, curves, suggest=suggest).steps()
+
+
+def _run(
+    config: Mapping[str, Any],
+    workers: int,
+    curves: Curves | None,
+    units: int = 100,
+    start_seconds: float = 0.0,
+    suggest: Suggest | None = None,
+) -> _Run:
     search = Search(config)
     if search.name == "custom":
         raise ValueError("a custom search can't be simulated: its method lives elsewhere")
     if workers < 1:
         raise ValueError(f"a search needs at least one worker, not {workers}")
     made = curves or Synthetic(search.smaller_is_better)
-    return _Run(search, workers, made, units, start_seconds, suggest).to_end()
+    return _Run(search, workers, made, units, start_seconds, suggest)
 
 
 class _Run:
@@ -110,12 +132,19 @@ class _Run:
         self._each: dict[int, SimulatedTrial] = {}
 
     def to_end(self) -> Simulation:
+        for _ in self.steps():
+            pass
+        return self._sum_up()
+
+    def steps(self) -> Iterator[SimulatedTrial]:
+        """Yield each trial that reports, when the search knows of it."""
         self._wake()
         while self._ends:
             self._now, _, worker, units = heapq.heappop(self._ends)
+            trial = self._each[self._state.workers[worker]]
             self._reach(worker, units)
+            yield trial
             self._wake()
-        return self._sum_up()
 
     def _apply(self, *events: Event) -> None:
         self._search.apply(self._state, events)
