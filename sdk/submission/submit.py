@@ -204,7 +204,8 @@ def _prepare(
     keep_sources(experiment)
     if plan.derivation is not None:
         plan.derivation.prepare(experiment, first_trial)
-    if plan.known is not None:  # its log has them, so that the earlier experiments may be deleted
+    goes_on = plan.derivation is not None and plan.derivation.extended is not None
+    if plan.known is not None and not goes_on:  # that event brings them along
         from detslurm.searcher import Search
 
         log = EventLog(experiment.search, Search(plan.config.to_dict()))
