@@ -121,14 +121,15 @@ def _outlines(vals: Sequence[Any], name: str) -> str:
     return " or ".join(dict.fromkeys(shown))
 
 
-def varying(space: Space, above: Route = ()) -> Iterator[Route]:
-    """The ways to all hyperparameters that are drawn; a choice is one, with all that it holds."""
+def varying(space: Space, above: Route = ()) -> Iterator[tuple[Route, Mapping[str, Any]]]:
+    """All hyperparameters that are drawn, and the ways to them; a choice is one of them, with all
+    that it holds."""
     for key in sorted(space):
         spec, route = space[key], (*above, key)
         if is_group(spec):
             yield from varying(spec, route)
         elif not is_constant(spec):
-            yield route
+            yield route, spec
 
 
 def _number(spec: Mapping[str, Any], value: Any) -> Any:

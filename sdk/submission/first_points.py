@@ -44,7 +44,7 @@ def _point_of(store: Store, trial_id: int, space: Mapping[str, Any]) -> dict[str
     """The trial's values of all hyperparameters that vary in this space."""
     sample = _sample_of(store, trial_id)
     point: dict[str, Any] = {}
-    for route in varying(space):
+    for route, _ in varying(space):
         name = ".".join(route)
         try:
             point = with_value(point, route, value_at(sample, route))

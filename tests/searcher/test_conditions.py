@@ -110,7 +110,7 @@ def test_points_and_priors_of_choices_never_leave_the_space() -> None:
     """A point is tried as it is; a belief in a val, and in what it holds, draws near it."""
     for number, space in enumerate(spaces(200, seed=4)):
         point = draw(space, RandomStream(number))
-        routes = [route for route in varying(space) if len(route) == 1]
+        routes = [route for route, _ in varying(space) if len(route) == 1]
         prior = {name: {"about": point[name]} for (name,) in routes}
         samples = Samples({"name": "random", "first": [point], "prior": prior}, space, number)
         assert samples.plan(0).hparams == point

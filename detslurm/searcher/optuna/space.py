@@ -56,7 +56,7 @@ def to_params(space: Space, sample: Sample) -> dict[str, Any]:
 
 def distributions(space: Space, sample: Sample) -> dict[str, Any]:
     """Optuna's distributions by name, of those parameters that a sample has."""
-    return {name: _distribution(spec) for name, spec, _ in _parameters(space, sample)}
+    return {name: distribution(spec) for name, spec, _ in _parameters(space, sample)}
 
 
 def _parameters(
@@ -79,7 +79,7 @@ def _parameters_of(
         yield name, spec, place
         yield from _parameters_of(spec["vals"][place], value, f"{name}[{place}]")
     elif not is_constant(spec):
-        yield name, spec, _position(spec["vals"], value) if spec["type"] == "categorical" else value
+        yield name, spec, position(spec["vals"], value) if spec["type"] == "categorical" else value
 
 
 def _name(outer: str, key: str) -> str:
@@ -89,7 +89,8 @@ def _name(outer: str, key: str) -> str:
     return f"{outer}.{key}" if outer else key
 
 
-def _distribution(spec: Mapping[str, Any]) -> Any:
+def distribution(spec: Mapping[str, Any]) -> Any:
+    """Optuna's distribution of one hyperparameter."""
     from optuna import distributions as kinds
 
     kind = spec["type"]
@@ -107,7 +108,8 @@ def _ends(spec: Mapping[str, Any]) -> tuple[float, float]:
     return max(low, sys.float_info.min), max(high, sys.float_info.min)
 
 
-def _position(vals: Any, value: Any) -> int:
+def position(vals: Any, value: Any) -> int:
+    """Where a value stands among the categories."""
     # True == 1 == 1.0, but they are different categories.
     for index, known in enumerate(vals):
         if type(known) is type(value) and known == value:
