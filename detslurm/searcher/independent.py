@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.events import Validated, number
+from detslurm.searcher.events import Validated
 from detslurm.searcher.method import Method, length_of, may_replace
 from detslurm.searcher.state import State
 
@@ -27,7 +27,8 @@ class IndependentTrials(Method):
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
         if units >= trial.reached:
-            trial.metric, trial.reached = number(event.metric), units
+            trial.reached = units
+            self.note(trial, event)
 
     def closed(self, state: State, index: int) -> None:
         replaces = self.replaces and may_replace(state.invalid, self.max_trials)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from detslurm.searcher.curves import Curves, Synthetic
-from detslurm.searcher.events import WORST
+from detslurm.searcher.objectives import front
 from detslurm.searcher.preview import Row
 from detslurm.searcher.search import Search
 from detslurm.searcher.state import SearchTrial, State
@@ -35,6 +35,7 @@ class SimulatedTrial(msgspec.Struct):
     end: float = 0.0
     outcome: str | None = None
     bracket: int = 0
+    metrics: dict[str, float] = {}  # where the search compares by several values
 
 
 class Simulation(msgspec.Struct):
@@ -48,9 +49,10 @@ class Simulation(msgspec.Struct):
     total_units: int
     trials: int
     events: int
-    best: SimulatedTrial | None
+    best: SimulatedTrial | None  # where one metric decides
     rows: list[Row]
     each: list[SimulatedTrial]
+    front: list[int] = []  # the best trials, where several do
 
     def to_dict(self) -> dict[str, Any]:
         """The simulation as plain data, fit for JSON."""
@@ -69,7 +71,8 @@ def simulate(
     """Run the search of a resolved configuration on `workers` virtual workers.
 
     `units` is how long trials train that are given no length, `start_seconds` what it costs
-    a worker to take up a trial.
+    a worker to take up a trial. `curves` are those of the searcher's metric. Further metrics have
+    curves of their own, independent of it, and all constraints are kept.
     """
     search = Search(config)
     if search.name == "custom":
@@ -94,6 +97,8 @@ class _Run:
         self._workers = workers
         self._ends: list[tuple[float, int, str, int]] = []  # when, order, worker, to units
         self._each: dict[int, SimulatedTrial] = {}
+        others = enumerate(search.method.objectives.metrics[1:], 1)
+        self._others = {o.name: Synthetic(o.smaller_is_better, salt=n) for n, o in others}
 
     def to_end(self) -> Simulation:
         self._wake()
@@ -150,8 +155,10 @@ class _Run:
         trial, seen = self._state.trials[index], self._each[index]
         seen.units, seen.end = units, self._now
         seen.metric = self._curves.metric(self._plan(index), index, units)
+        seen.metrics = self._metrics(index, units, seen.metric)
         key = "time" if self._search.judges_reports else "length"
-        self._apply({"e": "validated", "trial": index, key: units, "metric": seen.metric})
+        event = {"e": "validated", "trial": index, key: units, "metric": seen.metric}
+        self._apply(event | ({"metrics": seen.metrics} if seen.metrics else {}))
         more = trial.target_length is not None or self._search.judges_reports
         if (
             more
@@ -162,6 +169,15 @@ class _Run:
             self._train(worker, index, units)
         else:
             self._leave(worker, index, trial)
+
+    def _metrics(self, index: int, units: int, metric: float) -> dict[str, float]:
+        """All that the search compares; empty where one metric alone decides."""
+        objectives, plan = self._search.method.objectives, self._plan(index)
+        if objectives.single:
+            return {}
+        kept = {name: bound.kept for name, bound in objectives.constraints.items()}
+        curves = {name: one.metric(plan, index, units) for name, one in self._others.items()}
+        return {**kept, objectives.metrics[0].name: metric, **curves}
 
     def _leave(self, worker: str, index: int, trial: SearchTrial) -> None:
         outcome = "out_of_ops" if trial.settled else "completed"
@@ -179,8 +195,10 @@ class _Run:
             trial = self._state.trials[seen.trial - 1]
             seen.outcome, seen.bracket = trial.outcome, trial.bracket
         counts = Counter(t.units for t in each)
-        scores = {t.trial: self._search.method.score(t.metric) for t in each}
-        judged = [t for t in each if scores[t.trial] < WORST]
+        objectives = self._search.method.objectives
+        first, *others = objectives.metrics
+        compared = [objectives.result({first.name: t.metric, **t.metrics}) for t in each]
+        best = [each[place] for place in front(compared)]
         return Simulation(
             searcher=self._search.name,
             unit=self._search.unit or self._search.time_metric,
@@ -190,7 +208,8 @@ class _Run:
             total_units=sum(t.trained for t in each),
             trials=self._state.created,
             events=self._events,
-            best=min(judged, key=lambda t: scores[t.trial], default=None),
+            best=None if others or not best else best[0],
             rows=[Row(counts[n], n) for n in sorted(counts)],
             each=each,
+            front=[t.trial for t in best] if others else [],
         )

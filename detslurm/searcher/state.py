@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from detslurm.searcher.objectives import Result
 from detslurm.searcher.optuna.history import TrialHistory
 
 Status = Literal["waiting", "assigned", "paused", "closed"]
@@ -45,6 +46,7 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     outcome: str | None = None  # how it closed
     incarnation: str | None = None  # which process of its worker has it
     closing: bool = False  # nothing more will be asked of it than its target length
+    metrics: dict[str, Any] = {}  # as last reported, where the search compares by several values
 
     @property
     def settled(self) -> bool:
@@ -53,12 +55,17 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
 
 
 class Rung(msgspec.Struct, array_like=True, gc=False):
-    """One rung: the results at `units`, best first, and how many are still on their way."""
+    """One rung: the results at `units`, best first, and how many are still on their way.
+
+    Where the search compares by several values, the score is the rank, and `compared` has what is
+    compared of each trial.
+    """
 
     units: int
     results: list[tuple[float, int, int]] = []  # score, order among equals, trial
     seen: int = 0
     outstanding: int = 0
+    compared: dict[int, Result] = {}
 
 
 class Bracket(msgspec.Struct, array_like=True, gc=False):

@@ -203,13 +203,16 @@ def _unit(one: ExperimentSnapshot) -> str:
     return next(iter(length), "batches") if isinstance(length, dict) else "batches"
 
 
+_COMPARED = ("metric", "smaller_is_better", "metrics", "constraints")
+
+
 def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) -> dict[str, Any]:
     """The configuration of an experiment that consists of one of the trials."""
     row = one.trials.get(trial_id)
     if row is None:
         raise SubmitError(f"trial {trial_id} is not one of experiment {one.view.id}")
     searcher = base["searcher"]
-    common = {key: searcher[key] for key in ("metric", "smaller_is_better") if key in searcher}
+    common = {key: searcher[key] for key in _COMPARED if key in searcher}
     return {
         **base,
         "hyperparameters": _constants(restored_sample(row.hparams or {}, base["hyperparameters"])),

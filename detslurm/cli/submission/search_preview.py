@@ -229,6 +229,8 @@ def _simulation_text(result: Simulation, slots_per_trial: int) -> str:
         best = result.best
         metric = number(best.metric)
         lines["best"] = f"trial {best.trial}: {metric} after {_units(best.units, result.unit)}"
+    if result.front:
+        lines["front"] = f"trials {', '.join(map(str, result.front))}"
     return "\n".join([shown, "", *(f"{name:>10}: {value}" for name, value in lines.items())])
 
 
