@@ -1,4 +1,4 @@
-"""Other people's trainers, installed once in an environment of their own."""
+"""Other people's software, installed once in environments of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.report import Skip
@@ -30,14 +31,26 @@ def cache_directory() -> Path:
 
 def python_with_peers() -> Path:
     """A Python that can import the peers; made in the user's cache when it isn't there yet."""
+    return python_with(PEERS)
+
+
+def python_with(packages: Sequence[str]) -> Path:
+    """Return a Python that can import packages; made in the user's cache if it isn't there yet.
+
+    Args:
+        packages: Requirements, as pip takes them.
+
+    Raises:
+        Skip: If they can't be installed.
+    """
     constraints = REPOSITORY / "constraints.txt"
-    recipe = f"{sys.version} {PEERS} {constraints.read_text()}"
+    recipe = f"{sys.version} {tuple(packages)} {constraints.read_text()}"
     place = cache_directory() / f"peers-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     python, stamp = place / "bin" / "python", place / "installed"
     if not stamp.exists():
-        print(f"installing {', '.join(PEERS)} in {place}", file=sys.stderr, flush=True)
+        print(f"installing {', '.join(packages)} in {place}", file=sys.stderr, flush=True)
         _run(sys.executable, "-m", "venv", "--clear", str(place))
-        _run(str(python), "-m", "pip", "install", "--quiet", "-c", str(constraints), *PEERS)
+        _run(str(python), "-m", "pip", "install", "--quiet", "-c", str(constraints), *packages)
         stamp.touch()
     return python
 

@@ -66,6 +66,7 @@ class Submitting:
             with contextlib.suppress(SlurmError):
                 asked.enter_context(self.queues.cluster(cluster).expecting_limits())
             from detslurm.config import load_experiment, load_site
+            from detslurm.sdk.submission.first_points import with_named_trials
             from detslurm.sdk.submission.planning import make_plan
             from detslurm.sdk.submission.sources import checkpoint_id
             from detslurm.sdk.submission.submit import check
@@ -81,6 +82,8 @@ class Submitting:
             loaded = load_experiment(
                 source, overrides=overrides, template=named, site=site, root=root
             )
+            store = Store.open(root)
+            loaded = with_named_trials(loaded, store)
             if test_mode:
                 from detslurm.config.test_mode import in_test_mode
 
@@ -88,7 +91,6 @@ class Submitting:
             if context_dir is None:
                 in_file = isinstance(source, str) and source != "-"
                 context_dir = Path(str(source)).parent if in_file else Path.cwd()
-            store = Store.open(root)
             made = make_plan(
                 loaded,
                 Path(context_dir),

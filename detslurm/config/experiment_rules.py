@@ -13,6 +13,7 @@ from detslurm._base.quantities import human_size
 from detslurm.config.argument_rules import argument_problems
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.foreign_ranges import foreign_ranges
+from detslurm.config.point_rules import point_problems
 from detslurm.config.schema.slurm import Slurm, limit_seconds
 from detslurm.config.trial_class import names_trial_class
 from detslurm.config.yaml_node import YamlNode, key_path
@@ -37,6 +38,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _log_policies,
         argument_problems,
         _outputs,
+        point_problems,
     )
     for rule in rules:
         yield from rule(root)

@@ -14,7 +14,7 @@ from detslurm.config.schema import hyperparameters as hp
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.lengths import UNITS, Length
 from detslurm.config.schema.log_policies import LogPolicy
-from detslurm.config.schema.searcher import Halving, Obsolete, Searcher
+from detslurm.config.schema.searcher import Halving, Obsolete, Searcher, Stop
 from detslurm.config.schema.storage import Azure, SharedFS
 from detslurm.config.schema.training import Profiling
 
@@ -65,9 +65,31 @@ def _log(given: Given) -> Iterator[Broken]:
 
 def _searcher(given: Given) -> Iterator[Broken]:
     yield from broken_objectives(given)
+    yield from _ends_early(given)
     if "source_trial_id" in given and "source_checkpoint_uuid" in given:
         message = "source_trial_id and source_checkpoint_uuid must not both be set"
         yield Broken("source_checkpoint_uuid", message)
+
+
+def _stop(given: Given) -> Iterator[Broken]:
+    if not given:
+        yield Broken(None, "no rule is set", "give no_better_for, target, or both")
+
+
+def _ends_early(given: Given) -> Iterator[Broken]:
+    """A searcher's `stop`."""
+    stop, name = given.get("stop"), given.get("name")
+    if not stop:
+        return
+    if name == "custom":
+        message = "the method of a custom search decides when it ends"
+        yield Broken("stop", message, "let the method return Shutdown")
+    elif len(given.get("metrics", ())) > 1 or given.get("constraints"):
+        message = "stop compares by one metric, without constraints"
+        yield Broken("stop", message, "leave it out, and cancel the experiment when it is enough")
+    elif name == "single" and stop.get("no_better_for") is not None:
+        message = "no_better_for counts trials, and the single searcher has only one"
+        yield Broken("stop", message, "give target instead")
 
 
 def _halving(given: Given) -> Iterator[Broken]:
@@ -155,6 +177,7 @@ _RULES: dict[type, Rule] = {
     hp.Double: _ordered,
     hp.Log: _log,
     Searcher: _searcher,
+    Stop: _stop,
     Halving: _halving,
     Obsolete: _obsolete,
     SharedFS: _shared_fs,

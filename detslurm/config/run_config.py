@@ -36,6 +36,7 @@ class RunSearcher(_Section, frozen=True, kw_only=True):
     time_metric: str | None = None
     max_trials: int = 1
     max_concurrent_trials: int | None = None
+    stop: dict[str, Any] | None = None
 
     @property
     def compared(self) -> tuple[str, ...]:

@@ -375,7 +375,8 @@ def _init_in_job(
             lines=lines,
             compared=() if in_own_script() else _numeric_metrics(searcher),
             rated=rated,
-            chief_decides=not is_chief and searcher.name not in _INDEPENDENT,
+            chief_decides=not is_chief
+            and (searcher.name not in _INDEPENDENT or searcher.stop is not None),
         ),
         searcher=SearcherContext(
             dist,

@@ -101,7 +101,7 @@ class TrialSearch:
         """Report the metric at a length; its consequence is what `next` returns."""
         values = metric if isinstance(metric, Mapping) else {self._compared[0]: metric}
         said = {"metric": metric} if self._custom else self._said(values)
-        self._commit({"length": length, **said})
+        self._commit({"e": "validated", "length": length, **said})
 
     @property
     def _custom(self) -> bool:
@@ -147,19 +147,27 @@ class TrialSearch:
 
     def _judge(self, steps: int, metrics: Mapping[str, Any]) -> None:
         """Commit the report if it can change anything."""
-        if self._custom:
-            self._catch_up()  # its method may have ended the search meanwhile
+        if self._custom or self._search.stop_rule is not None:
+            self._catch_up()  # its method, or another trial, may have ended the search meanwhile
         due = self._search.next_report(self._log.state, self._index)
-        if due is None:  # the search judges by lengths, or has judged
+        if due is not None and self._report(steps, metrics, due):
             return
+        # The search judges by lengths, or later; or has judged.
+        metric = metrics.get(self._search.metric)
+        if self._search.may_end(self._log.state, self._index, metric):
+            self._commit({"e": "reported", "metric": metric})
+
+    def _report(self, steps: int, metrics: Mapping[str, Any], due: int) -> bool:
+        """Commit a report that is due; False for one that comes early."""
         try:
             values, now = self._parse(steps, metrics)
         except MetricError:
             if self._trial.target_length is None:
                 raise
-            return  # code of the older generation reports by its operations
+            return False  # code of the older generation reports by its operations
         if now >= due:
-            self._commit({"time": now, **self._said(values)})
+            self._commit({"e": "validated", "time": now, **self._said(values)})
+        return now >= due
 
     def _parse(self, steps: int, metrics: Mapping[str, Any]) -> tuple[dict[str, float], float]:
         values = {name: _number("searcher metric", name, metrics) for name in self._compared}
@@ -178,7 +186,7 @@ class TrialSearch:
         return {"metric": said[self._compared[0]], **several}
 
     def _commit(self, report: Mapping[str, Any]) -> None:
-        report_event = {"e": "validated", "trial": self._index, **report}
+        report_event = {**report, "trial": self._index}
         if self._fencing_token is not None:
             report_event["fencing_token"] = self._fencing_token
         event = self._search.judged(self._log.state, report_event)

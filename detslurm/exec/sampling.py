@@ -81,7 +81,7 @@ def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, A
         searcher=dict(search.searcher),
         space=dict(search.space),
         seed=search.seed,
-        history=state.history or TrialHistory(),
+        history=search.history(state),
         wanted=wanted,
     )
     # -P: a random.py of the user's own is none of its business.

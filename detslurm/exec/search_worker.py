@@ -279,7 +279,8 @@ class SearchTrialQueue:
             return False
         state = self._state
         outcomes = [trial.outcome for trial in state.trials]
-        first = end_search(self._intents.experiment, outcomes, state.verdict)
+        reason = self._search.end_reason(state, self._intents.facts.trial_ids)
+        first = end_search(self._intents.experiment, outcomes, state.verdict, reason)
         self._pool.dismiss()
         return first
 

@@ -99,7 +99,7 @@ class StaticTrialQueue:
         self._ref, self._cluster = ref, cluster
         self._searcher, self._max_restarts = config.searcher, config.max_restarts
         seed = config.reproducibility.experiment_seed
-        self._samples = Samples(config.searcher.name, config.hyperparameters, seed)
+        self._samples = Samples(config.plain["searcher"], config.hyperparameters, seed)
         self._gone: set[int] = set()  # over, or not for this job
         self._found: int | None = None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     )
     from detslurm.searcher.search import Search
     from detslurm.searcher.state import SearchTrial, State
-    from detslurm.searcher.trials import RUNNABLE, TrialPlan, trial_count
+    from detslurm.searcher.trials import RUNNABLE, TrialPlan, decides_by_results, trial_count
 
     # The runners submit jobs, so they live far above this package; users find them here.
     LocalSearchRunner: Any
@@ -47,6 +47,7 @@ __all__ = [
     "State",
     "TrialPlan",
     "ValidateAfter",
+    "decides_by_results",
     "draw",
     "trial_count",
 ]
@@ -65,7 +66,7 @@ _MODULES = {
     "detslurm.searcher.search": ("Search",),
     "detslurm.searcher.state": ("State", "SearchTrial"),
     "detslurm.searcher.mt19937": ("RandomStream",),
-    "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "trial_count"),
+    "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "decides_by_results", "trial_count"),
     "detslurm.sdk.searches.runners": (
         "LocalSearchRunner",
         "RemoteSearchRunner",

@@ -54,6 +54,14 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
         return int(value) if value is not None and math.isfinite(value) else None
 
 
+class Reported(msgspec.Struct, frozen=True, tag_field="e", tag="reported"):
+    """A trial's chief reports its metric where only the rule that ends the search looks at it."""
+
+    trial: int
+    metric: Any = None
+    fencing_token: int | None = None  # as for `Validated`
+
+
 class RunEnded(msgspec.Struct, frozen=True, tag_field="e", tag="run_ended"):
     """A worker's run of a trial ended; with a `fencing_token`, only if that is the last token."""
 
@@ -83,7 +91,7 @@ class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
     ops: list[dict[str, Any]]
 
 
-Event = WorkRequested | Validated | RunEnded | Sampled | Operations
+Event = WorkRequested | Validated | Reported | RunEnded | Sampled | Operations
 
 # msgspec finds a member of a union by its tag, too, but prepares the union again for each value:
 # that takes ten times as long as all the rest of reading an event.

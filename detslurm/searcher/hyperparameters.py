@@ -101,6 +101,37 @@ class Grid:
             _put(sample, route, values[digit])
         return _in_key_order(sample)
 
+    def index(self, sample: Sample) -> int | None:
+        """Return the trial that has this sample, or None if it is no point of the grid.
+
+        Args:
+            sample: The value of every hyperparameter.
+        """
+        rest = 0
+        for route, values in self._axes:
+            digit = _place(values, _value(sample, route))
+            if digit is None:
+                return None
+            rest = rest * len(values) + digit
+        return len(self) - 1 - rest
+
+
+def _value(sample: Sample, route: tuple[str, ...]) -> Any:
+    value: Any = sample
+    for key in route:
+        value = value[key]
+    return value
+
+
+def _place(values: list[Any], value: Any) -> int | None:
+    """Where a value is on an axis; numbers that were computed differ in their last digits."""
+    for place, known in enumerate(values):
+        if known == value and type(known) is type(value):
+            return place
+        if isinstance(known, float) and isinstance(value, float) and math.isclose(known, value):
+            return place
+    return None
+
 
 def _axes(space: Space, route: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
     for key in sorted(space):

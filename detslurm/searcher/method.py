@@ -7,6 +7,7 @@ from typing import Any
 
 from detslurm.searcher.events import Operations, Sampled, Validated, number, score
 from detslurm.searcher.objectives import Objectives
+from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.state import CREATED, SearchTrial, State
 
 INVALID_FACTOR = 10
@@ -17,7 +18,7 @@ class Method:
     """The base of all methods; a method keeps nothing in itself, all that changes is the state."""
 
     raises_targets = False  # it may ask more of a trial that has done all it was asked for
-    samples_late = False  # a trial has no hyperparameters before its worker asks a sampler for some
+    samples_late = False  # trials may lack hyperparameters until their worker asks a sampler
     judges_reports = False  # it judges what trials report on their way, wherever they are
 
     def __init__(self, searcher: Mapping[str, Any]) -> None:
@@ -44,9 +45,13 @@ class Method:
     def refused(self, state: State, index: int) -> None:
         """A trial closed because its hyperparameters are invalid."""
 
-    def unsampled(self, state: State) -> list[int]:
-        """Trials that have a worker, but no hyperparameters yet."""
-        return []
+    def lacks_sample(self, trial: SearchTrial) -> bool:
+        """Whether a sampler has yet to choose the hyperparameters of this trial."""
+        return False
+
+    def history(self, state: State) -> TrialHistory:
+        """What a sampler has to know to choose hyperparameters."""
+        return TrialHistory()
 
     def judged(self, state: State, index: int, event: dict[str, Any]) -> dict[str, Any]:
         """The `validated` event that is to be committed for a report."""

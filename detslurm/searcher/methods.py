@@ -8,14 +8,15 @@ from typing import Any
 from detslurm.searcher.custom import Custom
 from detslurm.searcher.halving.brackets import bracket_plans
 from detslurm.searcher.halving.method import Halving
+from detslurm.searcher.halving.model import ResultModel, model_of
 from detslurm.searcher.halving.promotion import Promotion
 from detslurm.searcher.halving.stopping import Stopping
-from detslurm.searcher.hyperparameters import Grid
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import Method, length_of
 from detslurm.searcher.optuna.method import OptunaMethod
 from detslurm.searcher.pbt import PBT
 from detslurm.searcher.sampling import Samples
+from detslurm.searcher.trials import RUNNABLE, trial_count
 
 
 def method_of(
@@ -23,14 +24,10 @@ def method_of(
 ) -> Method:
     """The method of a resolved `searcher` section."""
     name = searcher["name"]
-    if name == "single":
-        return IndependentTrials(searcher, 1)
-    if name == "random":
-        return IndependentTrials(searcher, searcher["max_trials"])
-    if name == "grid":
-        return IndependentTrials(searcher, len(Grid(space)))
+    if name in RUNNABLE:
+        return IndependentTrials(searcher, trial_count(searcher, space))
     if name in ("async_halving", "adaptive_asha"):
-        return _halving(searcher)
+        return _halving(searcher, model_of(searcher, space, samples))
     if name == "pbt":
         return PBT(searcher, space, samples)
     if name == "custom":
@@ -40,8 +37,8 @@ def method_of(
     raise ValueError(f'there is no search method "{name}"')
 
 
-def _halving(searcher: Mapping[str, Any]) -> Halving:
+def _halving(searcher: Mapping[str, Any], model: ResultModel | None) -> Halving:
     """By promotion with a max_length, unless stop_once is set (as it is where the user had set
     max_time, too); by stopping with max_time alone."""
     promotes = length_of(searcher)[0] is not None and not searcher.get("stop_once")
-    return (Promotion if promotes else Stopping)(searcher, bracket_plans(searcher))
+    return (Promotion if promotes else Stopping)(searcher, bracket_plans(searcher), model)

@@ -31,7 +31,10 @@ class BracketRow(msgspec.Struct, frozen=True):
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """The whole of a search as its configuration has it, if no trial fails."""
+    """The whole of a search as its configuration has it, if no trial fails.
+
+    With `may_end_early` a rule of `searcher.stop` may end it before.
+    """
 
     searcher: str
     unit: str | None
@@ -40,6 +43,7 @@ class Preview(msgspec.Struct, frozen=True):
     total_units: int | None
     rows: list[Row]
     brackets: list[BracketRow]
+    may_end_early: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The preview as plain data, fit for JSON."""
@@ -74,6 +78,7 @@ def preview(config: Mapping[str, Any]) -> Preview:
         total_units=total,
         rows=rows,
         brackets=brackets,
+        may_end_early=search.stop_rule is not None,
     )
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from detslurm.searcher.hyperparameters import Grid, Sample, choices, draw
+from detslurm.searcher.hyperparameters import Sample, choices, draw
 from detslurm.searcher.mt19937 import RandomStream
-from detslurm.searcher.trials import TrialPlan
+from detslurm.searcher.trials import TrialPlan, grid_of
+
+if TYPE_CHECKING:
+    from detslurm.searcher.prior import Prior
 
 _INTERVAL_WORDS = 2
 _OWN_WORDS = 5  # a trial's request id and its seed
@@ -18,9 +21,11 @@ class Samples:
     """Plans by index. All come from one stream, so that each lies behind the ones before it: those
     that are not asked for are passed over, which is cheaper than drawing them."""
 
-    def __init__(self, name: str, space: Mapping[str, Any], seed: int) -> None:
+    def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
         self._space, self._seed = space, seed
-        self._grid = Grid(space) if name == "grid" else None
+        self._grid = grid_of(searcher, space) if searcher["name"] == "grid" else None
+        self._first = () if self._grid else searcher.get("first") or ()
+        self._prior = _prior_of(searcher, space)
         self._choices = [] if self._grid else list(choices(space))
         self._ahead = RandomStream(seed)
         self._starts = array("Q", [0])  # words before each trial, as far as `_ahead` is
@@ -56,4 +61,19 @@ class Samples:
         # The order of draws is fixed: sample, request id, seed (a grid's points draw nothing).
         sample: Sample = self._grid.point(index) if self._grid else draw(self._space, stream)
         request_id = str(stream.uuid4())
-        return TrialPlan(hparams=sample, seed=stream.below(2**31), request_id=request_id)
+        seed = stream.below(2**31)
+        if self._prior is not None:
+            sample = self._prior.applied(sample, seed)
+        if index < len(self._first):
+            from detslurm.searcher.first import completed  # only here: runners start without it
+
+            sample = completed(self._space, self._first[index], sample)
+        return TrialPlan(hparams=sample, seed=seed, request_id=request_id)
+
+
+def _prior_of(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> Prior | None:
+    if not (given := searcher.get("prior")):
+        return None
+    from detslurm.searcher.prior import Prior  # only here: runners start without it
+
+    return Prior(space, given)

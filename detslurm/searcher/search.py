@@ -11,6 +11,7 @@ from detslurm._base.states import RunOutcome
 from detslurm.searcher.events import (
     Event,
     Operations,
+    Reported,
     RunEnded,
     Sampled,
     Validated,
@@ -19,8 +20,10 @@ from detslurm.searcher.events import (
 )
 from detslurm.searcher.method import Method, length_of
 from detslurm.searcher.methods import method_of
+from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.sampling import Samples
 from detslurm.searcher.state import RETURNED, State
+from detslurm.searcher.stop_rule import StopRule
 from detslurm.searcher.trials import TrialPlan
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -70,8 +73,9 @@ class Search:
         self.space: Mapping[str, Any] = config.get("hyperparameters") or {}
         self.seed = int((config.get("reproducibility") or {}).get("experiment_seed") or 0)
         self.max_restarts = int(config.get("max_restarts", 5))
-        self.samples = Samples(self.searcher["name"], self.space, self.seed)
+        self.samples = Samples(self.searcher, self.space, self.seed)
         self.method: Method = method_of(self.searcher, self.space, self.samples, self.seed)
+        self.stop_rule = StopRule.of(self.searcher)
 
     @property
     def name(self) -> str:
@@ -134,6 +138,9 @@ class Search:
             event = read_event(plain)
             if event is not None and not state.done:
                 self._apply(state, event)
+                rule = None if state.begins_nothing else self.stop_rule
+                if rule is not None and rule.ends(state):
+                    state.end()
                 state.done = self.method.over(state)
 
     def dump(self, state: State) -> bytes:
@@ -171,7 +178,7 @@ class Search:
     def _may_come_late(state: State, event: Event | None) -> bool:
         if isinstance(event, WorkRequested):
             return event.after == state.requests.get(event.worker, 0)
-        if isinstance(event, Validated | RunEnded):
+        if isinstance(event, Validated | Reported | RunEnded):
             return event.fencing_token is not None
         return event is not None  # of all others, the first one stands
 
@@ -214,7 +221,18 @@ class Search:
         Args:
             state: The state.
         """
-        return self.method.unsampled(state)
+        if not self.method.samples_late:
+            return []
+        lacks = self.method.lacks_sample
+        return sorted(i for i in state.workers.values() if lacks(state.trials[i]))
+
+    def history(self, state: State) -> TrialHistory:
+        """Return what a sampler has to know to draw them.
+
+        Args:
+            state: The state.
+        """
+        return self.method.history(state)
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
         """Return the `validated` event to commit for a report, with a pruner's verdict if there is
@@ -244,6 +262,31 @@ class Search:
             return None
         return self.method.next_report(state, index)
 
+    def may_end(self, state: State, index: int, metric: Any) -> bool:
+        """Return whether the rule that ends the search has to know of a report on the way.
+
+        Args:
+            state: The state.
+            index: The trial.
+            metric: The searcher's metric.
+
+        Raises:
+            IndexError: If there is no such trial.
+        """
+        trial = state.trials[_within(state, index)]
+        if self.stop_rule is None or trial.status == "closed" or trial.stop or state.done:
+            return False
+        return self.stop_rule.counts(state, metric)
+
+    def end_reason(self, state: State, trial_ids: Sequence[int]) -> str | None:
+        """Return why the search has ended before its trials were used up; None if it hasn't.
+
+        Args:
+            state: The state.
+            trial_ids: The trials' ids, in order of creation.
+        """
+        return None if self.stop_rule is None else self.stop_rule.reason(state, trial_ids)
+
     def _apply(self, state: State, event: Event) -> None:
         if isinstance(event, WorkRequested):
             state.assign(event.worker, event.incarnation, event.after)
@@ -253,18 +296,32 @@ class Search:
             return
         elif isinstance(event, Validated):
             self._validated(state, event)
+        elif isinstance(event, Reported):
+            if self._is_judged(state, event):
+                self._note(state, event)
         elif isinstance(event, RunEnded):
             self._run_ended(state, event)
         elif isinstance(event, Sampled):
             self.method.sampled(state, event)
 
     def _validated(self, state: State, event: Validated) -> None:
-        trial, units = state.trials[event.trial], event.units
-        if event.fencing_token not in (None, trial.fencing_token):
-            return
-        if trial.status != "closed" and not trial.stop and units is not None:
+        units = event.units
+        if units is not None and self._is_judged(state, event):
             state.metric_seen = True
             self.method.validated(state, event.trial, units, event)
+            self._note(state, event)
+
+    def _note(self, state: State, event: Validated | Reported) -> None:
+        if self.stop_rule is not None:
+            self.stop_rule.reported(state, event.trial, event.metric)
+
+    @staticmethod
+    def _is_judged(state: State, event: Validated | Reported) -> bool:
+        """Whether the report comes from the present run of a trial that was not stopped."""
+        trial = state.trials[event.trial]
+        if event.fencing_token not in (None, trial.fencing_token):
+            return False
+        return trial.status != "closed" and not trial.stop
 
     def _run_ended(self, state: State, event: RunEnded) -> None:
         index, trial = event.trial, state.trials[event.trial]
@@ -281,13 +338,13 @@ class Search:
             state.enqueue(index, RETURNED)
         else:
             self._ended(state, index, event.outcome)
-        if state.trials[index].status == "closed" and not state.abandoned:
+        if state.trials[index].status == "closed" and not state.begins_nothing:
             self.method.closed(state, index)
 
     def _comes_back(self, state: State, index: int, outcome: RunOutcome) -> bool:
         trial = state.trials[index]
         if outcome == "lost":
-            unsampled = self.method.samples_late and trial.hparams is None
+            unsampled = self.method.lacks_sample(trial)
             return trial.lost <= max(self.max_restarts, _UNSAMPLED_LOSSES if unsampled else 0)
         # Promoted after its program had seen the end of its operations: there is more to do.
         promoted = self.method.raises_targets and trial.reached > trial.resumed_at

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from detslurm.searcher.curves import Curves, Synthetic
 from detslurm.searcher.objectives import front
+from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.preview import Row
 from detslurm.searcher.search import Search
 from detslurm.searcher.state import SearchTrial, State
 from detslurm.searcher.trials import TrialPlan
 
 Event = dict[str, Any]
+Suggest = Callable[[TrialHistory, list[int]], list[Event]]
+"""Answers a search that wants samples for these trials with its `sampled` events."""
 
 
 class SimulatedTrial(msgspec.Struct):
@@ -53,6 +56,7 @@ class Simulation(msgspec.Struct):
     rows: list[Row]
     each: list[SimulatedTrial]
     front: list[int] = []  # the best trials, where several do
+    end_reason: str | None = None  # which rule of `searcher.stop` ended it
 
     def to_dict(self) -> dict[str, Any]:
         """The simulation as plain data, fit for JSON."""
@@ -67,30 +71,62 @@ def simulate(
     *,
     units: int = 100,
     start_seconds: float = 0.0,
+    suggest: Suggest | None = None,
 ) -> Simulation:
     """Run the search of a resolved configuration on `workers` virtual workers.
 
     `units` is how long trials train that are given no length, `start_seconds` what it costs
     a worker to take up a trial. `curves` are those of the searcher's metric. Further metrics have
-    curves of their own, independent of it, and all constraints are kept.
+    curves of their own, independent of it, and all constraints are kept. Where a search asks a
+    sampler, `suggest` answers, such as `LastingBridge.suggest`; by default such samples are random,
+    because the curves of this package don't depend on them.
     """
+    return _run(config, workers, curves, units, start_seconds, suggest).to_end()
+
+
+def simulated_reports(
+    config: Mapping[str, Any], workers: int, curves: Curves, suggest: Suggest | None = None
+) -> Iterator[SimulatedTrial]:
+    """Yield a trial at each of its reports, in order of time; the search goes on between them.
+
+    `units`, `metric` and `end` of the trial are those of the report, until the next one; `suggest`
+    as for `simulate`.
+    """
+    return _run(config, workers, curves, suggest=suggest).steps()
+
+
+def _run(
+    config: Mapping[str, Any],
+    workers: int,
+    curves: Curves | None,
+    units: int = 100,
+    start_seconds: float = 0.0,
+    suggest: Suggest | None = None,
+) -> _Run:
     search = Search(config)
     if search.name == "custom":
         raise ValueError("a custom search can't be simulated: its method lives elsewhere")
     if workers < 1:
         raise ValueError(f"a search needs at least one worker, not {workers}")
     made = curves or Synthetic(search.smaller_is_better)
-    return _Run(search, workers, made, units, start_seconds).to_end()
+    return _Run(search, workers, made, units, start_seconds, suggest)
 
 
 class _Run:
     """One simulation on its way: a heap of who is busy until when."""
 
     def __init__(
-        self, search: Search, workers: int, curves: Curves, units: int, start_seconds: float
+        self,
+        search: Search,
+        workers: int,
+        curves: Curves,
+        units: int,
+        start_seconds: float,
+        suggest: Suggest | None,
     ) -> None:
         self._search, self._curves = search, curves
         self._units, self._start_seconds = units, start_seconds
+        self._suggest = suggest or self._random_samples
         self._state: State = search.initial()
         self._now, self._busy, self._events = 0.0, 0.0, 0
         self._idle = [f"w{n}" for n in reversed(range(workers))]
@@ -101,12 +137,19 @@ class _Run:
         self._others = {o.name: Synthetic(o.smaller_is_better, salt=n) for n, o in others}
 
     def to_end(self) -> Simulation:
+        for _ in self.steps():
+            pass
+        return self._sum_up()
+
+    def steps(self) -> Iterator[SimulatedTrial]:
+        """Yield each trial that reports, when the search knows of it."""
         self._wake()
         while self._ends:
             self._now, _, worker, units = heapq.heappop(self._ends)
+            trial = self._each[self._state.workers[worker]]
             self._reach(worker, units)
+            yield trial
             self._wake()
-        return self._sum_up()
 
     def _apply(self, *events: Event) -> None:
         self._search.apply(self._state, events)
@@ -125,12 +168,15 @@ class _Run:
         if index is None:
             self._idle.append(worker)
             return
-        for unsampled in self._search.unsampled(self._state):
-            drawn = self._search.samples.plan(unsampled).hparams
-            self._apply({"e": "sampled", "trial": unsampled, "hparams": drawn})
+        if unsampled := self._search.unsampled(self._state):
+            self._apply(*self._suggest(self._search.history(self._state), unsampled))
         seen = self._each.setdefault(index, SimulatedTrial(index + 1, start=self._now))
         seen.runs += 1
         self._train(worker, index, self._state.trials[index].reached, self._start_seconds)
+
+    def _random_samples(self, history: TrialHistory, wanted: Sequence[int]) -> list[Event]:
+        plans = [(index, self._search.samples.plan(index)) for index in wanted]
+        return [{"e": "sampled", "trial": i, "hparams": plan.hparams} for i, plan in plans]
 
     def _train(self, worker: str, index: int, start: int, seconds: float = 0.0) -> None:
         """Busy until the next length at which a report is awaited."""
@@ -212,4 +258,5 @@ class _Run:
             rows=[Row(counts[n], n) for n in sorted(counts)],
             each=each,
             front=[t.trial for t in best] if others else [],
+            end_reason=self._search.end_reason(self._state, range(1, self._state.created + 1)),
         )

@@ -46,12 +46,18 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     outcome: str | None = None  # how it closed
     incarnation: str | None = None  # which process of its worker has it
     closing: bool = False  # nothing more will be asked of it than its target length
+    modelled: bool = False  # a model of the results chooses its hyperparameters, once it is taken
     metrics: dict[str, Any] = {}  # as last reported, where the search compares by several values
 
     @property
     def settled(self) -> bool:
         """It has reported all that it was asked for."""
         return self.final or (self.target_length is not None and self.reached >= self.target_length)
+
+    @property
+    def closed_with_result(self) -> bool:
+        """It is closed, and was not refused, canceled or in error."""
+        return self.outcome in ("completed", "stopped")
 
 
 class Rung(msgspec.Struct, array_like=True, gc=False):
@@ -89,6 +95,14 @@ class Dialogue(msgspec.Struct):
     verdict: str | None = None  # of the method's shutdown
 
 
+class Leader(msgspec.Struct, gc=False, frozen=True):
+    """The best report for the rule that ends the search, and how many trials had closed then."""
+
+    trial: int
+    metric: float  # with the user's sign
+    closed: int
+
+
 class State(msgspec.Struct, gc=False):
     """The whole search after some number of events."""
 
@@ -109,11 +123,23 @@ class State(msgspec.Struct, gc=False):
     members: list[int] = []
     dialogue: Dialogue | None = None
     history: TrialHistory | None = None
+    leader: Leader | None = None  # with `searcher.stop` alone
+    ended: bool = False  # by the rule of `searcher.stop`
 
     @property
     def created(self) -> int:
         """How many trials there are."""
         return len(self.trials)
+
+    @property
+    def closed_with_results(self) -> int:
+        """How many trials are closed that were not refused, canceled or in error."""
+        return self.created - self.open - self.failures - self.cancels - self.invalid
+
+    @property
+    def begins_nothing(self) -> bool:
+        """Whether it only waits for the trials at work to leave."""
+        return self.abandoned or self.ended
 
     @property
     def runnable_soon(self) -> bool:
@@ -285,11 +311,19 @@ class State(msgspec.Struct, gc=False):
     def abandon(self) -> None:
         """No trial can be judged: those at work are stopped, and nothing begins any more."""
         self.abandoned = True
+        self._stop_all("error")
+
+    def end(self) -> None:
+        """The search has found enough: those at work are stopped, and nothing begins any more."""
+        self.ended = True
+        self._stop_all("completed")
+
+    def _stop_all(self, outcome: str) -> None:
         for index, trial in enumerate(self.trials):
             if trial.status == "assigned":
                 trial.stop = True
             elif trial.status != "closed":
-                self.close(index, "error")
+                self.close(index, outcome)
 
     def finish(self, index: int) -> None:
         """Ask nothing more of a trial: it closes now, or when its worker leaves it.

@@ -7,13 +7,25 @@ so that nothing needs to be written for a trial until it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from detslurm.searcher.hyperparameters import Grid, Sample
 
+if TYPE_CHECKING:
+    from detslurm.searcher.first import PointsThenGrid
+
 RUNNABLE = ("single", "random", "grid")
+
+
+def decides_by_results(searcher: Mapping[str, Any]) -> bool:
+    """Return whether results decide which trials there will be, so that a search needs its log.
+
+    Args:
+        searcher: The configuration's section `searcher`, as plain data.
+    """
+    return searcher["name"] not in RUNNABLE or bool(searcher.get("stop"))
 
 
 class TrialPlan(msgspec.Struct, frozen=True):
@@ -41,5 +53,14 @@ def trial_count(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> int:
     if name == "single":
         return 1
     if name == "grid":
-        return len(Grid(space))
+        return len(grid_of(searcher, space))
     return int(searcher["max_trials"])
+
+
+def grid_of(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> Grid | PointsThenGrid:
+    """The points of a grid search, those that are tried first included."""
+    if not (first := searcher.get("first")):
+        return Grid(space)
+    from detslurm.searcher.first import PointsThenGrid  # only here: runners start without it
+
+    return PointsThenGrid(space, first)

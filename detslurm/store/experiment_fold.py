@@ -76,6 +76,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     failed_runs: set[tuple[int, int]] = msgspec.field(default_factory=set)
     closed: dict[int, str] | None = None
     verdict: str | None = None
+    rule: str | None = None  # of `searcher.stop` that ended the search
     checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
     problems: tuple[Problem, ...] = ()
     lost_fact: str = ""
@@ -130,7 +131,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 self.excluded |= {fact.node} if fact.excluded else set()
             case SearchEnded() if self.closed is None:
                 self.closed = {trial: str(how) for trial, how in fact.closed.items()}
-                self.verdict = fact.verdict
+                self.verdict, self.rule = fact.verdict, fact.reason
                 del self.trial_ids[fact.created :]
             case Corrupt():
                 self.problems += (Problem(fact.path, 0, fact.problem),)
@@ -334,7 +335,7 @@ def experiment_view(
         owner=created.owner or created.by or "",
         state=state,
         pause_reason=desired.pause_reason if state == "PAUSED" else None,
-        end_reason=_end_reason(facts, trials) if state == "ERROR" else None,
+        end_reason=_end_reason(facts, trials) if state == "ERROR" else facts.rule,
         progress=1.0 if state == "COMPLETED" else _progress(trials, planned, ended=done),
         created=created.time,
         started=min((t.started for t in trials if t.started is not None), default=None),

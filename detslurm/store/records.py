@@ -295,6 +295,7 @@ class SearchEnded(Record, frozen=True, tag="search_ended"):
     created: Count = 0
     closed: dict[int, str | None] = msgspec.field(default_factory=dict)
     verdict: str | None = None
+    reason: str | None = None  # where a rule ended it before its trials were used up
 
 
 class CheckpointDeleted(Record, frozen=True, kw_only=True, tag="checkpoint_deleted"):

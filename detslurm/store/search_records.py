@@ -40,7 +40,10 @@ def _checkpoint(experiment: ExperimentDir, trial_ids: Sequence[int], index: int)
 
 
 def end_search(
-    experiment: ExperimentDir, outcomes: Sequence[str | None], verdict: str | None
+    experiment: ExperimentDir,
+    outcomes: Sequence[str | None],
+    verdict: str | None,
+    reason: str | None = None,
 ) -> bool:
     """Record how the search closed its trials, in order of creation; False where that is done."""
     facts = ExperimentFacts().fold(experiment.facts())
@@ -50,7 +53,6 @@ def end_search(
     if facts.closed is not None:
         return False
     closed = dict(zip(facts.trial_ids, outcomes, strict=False))
-    experiment.append(
-        SearchEnded(created=len(outcomes), closed=closed, verdict=verdict), facts.count
-    )
+    ended = SearchEnded(created=len(outcomes), closed=closed, verdict=verdict, reason=reason)
+    experiment.append(ended, facts.count)
     return True

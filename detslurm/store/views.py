@@ -298,7 +298,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         state: ACTIVE, PAUSED, STOPPING_CANCELED, STOPPING_KILLED, COMPLETED, CANCELED, ERROR or
             DELETED.
         pause_reason: Why it is paused, if not by its user.
-        end_reason: Why it is in ERROR: the reason of the first trial that failed.
+        end_reason: Why it is in ERROR: the reason of the first trial that failed. Or which rule of
+            `searcher.stop` ended it.
         progress: The part of it that is done, from 0 to 1.
         created: When it was submitted, in seconds since 1970.
         started: When its first run began, in seconds since 1970.
@@ -357,7 +358,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def reason(self) -> str | None:
-        """Why it failed, or why it is paused if not by its user."""
+        """Why it failed or its search ended early, or why it is paused if not by its user."""
         return self.end_reason or self.pause_reason
 
     @property

@@ -123,7 +123,7 @@ def _code_of(experiment: ExperimentDir) -> CodeVersion | None:
 
 def optuna_version(config: Mapping[str, Any]) -> str | None:
     """Return the version of Optuna, which draws the samples of some searches; None for others."""
-    if config["searcher"]["name"] != "optuna":
+    if config["searcher"].get("sampler") is None:
         return None
     from importlib import metadata
 

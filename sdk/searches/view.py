@@ -162,6 +162,11 @@ class SearchView:
         self._shares[self._indices[row.id]] = row.progress
         return row
 
+    @property
+    def end_reason(self) -> str | None:
+        """Which rule of `searcher.stop` has ended it; None if none has."""
+        return self._search.end_reason(self.state, self._ids)
+
     def counts(self) -> dict[str, int]:
         """How many trials wait, run, are paused at a rung, are closed, had invalid samples."""
         found = Counter(trial.status for trial in self.state.trials)
@@ -198,6 +203,7 @@ class SearchView:
             "unit": self.unit,
             "done": self.state.done,
             "verdict": self.state.verdict,
+            "end_reason": self.end_reason,
             "progress": self.progress,
             "decisions": self._log.position,
             "trials": self.counts(),

@@ -96,13 +96,16 @@ class WorkerPool:
 
 def resume(one: ExperimentSnapshot, queues: Queues) -> bool:
     """Release held workers and queue those that trials wait for; False if a queue is silent."""
-    log: EventLog[State] = EventLog(one.directory.search, Search(one.directory.config()))
-    while (done := _resume(one, queues, log)) is None:
+    search = Search(one.directory.config())
+    log: EventLog[State] = EventLog(one.directory.search, search)
+    while (done := _resume(one, queues, search, log)) is None:
         pass
     return done
 
 
-def _resume(one: ExperimentSnapshot, queues: Queues, log: EventLog[State]) -> bool | None:
+def _resume(
+    one: ExperimentSnapshot, queues: Queues, search: Search, log: EventLog[State]
+) -> bool | None:
     """The same, but None where another command has queued workers meanwhile."""
     one.refresh(())
     read, name = one.facts.count, one.facts.cluster
@@ -123,7 +126,9 @@ def _resume(one: ExperimentSnapshot, queues: Queues, log: EventLog[State]) -> bo
     # Only now: Slurm may start them at once, and they ask for what waits.
     done = queues.release([ref for ref, job in jobs.items() if not job.final])
     if state.done:  # the process that saw it first died before recording it
-        end_search(one.directory, [trial.outcome for trial in state.trials], state.verdict)
+        outcomes = [trial.outcome for trial in state.trials]
+        reason = search.end_reason(state, one.facts.trial_ids)
+        end_search(one.directory, outcomes, state.verdict, reason)
     count = workers.missing(state, one.facts.worker_limit)
     if count and not submit_workers(one.directory, count, queues.cluster(name), read):
         return None

@@ -20,6 +20,7 @@ from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.differences import software_warning
 from detslurm.sdk.submission.derivation import Begin, Derivation
+from detslurm.sdk.submission.first_points import with_named_trials
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
@@ -244,8 +245,9 @@ def _constants(hparams: Mapping[str, Any]) -> dict[str, Any]:
 def _loaded(one: ExperimentSnapshot, base: Mapping[str, Any], changes: Changes) -> LoadedExperiment:
     given = {} if changes.config is None else changes.config
     source = given if isinstance(given, Mapping) else os.fspath(given)
-    root = one.directory.store.path
-    return load_experiment(source, overrides=changes.overrides, base=base, root=root)
+    store = one.directory.store
+    loaded = load_experiment(source, overrides=changes.overrides, base=base, root=store.path)
+    return with_named_trials(loaded, store)
 
 
 def _without_sources(
@@ -319,7 +321,7 @@ def _plans(loaded: LoadedExperiment) -> Iterator[dict[str, Any]]:
     config = loaded.config.to_dict()
     searcher, space = config["searcher"], config["hyperparameters"]
     seed = config["reproducibility"]["experiment_seed"]
-    samples = Samples(searcher["name"], space, seed)
+    samples = Samples(searcher, space, seed)
     for index in range(trial_count(searcher, space)):
         yield dict(samples.plan(index).hparams)
 

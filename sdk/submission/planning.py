@@ -39,7 +39,7 @@ from detslurm.sdk.submission.sources import (
     warm_start_sources,
 )
 from detslurm.sdk.submission.unused import unused_note
-from detslurm.searcher import RUNNABLE, trial_count
+from detslurm.searcher import decides_by_results, trial_count
 from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
 from detslurm.slurm.plan import JobPlan, PlanError, plan_job
 from detslurm.store import ExperimentDir, Store, probe
@@ -87,7 +87,7 @@ class Plan:
     @property
     def is_search(self) -> bool:
         """Whether results decide which trials there will be: its jobs are workers for any."""
-        return self.config.to_dict()["searcher"]["name"] not in RUNNABLE
+        return decides_by_results(self.config.to_dict()["searcher"])
 
     @property
     def workers(self) -> int:
@@ -154,7 +154,7 @@ def make_plan(
     source = source_checkpoint(plain, store)
     begins_with = warm_start(plain, store, source)
     allowed = _allowed(cluster, jobs.template)
-    is_search = plain["searcher"]["name"] not in RUNNABLE
+    is_search = decides_by_results(plain["searcher"])
     jobs, deferral, quota_note = within_quotas(jobs, allowed, limits, is_search=is_search)
     visible = report.warnings if cluster.name != "local" else ()  # a local job runs right here
     unused = _unused_notes(store, plain, cpu_slots=slot_type == "cpu")
@@ -294,7 +294,7 @@ def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[
     jobs of a search are workers: as many as trials may run at once, and where jobs must not submit
     others, as many as there may be trials."""
     searcher, each = config["searcher"], config["slurm"]["trials_per_job"]
-    if searcher["name"] in RUNNABLE:
+    if not decides_by_results(searcher):
         trials = trial_count(searcher, config["hyperparameters"])
         return trials, -(-trials // each)
     from detslurm.searcher.preview import preview
@@ -308,7 +308,7 @@ def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[
 
 
 def _search_notes(config: dict[str, Any], submit_from_jobs: bool) -> list[str]:
-    if config["searcher"]["name"] in RUNNABLE:
+    if not decides_by_results(config["searcher"]):
         return []
     from detslurm.searcher.preview import preview, shortfall
 

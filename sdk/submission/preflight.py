@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def sampler_problems(config: Mapping[str, Any]) -> list[str]:
     """Why Optuna, as this Python has it, can't draw the samples that a configuration asks for."""
-    if config["searcher"]["name"] != "optuna":
+    if config["searcher"].get("sampler") is None:
         return []
     question = {
         "searcher": config["searcher"],

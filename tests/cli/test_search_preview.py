@@ -101,6 +101,13 @@ def test_a_preview_without_lengths(ask: Any) -> None:
     assert "3 trials; 3 at once" in result.out.splitlines()
 
 
+def test_a_rule_may_end_the_search(ask: Any) -> None:
+    """A preview counts all trials, and says that they are the most; a simulation ends by it."""
+    searcher = "name: random, max_trials: 200, max_length: 9, stop: {target: 0.4}"
+    assert "at most 200 trials, 1,800 units; 16 at once" in ask("preview-search", searcher).out
+    assert "ended by: searcher.stop.target: trial " in ask("simulate", searcher).out
+
+
 def test_a_grid_is_previewed_from_its_points(ask: Any, tmp_path: Path) -> None:
     """Overrides work as in submit."""
     count = "hyperparameters.x={type: int, minval: 1, maxval: 9, count: 5}"

@@ -267,6 +267,43 @@ SEARCHER = [
         "not both",
     ),
     _searcher(
+        "a rule without a limit",
+        "  name: single\n  metric: x\n  stop: {}\n",
+        ":6:3:",
+        "no_better_for, target, or both",
+    ),
+    _searcher(
+        "a rule that counts the trials of one",
+        "  name: single\n  metric: x\n  stop: {no_better_for: 3}\n",
+        ":6:9:",
+        "only one",
+        "target",
+    ),
+    _searcher(
+        "a rule beside a method of the user's own",
+        "  name: custom\n  metric: x\n  stop: {target: 3}\n",
+        ":6:9:",
+        "Shutdown",
+    ),
+    _searcher(
+        "a rule for several metrics",
+        "  name: grid\n  metrics: [{name: x}, {name: y}]\n  stop: {target: 3}\n",
+        ":6:9:",
+        "by one metric",
+    ),
+    _searcher(
+        "a rule beside constraints",
+        "  name: grid\n  metric: x\n  constraints: {y: <= 3}\n  stop: {target: 3}\n",
+        ":7:9:",
+        "without constraints",
+    ),
+    _searcher(
+        "an infinite target",
+        "  name: single\n  metric: x\n  stop: {target: .inf}\n",
+        ":6:18:",
+        "finite",
+    ),
+    _searcher(
         "zero length", "  name: single\n  metric: x\n  max_length: {batches: 0}\n", ":6:25:", ">= 1"
     ),
     _searcher(

@@ -259,6 +259,54 @@ STOPPING = {
 }
 
 
+class TestStopRule:
+    """`searcher.stop`: a report ends the search, and other trials hear of it."""
+
+    RANDOM: ClassVar[dict[str, Any]] = {"name": "random", "metric": "loss", "max_trials": 3}
+
+    def test_only_a_report_that_ends_the_search_is_in_its_log(self, begin: Begin) -> None:
+        """The trial that reports the target is told to leave, and saves before it does."""
+        here = begin({**self.RANDOM, "stop": {"target": 0.2}})
+        with core.init() as context:
+            for step, loss in enumerate((0.5, math.nan, 0.3), start=1):
+                context.train.report_validation_metrics(step, {"loss": loss})
+            context.train.report_validation_metrics(4, {"accuracy": 0.1})
+            assert not context.preempt.should_preempt()
+            assert here.log.position == 1
+            context.train.report_validation_metrics(5, {"loss": 0.2})
+            assert context.preempt.should_preempt()
+            context.train.report_validation_metrics(6, {"loss": 0.1})
+        assert here.job.flag.stop and not here.job.flag.preempt
+        state = here.state
+        assert here.log.position == 2
+        assert (state.ended, state.trials[0].stop, state.open) == (True, True, 1)
+
+    def test_another_trials_result_reaches_a_trial_at_work(self, begin: Begin) -> None:
+        """With its next report, whatever that is; a trial that follows lengths gets no more."""
+        here = begin({**PROMOTION, "stop": {"target": 0.2}})
+        with core.init() as context:
+            operations = context.searcher.operations()
+            op = next(operations)
+            context.train.report_validation_metrics(1, {"loss": 0.5})
+            assert not context.preempt.should_preempt()
+            here.others(0.1)
+            context.train.report_validation_metrics(2, {"loss": 0.4})
+            assert context.preempt.should_preempt()
+            op.report_completed(0.1)
+            assert list(operations) == []
+
+    def test_reports_between_rungs_count(self, begin: Begin) -> None:
+        """The search does not judge them, and they are not results of a rung."""
+        here = begin({**PROMOTION, "stop": {"no_better_for": 1}})
+        with core.init() as context:
+            context.train.report_validation_metrics(4, {"loss": 0.5})  # more steps than the rung
+            context.train.report_validation_metrics(5, {"loss": 0.6})
+        state = here.state
+        assert state.leader is not None and state.leader.metric == 0.5
+        assert here.log.position == 2
+        assert state.trials[0].reached == 0 and state.brackets[0].rungs[0].results == []
+
+
 class TestStopping:
     """train.report_validation_metrics() in a search that stops trials early."""
 

@@ -188,6 +188,60 @@ def test_stopped_trials_leave_at_once_and_count_as_completed(desk: Desk) -> None
         assert view.steps == (9 if len(trial.rung_results) == 2 else 3)
 
 
+# The first trial reaches the target once the other one trains, too, and has a report to make.
+FINDS = """\
+    import os, pathlib, time
+    import detslurm as det
+
+    info = det.get_cluster_info()
+    go = pathlib.Path(os.environ["DETSLURM_EXPERIMENT_DIR"]) / "go"
+    with det.core.init() as core:
+        step = 0
+        while not core.preempt.should_preempt():
+            step += 1
+            found = info.trial.hparams["x"] == 4 and go.exists()
+            core.train.report_validation_metrics(step, {"accuracy": 0.95 if found else 0.5})
+            time.sleep(0.05)
+        with core.checkpoint.store_path({"steps_completed": step}):
+            pass
+"""
+
+UNTIL_FOUND = """\
+    searcher:
+      name: grid
+      metric: accuracy
+      smaller_is_better: false
+      max_concurrent_trials: 2
+      stop: {target: 0.95}
+    hyperparameters:
+      x: {type: int, minval: 1, maxval: 4, count: 4}
+    """
+
+
+def test_a_search_ends_with_its_target(desk: Desk, site: Cluster) -> None:
+    """The trial that finds it and the other one at work save and leave; the rest never begins."""
+    number = desk.submit(project(desk, FINDS, UNTIL_FOUND))
+
+    def both_train() -> bool:
+        trials = desk.view(number).trials
+        return len(trials) == 2 and all(trial.steps for trial in trials)
+
+    wait_for(both_train, PATIENCE, "two trials at work")
+    (desk.experiment(number).path / "go").touch()
+    desk.wait_for_state(number, "COMPLETED")
+    view = desk.view(number)
+    reason = f"searcher.stop.target: trial {view.trials[0].id} reported accuracy 0.95, and"
+    assert view.end_reason == f"{reason} the target is 0.95"
+    assert view.best_trial == view.trials[0].id
+    assert view.end_reason in desk.run("e", "list", "--csv").stdout
+    assert f"Reason : {view.end_reason}" in desk.run("e", "describe", str(number)).stdout
+    for index in range(2):
+        trial = desk.trial(number, index)
+        assert (trial.end_reason, len(trial.checkpoints)) == ("stopped by the search", 1)
+    assert [trial.run_count for trial in view.trials] == [1, 1]
+    wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
+
+
 @pytest.mark.slow
 def test_trials_of_dead_workers_are_taken_over(desk: Desk, site: Cluster) -> None:
     """kill -9 of a runner and the power cut of a node cost time only: others go on from there."""

@@ -17,10 +17,12 @@ from detslurm.sdk.submission.preflight import sampler_problems
 
 def optunas(**searcher: Any) -> dict[str, Any]:
     return {
-        "searcher": {"name": "optuna", "metric": "loss", "max_trials": 2, **searcher},
+        "searcher": {
+            "name": "optuna", "metric": "loss", "max_trials": 2, "sampler": "tpe", **searcher,
+        },
         "hyperparameters": {"x": {"type": "double", "minval": 0, "maxval": 1}},
         "reproducibility": {"experiment_seed": 1},
-    }
+    }  # fmt: skip
 
 
 def test_samples_are_tried_before_a_job_needs_them() -> None:
@@ -28,6 +30,8 @@ def test_samples_are_tried_before_a_job_needs_them() -> None:
     assert sampler_problems(optunas(sampler="cmaes", pruner="median")) == []
     (problem,) = sampler_problems(optunas(sampler_args={"startup": 3}))
     assert "searcher.sampler_args" in problem and "startup" in problem
+    halving = {"name": "async_halving", "num_rungs": 2, "time_metric": "epochs", "max_time": 4}
+    assert sampler_problems(optunas(**halving)) == []
     (problem,) = sampler_problems(optunas(pruner="threshold"))
     assert "searcher.pruner_args" in problem
 

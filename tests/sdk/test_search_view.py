@@ -67,6 +67,24 @@ class TestLooking:
         assert (found.state, found.view.trial_count) == ("CANCELED", 1)
         assert found.view.progress == pytest.approx(1 / 6)
 
+    def test_the_rule_that_ended_a_search_is_its_reason(self, scene: Scene) -> None:
+        """While trials at work leave, and after; an `activate` records it where no worker did."""
+        text = SEARCH.replace("divisor: 3,", "divisor: 3, stop: {target: 0.2},")
+        experiment, log = scene.search(text)
+        index = scene.works(experiment, log, "7_0", losses=[0.5, 0.2], end="stopped")
+        log.commit([{"e": "reported", "trial": index, "metric": 0.2}])
+        found = scene.client.experiment(experiment.id)
+        reason = "searcher.stop.target: trial 1 reported loss 0.2, and the target is 0.2"
+        assert found.search is not None and found.search.data()["end_reason"] == reason
+        assert (found.state, found.reason) == ("ACTIVE", None)
+        left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "stopped"}
+        log.commit([left])
+        resume(read(experiment), Queues(lambda name: scene.queue, scene.warnings.append))
+        found = scene.client.experiment(experiment.id)
+        assert (found.state, found.reason, found.row.progress) == ("COMPLETED", reason, 1.0)
+        assert found.view.trial_states == {"COMPLETED": 3}
+        assert found.trials()[1].row.run_count == 0
+
     def test_a_trial_is_where_its_worker_is(self, scene: Scene) -> None:
         """Not where an array's element of its number is."""
         experiment, log = scene.search()

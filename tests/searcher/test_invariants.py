@@ -37,6 +37,13 @@ METHODS: dict[str, dict[str, Any]] = {
         "divisor": 2,
         "max_length": {"epochs": 5},
     },
+    "promotion with a rule": {
+        "name": "async_halving",
+        "num_rungs": 3,
+        **CONCURRENT,
+        **BY_LENGTH,
+        "stop": {"no_better_for": 3, "target": 0},
+    },
     "stopping": {"name": "async_halving", "num_rungs": 3, **CONCURRENT, **BY_TIME},
     "stop once": {
         "name": "async_halving",
@@ -152,7 +159,7 @@ def check(search: Search, state: State) -> None:
     assert state.done == (state.open == 0)
     assert state.done or state.runnable_soon, "nothing waits or runs, and it isn't over"
     assert 0.0 <= search.progress(state) <= 1.0
-    if not state.abandoned:  # then nobody is judged any more
+    if not state.begins_nothing:  # then nobody is judged any more
         check_rungs(search, state)
 
 
@@ -238,7 +245,7 @@ def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]])
         assert all(t.rung >= rung for t, rung in zip(state.trials, rungs, strict=False))
         promoted += [i for i, rung in enumerate(rungs) if state.trials[i].rung > rung]
         state = chosen.load(once)
-    if (name.startswith("promotion") or name == "adaptive") and not state.abandoned:
+    if (name.startswith("promotion") or name == "adaptive") and not state.begins_nothing:
         check_promoted(chosen, state)
     assert all(promoted.count(i) <= len(state.brackets[0].rungs) - 1 for i in promoted)
     again = chosen.initial()
@@ -251,7 +258,7 @@ def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]])
     assert valid <= expected
     if state.abandoned:
         assert state.verdict == "error"
-    elif name not in ("single", "grid", "pbt"):
+    elif not state.ended and name not in ("single", "grid", "pbt"):
         assert valid == expected
     assert state.verdict in ("completed", "error", "canceled")
 

@@ -88,7 +88,7 @@ def test_a_grid_runs_from_its_end() -> None:
     state = run(chosen, loss)
     assert [chosen.plan(state, i).hparams["x"] for i in range(5)] == [4, 3, 2, 1, 0]
     assert [chosen.plan(state, i) for i in (4, 0)] == [
-        Samples("grid", space, 0).plan(i) for i in (4, 0)
+        Samples({"name": "grid"}, space, 0).plan(i) for i in (4, 0)
     ]
     with pytest.raises(IndexError):
         chosen.plan(state, 5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optuna
@@ -95,7 +95,9 @@ class Job:
         return values
 
 
-def optunas(trials: int, sampler: str, seed: int = 3) -> list[float]:
+def optunas(
+    trials: int, sampler: str, seed: int = 3, enqueued: Sequence[dict[str, Any]] = ()
+) -> list[float]:
     """The same by Optuna alone, as its users write it."""
 
     def objective(trial: optuna.Trial) -> float:
@@ -111,6 +113,9 @@ def optunas(trials: int, sampler: str, seed: int = 3) -> list[float]:
 
     made = getattr(optuna.samplers, SAMPLERS[sampler])
     study = optuna.create_study(sampler=made(seed=seed))
+    for params in enqueued:
+        named = {**params, "model.act": ["relu", "leaky", None][params["model.act"]]}
+        study.enqueue_trial(named)
     study.optimize(objective, n_trials=trials)
     return [trial.values[0] for trial in study.trials]
 
@@ -378,7 +383,8 @@ def test_a_sampler_of_another_version_goes_on_as_it_can() -> None:
 def test_arguments_that_optuna_refuses(searcher: dict[str, Any], message: str) -> None:
     """The error names the section of the configuration and says what Optuna says."""
     with pytest.raises(BridgeError, match=message):
-        Bridge({"metric": "loss", **searcher}, SPACE, 0).suggest(TrialHistory(), [0])
+        made = {"name": "optuna", "metric": "loss", **searcher}
+        Bridge(made, SPACE, 0).suggest(TrialHistory(), [0])
 
 
 def test_a_report_without_a_pruner_is_committed_as_it_is() -> None:
@@ -387,3 +393,16 @@ def test_a_report_without_a_pruner_is_committed_as_it_is() -> None:
     event = {"e": "validated", "trial": job.begin(), "time": 1, "metric": 2.0}
     assert job.search.judged(job.state, event) == event
     assert isinstance(job.state, State)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsgaii"])
+def test_points_are_tried_first_as_enqueued_trials_are(sampler: str) -> None:
+    """The samples after them are those of Optuna, which was given the same trials to begin with."""
+    point = {"lr": 0.01, "model": {"act": "relu", "layers": 4}, "x": 1.5}
+    job = Job(config(30, sampler=sampler, first=[point, {"x": -1.0}]))
+    ours = job.run(loss)
+    assert ours[0] == pytest.approx(0.25)
+    first = [job.search.samples.plan(index).hparams for index in (0, 1)]
+    assert first[1]["x"] == -1.0
+    enqueued = [to_params(SPACE, sample) for sample in first]
+    assert ours == pytest.approx(optunas(30, sampler, enqueued=enqueued))

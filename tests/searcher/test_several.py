@@ -55,14 +55,14 @@ def test_the_front_goes_on_although_another_metric_alone_would_not_let_it() -> N
 
 
 def test_constraints_come_first_and_what_is_missing_last() -> None:
-    reports = [
+    reports: list[Values] = [
         {"loss": 0.4, "gb": 40},
         {"loss": 0.2, "gb": None},
         {"loss": 0.1, "gb": 41},
         {"loss": 0.3, "gb": 1},
     ]
     assert promoted(reports, **BOUND) == [0, 3]
-    nothing = [{"loss": math.nan, "gb": 1}] * 2
+    nothing: list[Values] = [{"loss": math.nan, "gb": 1}] * 2
     assert promoted([reports[2], reports[1], *nothing], **BOUND) == [0]
 
 

@@ -38,7 +38,7 @@ VECTORS = [
 def test_random_samples_equal_the_reference_vectors(vector: tuple[Any, ...]) -> None:
     """The same seed gives the samples, request ids and trial seeds that Determined gave."""
     seed, index, drop, layers, lr, opt, request_id, trial_seed = vector
-    plan = Samples("random", SPACE, seed).plan(index)
+    plan = Samples({"name": "random"}, SPACE, seed).plan(index)
     assert plan.hparams == {
         "c": 7, "drop": drop, "layers": layers, "lr": pytest.approx(lr, rel=1e-15), "opt": opt,
     }  # fmt: skip
@@ -49,7 +49,7 @@ def test_nested_samples_depend_on_the_seed_alone() -> None:
     """Two spaces that differ only in the order of nested keys give the same sample."""
     a = {"x": {"p": SPACE["drop"], "q": SPACE["layers"]}, "y": SPACE["opt"]}
     b = {"y": SPACE["opt"], "x": {"q": SPACE["layers"], "p": SPACE["drop"]}}
-    one, other = Samples("random", a, 3), Samples("random", b, 3)
+    one, other = Samples({"name": "random"}, a, 3), Samples({"name": "random"}, b, 3)
     assert [one.plan(i) for i in range(3)] == [other.plan(i) for i in range(3)]
 
 
@@ -103,8 +103,8 @@ def test_the_nested_product_is_full() -> None:
 
 def test_grid_trials_consume_only_id_and_seed() -> None:
     """A grid trial's seed is that of the stream without any samples drawn."""
-    grid = Samples("grid", {"x": _int(0, 4, 5)}, 0).plan(2)
-    constant = Samples("random", {"x": 1}, 0).plan(2)
+    grid = Samples({"name": "grid"}, {"x": _int(0, 4, 5)}, 0).plan(2)
+    constant = Samples({"name": "random"}, {"x": 1}, 0).plan(2)
     assert (grid.seed, grid.request_id) == (constant.seed, constant.request_id)
 
 
@@ -117,9 +117,9 @@ def test_samples_are_the_same_in_whatever_order_they_are_asked_for() -> None:
         "n": {"only": {"type": "categorical", "vals": ["x"]}, "e": {}, "const": [1, 2]},
         **SPACE,
     }
-    in_order = Samples("random", space, 9)
+    in_order = Samples({"name": "random"}, space, 9)
     expected = [in_order.plan(i) for i in range(40)]
     for order in (reversed(range(40)), [39, 3, 4, 5, 39, 0, 20]):
-        samples = Samples("random", space, 9)
+        samples = Samples({"name": "random"}, space, 9)
         for index in order:
             assert samples.plan(index) == expected[index]

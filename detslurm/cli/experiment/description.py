@@ -259,7 +259,8 @@ def search_text(search: SearchView, *, ended: bool) -> str:
     if ended:  # the log of a canceled search stops in the middle: nothing of it runs any more
         return f"{created}{invalid}"
     kinds = ", ".join(f"{counts[kind]} {kind}" for kind in ("waiting", "running", "paused"))
-    return f"{created}: {kinds}, {counts['closed']} over{invalid}"
+    ends = f"\nends: {search.end_reason}" if search.end_reason is not None else ""
+    return f"{created}: {kinds}, {counts['closed']} over{invalid}{ends}"
 
 
 def workers_text(workers: Iterable[JobInfo]) -> str:

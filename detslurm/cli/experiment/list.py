@@ -195,7 +195,7 @@ def chosen(
     names = columns or [
         *(["workspace", "project"] if show_project else []),
         *_DEFAULT,
-        *(["reason"] if any(row.pause_reason for row in rows) else []),
+        *(["reason"] if any(row.state != "ERROR" and row.reason for row in rows) else []),
         *(["archived"] if include_archived else []),
     ]
     return Table([COLUMNS[name] for name in names], rows, wanted=bool(columns))

@@ -164,9 +164,12 @@ def _cost_text(cost: Cost) -> str:
 
 
 def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) -> LoadedExperiment:
+    from detslurm.cli.arguments.ids import client
     from detslurm.sdk.parts import load_experiment, load_site
+    from detslurm.sdk.submission.first_points import with_named_trials
 
-    return load_experiment(config_file, overrides=overrides, template=template, site=load_site())
+    loaded = load_experiment(config_file, overrides=overrides, template=template, site=load_site())
+    return with_named_trials(loaded, client().store)
 
 
 def _curves(path: Path | None, source: str | None, config: dict[str, Any]) -> RecordedCurves | None:
@@ -208,7 +211,8 @@ def _preview_text(preview: Preview) -> str:
         ]
         parts.append(table(["Bracket", "Trials", "At Once", "Rungs"], rows))
     total = "" if preview.total_units is None else f", {_units(preview.total_units, preview.unit)}"
-    parts.append(f"{counted(preview.trials, 'trial')}{total}; {preview.concurrency} at once")
+    most = "at most " if preview.may_end_early else ""
+    parts.append(f"{most}{counted(preview.trials, 'trial')}{total}; {preview.concurrency} at once")
     return "\n\n".join(parts)
 
 
@@ -231,6 +235,8 @@ def _simulation_text(result: Simulation, slots_per_trial: int) -> str:
         lines["best"] = f"trial {best.trial}: {metric} after {_units(best.units, result.unit)}"
     if result.front:
         lines["front"] = f"trials {', '.join(map(str, result.front))}"
+    if result.end_reason is not None:
+        lines["ended by"] = result.end_reason
     return "\n".join([shown, "", *(f"{name:>10}: {value}" for name, value in lines.items())])
 
 

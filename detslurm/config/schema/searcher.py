@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -32,6 +33,7 @@ RoundLength = Annotated[
 ]
 Probability = Annotated[float, Meta(ge=0, le=1)]
 Sampler = Literal["tpe", "random", "cmaes", "gp", "qmc", "nsgaii", "nsgaiii", "brute_force"]
+ModelSampler = Literal["tpe", "gp"]
 Pruner = Literal[
     "median",
     "percentile",
@@ -42,10 +44,21 @@ Pruner = Literal[
     "wilcoxon",
     "nop",
 ]
+Confidence = Literal["low", "medium", "high"]
 Mode = Literal["aggressive", "standard", "conservative"]
 StopOnce = Annotated[
     bool | None, deprecated("time_metric with max_time always stops trials in this way")
 ]
+
+
+Finite = Annotated[float, must(lambda value: None if math.isfinite(value) else "must be finite")]
+
+
+class Stop(Section, frozen=True, kw_only=True):
+    """When a search ends although it has trials left."""
+
+    no_better_for: Positive | None = None
+    target: Finite | None = None
 
 
 def _bounds(value: dict[str, Any]) -> str | None:
@@ -64,7 +77,7 @@ class Metric(Section, frozen=True, kw_only=True):
 
 
 class Searcher(Section, frozen=True, kw_only=True):
-    """Fields of every searcher: what it minimises or maximises, and a warm start.
+    """Fields of every searcher: its objectives, the points it tries first, a warm start.
 
     Where the user has written `metrics`, the first of them fills `metric` and `smaller_is_better`.
     `constraints` has the bounds that trials have to keep, by the metric's name.
@@ -74,8 +87,10 @@ class Searcher(Section, frozen=True, kw_only=True):
     smaller_is_better: bool = True
     metrics: tuple[Metric, ...] = ()
     constraints: Constraints = FrozenDict()
+    first: tuple[FrozenDict, ...] = ()
     source_trial_id: int | None = None
     source_checkpoint_uuid: str | None = None
+    stop: Stop | None = None
 
 
 class Single(Searcher, frozen=True, kw_only=True, tag_field="name", tag="single"):
@@ -90,6 +105,7 @@ class Random(Searcher, frozen=True, kw_only=True, tag_field="name", tag="random"
     max_trials: MaxTrials
     max_concurrent_trials: NonNegative = 16
     max_length: MaxLength = None
+    prior: FrozenDict = FrozenDict()
 
 
 class Grid(Searcher, frozen=True, kw_only=True, tag_field="name", tag="grid"):
@@ -104,7 +120,8 @@ class Halving(Searcher, frozen=True, kw_only=True):
 
     A configuration of the newer generation has `max_time` in units of `time_metric`; the
     older has `max_length`, and when that names a unit the other two are filled from it. Where the
-    user has set all three the newer two count, and `stop_once` is set.
+    user has set all three the newer two count, and `stop_once` is set. A `sampler` chooses new
+    samples by the results of a rung, once that rung has enough.
     """
 
     max_trials: MaxTrials
@@ -114,6 +131,8 @@ class Halving(Searcher, frozen=True, kw_only=True):
     max_time: Positive | None = None
     max_length: MaxLength = None
     stop_once: StopOnce = None
+    sampler: ModelSampler | None = None
+    prior: FrozenDict = FrozenDict()
 
 
 class AsyncHalving(Halving, frozen=True, kw_only=True, tag_field="name", tag="async_halving"):
@@ -158,6 +177,7 @@ class PBT(Searcher, frozen=True, kw_only=True, tag_field="name", tag="pbt"):
     replace_function: ReplaceFunction = ReplaceFunction()
     explore_function: ExploreFunction = ExploreFunction()
     max_concurrent_trials: NonNegative = 16
+    prior: FrozenDict = FrozenDict()
 
 
 class Optuna(Searcher, frozen=True, kw_only=True, tag_field="name", tag="optuna"):

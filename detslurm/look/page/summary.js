@@ -18,7 +18,7 @@ export function card(experiment) {
   return el("details", { class: "card", open: !several, "data-part": `experiment-${experiment.id}` },
     el("summary", {}, badge(experiment.state), " ", el("strong", {}, `Experiment ${experiment.id}`), " ", el("bdi", {}, experiment.name.slice(0, 300)),
       several && el("span", { class: "note" }, ` ${brief(experiment)}`)),
-    experiment.message && el("p", { class: "warning" }, experiment.message),
+    experiment.message && el("p", { class: experiment.state === "COMPLETED" ? "note" : "warning" }, experiment.message),
     experiment.trials.length > 1 && best(experiment),
     experiment.description && el("p", {}, experiment.description),
     facts(factsOf(experiment)),

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from detslurm.searcher.events import Sampled
 from detslurm.searcher.halving.fronts import ByFronts
+from detslurm.searcher.halving.model import ResultModel, lacks_sample
 from detslurm.searcher.halving.rungs import ByMetric, Ranking
 from detslurm.searcher.method import Method, may_replace
-from detslurm.searcher.state import Bracket, Rung, State
+from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.searcher.state import Bracket, Rung, SearchTrial, State
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,13 @@ class Halving(Method):
         self,
         searcher: Mapping[str, Any],
         brackets: Sequence[BracketPlan],
+        model: ResultModel | None = None,
         *,
         before_equals: bool = False,
     ) -> None:
         super().__init__(searcher)
+        self.model = model
+        self.samples_late = model is not None
         self.brackets = brackets
         self.divisor: float = searcher.get("divisor", 4)
         self.ranking: Ranking = ByFronts(self.objectives)
@@ -54,7 +60,20 @@ class Halving(Method):
             bracket.created += 1
             bracket.lowest = 0
             bracket.rungs[0].outstanding += 1
-            self.new(state, self.target_length(bracket, 0), bracket=number)
+            modelled = self.model is not None and self.model.chooses(state)
+            length = self.target_length(bracket, 0)
+            self.new(state, length, bracket=number, modelled=modelled)
+
+    def lacks_sample(self, trial: SearchTrial) -> bool:
+        return lacks_sample(trial)
+
+    def history(self, state: State) -> TrialHistory:
+        return self.model.history(state) if self.model is not None else TrialHistory()
+
+    def sampled(self, state: State, event: Sampled) -> None:
+        trial = state.trials[event.trial]
+        if lacks_sample(trial) and trial.status != "closed":
+            trial.hparams = event.hparams
 
     def may_create(self, bracket: Bracket) -> bool:
         """Whether the bracket has trials left; invalid samples don't count."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from detslurm.searcher.events import Validated
 from detslurm.searcher.halving.method import BracketPlan, Halving
+from detslurm.searcher.halving.model import ResultModel
 from detslurm.searcher.method import length_of
 from detslurm.searcher.state import Bracket, State
 
@@ -16,11 +17,16 @@ class Stopping(Halving):
 
     judges_reports = True
 
-    def __init__(self, searcher: Mapping[str, Any], brackets: Sequence[BracketPlan]) -> None:
+    def __init__(
+        self,
+        searcher: Mapping[str, Any],
+        brackets: Sequence[BracketPlan],
+        model: ResultModel | None = None,
+    ) -> None:
         # Two generations: with max_length a trial is asked for one rung after the other, and
         # the earlier of two equals is ahead; with max_time it trains freely, and the later is.
         self.asks = length_of(searcher)[0] is not None
-        super().__init__(searcher, brackets, before_equals=not self.asks)
+        super().__init__(searcher, brackets, model, before_equals=not self.asks)
 
     def target_length(self, bracket: Bracket, rung: int) -> int | None:
         return bracket.rungs[rung].units if self.asks else None

@@ -20,6 +20,7 @@ from detslurm.searcher.objectives import Objectives
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
 from detslurm.searcher.optuna.space import distributions, to_params, to_sample
+from detslurm.searcher.sampling import Samples
 
 SAMPLERS = {
     "brute_force": "BruteForceSampler",
@@ -50,6 +51,11 @@ _PACKAGES = {
 }
 # These keep notes in the study, which are had again by asking for all trials once more.
 _REPLAYED = frozenset({"cmaes", "nsgaii", "nsgaiii", "qmc"})
+# The model of a halving search: TPE in Optuna 4 has the defaults of 5. GP needs no such arguments.
+_MODEL_ARGUMENTS: dict[str, dict[str, bool]] = {
+    "tpe": {"multivariate": True, "constant_liar": True},
+    "gp": {},
+}
 
 
 class BridgeError(Exception):
@@ -62,28 +68,45 @@ class Bridge:
     def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
         self._searcher, self._space, self._seed = searcher, space, seed
         self._optuna = _quiet_optuna()
-        self._distributions = distributions(space)
+        self._distributions = _Shared(distributions(space))
+        self._samples = Samples(searcher, space, seed)  # the points that are tried first
         self._objectives = Objectives.of(searcher)
         if self._objectives.constraints and not hasattr(self._optuna.Trial, "set_constraint"):
             raise BridgeError("constraints need Optuna 5: pip install 'optuna>=5'")
 
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
-        """`sampled` events for trials, in order; each holds only as long as it is the next."""
+        """`sampled` events for trials, in order.
+
+        Those of the optuna searcher hold only as long as each is the next.
+        """
+        if self._searcher["name"] != "optuna":
+            return self._modelled(history, wanted)
         study = self._replayed(history) if self._kind in _REPLAYED else None
         study = study or self._rebuilt(history)
         events: list[dict[str, Any]] = []
         for count, index in enumerate(wanted, len(history.trials)):
-            params = study.ask(self._distributions).params
-            events.append(
-                {
-                    "e": "sampled",
-                    "trial": index,
-                    "hparams": masked_sample(to_sample(self._space, params), self._space),
-                    "after": count,
-                    "generators": positions(study.sampler, self._sampler()),
-                }
-            )
+            event = self._sampled(index, self._ask(study, index))
+            generators = positions(study.sampler, self._sampler())
+            events.append({**event, "after": count, "generators": generators})
         return events
+
+    def _modelled(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
+        """Samples from a model of one rung, each by a new sampler with a seed of the trial's own.
+
+        A trial in the study that has no result counts as running.
+        """
+        study = self._study(None)
+        for known in history.trials.values():
+            study.add_trial(self._frozen(known))
+        events = []
+        for index in wanted:
+            study.sampler = self._model(index)
+            events.append(self._sampled(index, study.ask(self._distributions)))
+        return events
+
+    def _sampled(self, index: int, asked: Any) -> dict[str, Any]:
+        sample = to_sample(self._space, asked.params)
+        return {"e": "sampled", "trial": index, "hparams": masked_sample(sample, self._space)}
 
     def judge(
         self, history: TrialHistory, index: int, at: int, metric: float | None
@@ -116,19 +139,32 @@ class Bridge:
     def _replayed(self, history: TrialHistory) -> Any | None:
         """A study to which the history was replayed; None where it answers otherwise."""
         study = self._study(self._sampler())
-        trials: dict[int, Any] = {}
-        for step in history.order:
+        return study if self._replay(study, {}, history, 0) else None
+
+    def _replay(
+        self, study: Any, trials: dict[int, Any], history: TrialHistory, start: int
+    ) -> bool:
+        """Let a study have what came after the first `start` steps; whether it drew the same."""
+        for step in history.order[start:]:
             index = step if step >= 0 else ~step
             known = history.trials[index]
             if step < 0:
-                self._replay_trial(study, trials[index], known)
+                self._tell(study, trials[index], known)
                 continue
-            trials[index] = study.ask(self._distributions)
+            if index not in trials:
+                trials[index] = self._ask(study, index)
             if trials[index].params != to_params(self._space, known.hparams):
-                return None  # another version of Optuna or numpy drew it
-        return study
+                return False  # another version of Optuna or numpy drew it
+        return True
 
-    def _replay_trial(self, study: Any, trial: Any, known: KnownTrial) -> None:
+    def _ask(self, study: Any, index: int) -> Any:
+        """The next trial of a study: a point that is to be tried first, or the sampler's choice."""
+        if index < len(self._searcher.get("first") or ()):
+            point = self._samples.plan(index).hparams
+            study.enqueue_trial(to_params(self._space, point))
+        return study.ask(self._distributions)
+
+    def _tell(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
         if len(self._objectives.metrics) == 1:  # else Optuna has no intermediate values
             for at, metric in known.reports:
@@ -149,7 +185,7 @@ class Bridge:
             "failed": states.FAIL,
         }[known.state]
         judged = known.state in ("complete", "pruned") and known.reports
-        made = self._optuna.trial.create_trial(
+        frozen = self._optuna.trial.create_trial(
             state=state,
             values=self._values(known) if judged else None,
             params=to_params(self._space, known.hparams),
@@ -158,8 +194,9 @@ class Bridge:
             system_attrs=dict(known.notes),
         )
         for name, excess in self._excesses(known).items():
-            made.set_constraint(name, excess)
-        return made
+            frozen.set_constraint(name, excess)
+        frozen.distributions = self._distributions
+        return frozen
 
     def _values(self, known: KnownTrial) -> list[float]:
         """The result of a trial: its last report. If a metric is no number, all are the worst."""
@@ -190,6 +227,15 @@ class Bridge:
         made = getattr(self._optuna.samplers, SAMPLERS[self._kind])
         return _made(made, given, "searcher.sampler_args")
 
+    def _model(self, index: int) -> Any:
+        from numpy.random import SeedSequence
+
+        _refuse_missing(self._kind)
+        (seed,) = SeedSequence([self._seed, index]).generate_state(1)
+        return getattr(self._optuna.samplers, SAMPLERS[self._kind])(
+            seed=int(seed), n_startup_trials=1, **_MODEL_ARGUMENTS[self._kind]
+        )
+
     def _pruner(self) -> Any:
         name = self._searcher.get("pruner") or "nop"
         return self._pruner_of(name, self._searcher.get("pruner_args") or {})
@@ -201,6 +247,37 @@ class Bridge:
         if isinstance(inner, str):
             args["wrapped_pruner"] = self._pruner_of(inner, args.pop("wrapped_args", None) or {})
         return _made(getattr(self._optuna.pruners, PRUNERS[name]), args, "searcher.pruner_args")
+
+
+class LastingBridge(Bridge):
+    """A bridge that keeps its study from question to question, for a process that lives as long
+    as its search, such as `simulate(config, workers, curves, suggest=LastingBridge(...).suggest)`.
+    """
+
+    def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
+        super().__init__(searcher, space, seed)
+        self._lasting: Any = None
+        self._asked: dict[int, Any] = {}
+        self._steps = 0
+
+    def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
+        if self._searcher["name"] != "optuna":
+            return super().suggest(history, wanted)
+        self._lasting = self._lasting or self._study(self._sampler())
+        self._replay(self._lasting, self._asked, history, self._steps)
+        self._steps = len(history.order)
+        events = []
+        for index in wanted:
+            self._asked[index] = self._ask(self._lasting, index)
+            events.append(self._sampled(index, self._asked[index]))
+        return events
+
+
+class _Shared(dict[str, Any]):
+    """The distributions, which all trials share: copies would take most of a study's time."""
+
+    def __deepcopy__(self, memo: Any) -> _Shared:
+        return self
 
 
 def _refuse_missing(name: str) -> None:

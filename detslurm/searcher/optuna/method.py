@@ -12,7 +12,7 @@ from detslurm.searcher.events import Sampled, Validated, finite
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import length_of
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
-from detslurm.searcher.state import State
+from detslurm.searcher.state import SearchTrial, State
 
 _ENDS = {"completed": "complete", "stopped": "pruned"}
 
@@ -32,8 +32,11 @@ class OptunaMethod(IndependentTrials):
         state.history = TrialHistory()
         super().start(state)
 
-    def unsampled(self, state: State) -> list[int]:
-        return sorted(i for i in state.workers.values() if state.trials[i].hparams is None)
+    def lacks_sample(self, trial: SearchTrial) -> bool:
+        return trial.hparams is None
+
+    def history(self, state: State) -> TrialHistory:
+        return _history(state)
 
     def sampled(self, state: State, event: Sampled) -> None:
         trial, history = state.trials[event.trial], _history(state)
