@@ -31,7 +31,7 @@ def experiment_html(row: ExperimentRow, trials: Iterable[TrialRow], path: Path) 
     facts = {"State": _state(row), "Why": row.reason, "Owner": row.owner,
              "Labels": ", ".join(row.labels), "Best": _best(row.metric, row.best_value),
              "Path": path}  # fmt: skip
-    best = best_trials_first(trials, smaller_is_better=row.smaller_is_better)
+    best = best_trials_first(trials, row)
     shown = best[:_SHOWN]
     names, _ = differing(trial.hparams for trial in shown)
     hparams = [dict(flat(trial.hparams or {})) for trial in shown]

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas
 
-    from detslurm.store import TrialDir, TrialRow
+    from detslurm.store import ExperimentRow, TrialDir, TrialRow
 
 _METRIC_KEYS = ("trial", "steps")
 
 
-def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFrame:
+def trials_frame(rows: Sequence[TrialRow], experiment: ExperimentRow) -> pandas.DataFrame:
     """A line for each trial."""
+    from detslurm.sdk.experiments.pareto import front_columns, standings
     from detslurm.sdk.trials.metrics import moment
     from detslurm.store.curve import flat
 
+    metric, found = experiment.metric, standings(experiment, rows)
     lines = [
         {
             "trial": row.id,
@@ -27,6 +29,7 @@ def trials_frame(rows: Iterable[TrialRow], metric: str | None) -> pandas.DataFra
             "restarts": row.restarts,
             f"best {metric}": row.best_validation.value if row.best_validation else None,
             f"latest {metric}": row.last_validation.value if row.last_validation else None,
+            **(front_columns(found[row.id]) if found else {}),
             "started": moment(row.started),
             "ended": moment(row.ended),
         }

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from detslurm.store.errors import NotFound, Refused, StoreError
     from detslurm.store.gc_policy import GCPolicy
     from detslurm.store.metric_rank import metric_rank
+    from detslurm.store.objectives import SeveralObjectives
     from detslurm.store.provenance import CodeVersion, Software
 
 _LAZY = {
@@ -55,6 +56,7 @@ _LAZY = {
     "Refused": "detslurm.store.errors",
     "Row": "detslurm.searcher.preview",
     "RunView": "detslurm.store",
+    "SeveralObjectives": "detslurm.store.objectives",
     "Simulation": "detslurm.searcher.simulation",
     "SlurmError": "detslurm.slurm.errors",
     "Software": "detslurm.store.provenance",
@@ -96,6 +98,7 @@ __all__ = [
     "Refused",
     "Row",
     "RunView",
+    "SeveralObjectives",
     "Simulation",
     "SlurmError",
     "Software",

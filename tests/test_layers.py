@@ -22,7 +22,7 @@ BELOW: dict[str, set[str]] = {
     "config": {"templates"},  # pure data, read by name
     "storage": set(),
     "searcher": {"config"},
-    "store": {"config"},
+    "store": {"config", "searcher"},  # which compares results by several objectives
     "slurm": {"config"},
     "compat": set(),  # imports whatever its user names
     # Exec to join a job on request, lazily.

@@ -14,6 +14,7 @@ from detslurm.config.argument_rules import argument_problems
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.foreign_ranges import foreign_ranges
 from detslurm.config.point_rules import point_problems
+from detslurm.config.python_command import python_command
 from detslurm.config.schema.slurm import Slurm, limit_seconds
 from detslurm.config.trial_class import names_trial_class
 from detslurm.config.yaml_node import YamlNode, key_path
@@ -38,6 +39,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _log_policies,
         argument_problems,
         _outputs,
+        _warm_start,
         point_problems,
     )
     for rule in rules:
@@ -233,6 +235,27 @@ def _outputs(root: YamlNode) -> Iterator[ConfigProblem]:
             if other != index and parts[index][: len(above)] == above:
                 message = f"{item.value} lies in {given[other].value}, which stays as a whole"
                 yield ConfigProblem.at(item.at, "outputs", message, "name only one of them")
+
+
+def _warm_start(root: YamlNode) -> Iterator[ConfigProblem]:
+    """The code has to be a fork of a Python on the node, as it would be as a new process."""
+    wanted, entrypoint = root.get("slurm", "warm_start"), root.get("entrypoint")
+    if wanted is None or wanted.value is not True:
+        return
+    for keys in (("record",), ("metrics_from_log",), ("preempt_signal",)):
+        if (node := root.get(*keys)) is not None and node.value not in (None, []):
+            message = f"{keys[0]} needs a hook at the start of each Python"
+            yield ConfigProblem.at(
+                wanted.at, "slurm.warm_start", message, f"leave out warm_start or {keys[0]}"
+            )
+    runtime, prefix = root.get("slurm", "container"), root.get("slurm", "container_prefix")
+    if any(node and node.value not in ("none", []) for node in (runtime, prefix)):
+        message = "each run begins in a container of its own"
+        yield ConfigProblem.at(wanted.at, "slurm.warm_start", message, "leave out warm_start")
+    if entrypoint is not None and python_command(entrypoint.plain()) is None:
+        message = "warm_start needs an entrypoint that is one Python command"
+        advice = "such as python3 train.py, or python3 -m package.train"
+        yield ConfigProblem.at(wanted.at, "slurm.warm_start", message, advice)
 
 
 def _number(node: YamlNode | None, default: int) -> int:

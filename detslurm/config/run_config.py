@@ -106,6 +106,7 @@ class RunSlurm(_Section, frozen=True, kw_only=True):
     slot_type: str | None = None
     signal_lead: float = 120
     idle_guard: RunIdleGuard = RunIdleGuard()
+    warm_start: bool = False
 
 
 class RunProfiling(_Section, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ from detslurm.exec.entrypoint import CANT_EXECUTE, CANT_START, hook_failure
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.node_preparation import NodePreparation
 from detslurm.exec.node_run import NodeRun, NotReady
-from detslurm.exec.runner_link import RunnerLink, report_unread
+from detslurm.exec.runner_link import RunnerLink, next_run, report_unread
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.workdir import top_names, written_names
 from detslurm.store import StoreError
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from detslurm.exec.container_run import ContainerRun
     from detslurm.exec.outputs import NodeOutputs
     from detslurm.exec.preempt_signal import PreemptSignal
+    from detslurm.exec.trial_arguments import TrialArguments
     from detslurm.exec.usage_sampler import UsageSampler
+    from detslurm.exec.warm_start import WarmChild, WarmPython
 
 # Seconds that log policies may take at the end for what they have not searched yet: in the grace of
 # a preemption the runner needs the time to record the end.
@@ -46,9 +48,11 @@ _STOP_GRACE = 30.0
 
 
 class Agent:
-    """One node's part of one run."""
+    """One node's part of one run; `warm` is what runs of a job with `warm_start` share."""
 
-    def __init__(self, experiment_dir: Path, trial_id: int, run: int) -> None:
+    def __init__(
+        self, experiment_dir: Path, trial_id: int, run: int, warm: WarmPython | None = None
+    ) -> None:
         # Anybody may send these to a step, also while the store is still being read, and their
         # default action would end the agent.
         discard_signals()
@@ -73,8 +77,9 @@ class Agent:
         self._reported: set[str] = set()  # of the flags that ranks raise
         self._why: str | None = None  # the failure, where the exit status does not show it
         self._deleted: str | None = None  # what the code has written beside itself
-        self._unprepared = self._got_sigint = False
+        self._unprepared = self._got_sigint = self._is_preempted = False
         self._container: ContainerRun | None = None
+        self.warm = self._configured_warmth(warm)
         self._oom_kills = oom_kills()
 
     def _configured_signal(self) -> PreemptSignal | None:
@@ -94,6 +99,15 @@ class Agent:
         found = NodeOutputs(self._node, self._link)
         self._loop.sources.append(found.events)
         return found
+
+    def _configured_warmth(self, warm: WarmPython | None) -> WarmPython | None:
+        if not self._node.config.slurm.warm_start or self._node.allocation.node_count > 1:
+            return None
+        from detslurm.exec.warm_start import WarmPython  # only here: others pay nothing
+
+        warm = warm or WarmPython()
+        self._loop.sources.append(warm.events)
+        return warm
 
     # -- the run ---------------------------------------------------------------------------------
 
@@ -163,7 +177,11 @@ class Agent:
 
                 self._container = ContainerRun(self._node.config, workdir)
                 argv, placed = contained(self._node, argv, placed, workdir)
-            code.start(argv, placed, workdir, blocked)
+            child = self._warm_child(arguments, placed, workdir)
+            if child is None:
+                code.start(argv, placed, workdir, blocked)
+            else:
+                code.take(child)
         except (OSError, ValueError) as err:
             self._link.log_message(f"can't start the entrypoint: {err}")
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE
@@ -196,6 +214,30 @@ class Agent:
         if status and self._flag.preempt and self._node.has_plain_launcher(workdir):
             return 128 + signal.SIGTERM  # of ranks that end by the signal it has 1 alone
         return status
+
+    def _warm_child(
+        self, arguments: TrialArguments | None, environment: Mapping[str, str], workdir: Path
+    ) -> WarmChild | None:
+        """The code as a fork of the warm interpreter, or None where it needs a new process."""
+        if self.warm is None:
+            return None
+        from detslurm.config.python_command import python_command  # only here
+        from detslurm.exec.warm_start import NeedsNewProcess
+
+        words = python_command(self._node.config.entrypoint, arguments.words if arguments else ())
+        try:
+            if words is None or (workdir / "startup-hook.sh").exists():
+                raise NeedsNewProcess("a shell has to start the code")
+            child = self.warm.start(words, environment, workdir)
+            self._code.spared = self.warm.pids
+            while child.is_pending:  # it may still import
+                self._loop.wait(0.5)
+            if child.refusal is not None:
+                raise NeedsNewProcess(child.refusal)
+        except NeedsNewProcess as err:
+            self._link.log_message(f"warm_start: this run gets a new process: {err}")
+            return None
+        return child
 
     def _recorded(self, environment: dict[str, str]) -> dict[str, str]:
         """Start the recorder if there is to be one; the environment in which hooks find it."""
@@ -284,6 +326,19 @@ class Agent:
         # the runner has it from the report, and gives them their time.
         return 0 if preempted else status
 
+    def close(self) -> bool:
+        """Let go of what this run had; whether this process may serve another run."""
+        self._on_signals()
+        if self._is_preempted:
+            return False
+        # From here on a preemption ends this process, as it ends a step that begins.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._inbox.close()
+        self._loop.close()
+        self._preparation.close()
+        self._flag.close()
+        return True
+
     # -- events ----------------------------------------------------------------------------------
 
     def _report_flags(self) -> None:
@@ -312,6 +367,7 @@ class Agent:
         came = self._inbox.take()
         own = self._preempt_signal
         asked = signal.SIGTERM in came or (own is not None and own.came_from_slurm(came))
+        self._is_preempted |= asked
         if asked:
             self._flag.request_preemption()
             self._link.report("preempted")
@@ -349,11 +405,21 @@ class Agent:
 
 def main(argv: list[str]) -> int:
     experiment_dir, trial_id, run = Path(argv[0]), int(argv[1]), int(argv[2])
-    try:
-        agent = Agent(experiment_dir, trial_id, run)
-    except StoreError as err:
-        return report_unread(err)
-    status = agent.run()
+    warm = None
+    while True:
+        try:
+            agent = Agent(experiment_dir, trial_id, run, warm)
+        except StoreError as err:
+            return report_unread(err)
+        status = agent.run()
+        warm = agent.warm
+        if warm is None or status or not agent.close():
+            break
+        # A failed or preempted run, too, ends the step: what comes next begins anew.
+        following = next_run()
+        if following is None:
+            break
+        trial_id, run = following
     # Slurm's signal may come this late, and a bad status would end the nodes that still save.
     ignore_signals()
     return status

@@ -33,6 +33,10 @@ class AgentLoop:
         """Wait for this file no longer."""
         self._selector.unregister(fd)
 
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._selector.close()
+
     def wait(self, timeout: float) -> None:
         """Handle the events that are there, or wait for the first event."""
         extra = [event for source in self.sources for event in source()]

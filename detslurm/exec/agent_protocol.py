@@ -16,6 +16,7 @@ import msgspec
 PREEMPT = "preempt"
 KILL = "kill"
 PEERS = "peers "
+RUN = "run "
 
 _MARK = "\x1e"
 _PART, _LAST = b"\x1f+", b"\x1f."

@@ -64,6 +64,10 @@ class CodeEnded(AgentReport, frozen=True, tag="ended", kw_only=True):
     deleted: str | None = None
 
 
+class Free(AgentReport, frozen=True, tag="free"):
+    """The agent has left its run in order, and waits for the next one of its job."""
+
+
 AnyReport = (
     AgentReport
     | Arrived
@@ -73,6 +77,7 @@ AnyReport = (
     | PolicyMatched
     | StagingFailed
     | CodeEnded
+    | Free
 )
 
 

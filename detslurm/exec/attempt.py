@@ -39,7 +39,7 @@ _NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu bin
 
 
 class Attempt:
-    """Runs one step: feeds its state machine with events, and follows the instructions.
+    """Watches one step: feeds its state machine with events, and follows the instructions.
 
     With the first sample of the run's usage `make_guard` is called, which may be None. `on_idle`
     records that the run is idle, and returns whether it is recorded.
@@ -47,7 +47,7 @@ class Attempt:
 
     def __init__(
         self,
-        argv: Sequence[str],
+        step: subprocess.Popen[bytes],
         nodes: Sequence[str],
         *,
         inbox: SignalInbox,
@@ -65,23 +65,22 @@ class Attempt:
         self._state = AttemptState(nodes, limits, now, token=token)
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
         self._reassembler = agent_protocol.Reassembler()
-        self._step = subprocess.Popen(
-            argv,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            bufsize=0,
-        )
+        self._step = step
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the step goes on without this run."""
+        return self._state.is_free
 
     def run(self) -> AttemptResult:
-        """Watch the step to its end."""
+        """Watch the step to its end, or until it is free."""
         assert self._step.stdout is not None
         fd = self._step.stdout.fileno()
         with selectors.DefaultSelector() as selector:
             selector.register(fd, selectors.EVENT_READ)
             selector.register(self._inbox.fileno(), selectors.EVENT_READ)
             self._look()
-            while not self._state.is_given_up(time.monotonic()):
+            while not (self._state.is_free or self._state.is_given_up(time.monotonic())):
                 left = max(0.0, self._state.next_deadline - time.monotonic())
                 ready = {key.fd for key, _ in awake_clock.wait(selector.select, left)}
                 if self._inbox.fileno() in ready:
@@ -187,13 +186,12 @@ class Attempt:
     # -- the end ---------------------------------------------------------------------------------
 
     def _exit_status(self) -> int:
+        if self._state.is_free:
+            return 0  # it goes on with another run
         given_up = self._state.is_given_up(time.monotonic())
         try:
             status = exit_status(self._step.wait(timeout=0 if given_up else 5))
         except subprocess.TimeoutExpired:
             self._step.kill()
             status = exit_status(self._step.wait())
-        for pipe in (self._step.stdin, self._step.stdout):
-            if pipe is not None:
-                pipe.close()
         return status

@@ -18,6 +18,7 @@ from detslurm.exec.agent_reports import (
     AgentReport,
     Arrived,
     CodeEnded,
+    Free,
     HyperparametersRefused,
     PolicyMatched,
     Preempted,
@@ -104,6 +105,8 @@ class AttemptState:
 
     def __init__(self, nodes: Sequence[str], limits: Limits, now: float, *, token: str) -> None:
         self.result = AttemptResult()
+        self.is_free = False
+        """Whether the step's agent has left the run in order, and waits for another one."""
         self._nodes, self._limits, self._token = nodes, limits, token
         self._deadlines = _Deadlines(look=now + REFRESH_SECONDS)
         self._up: set[int] = set()
@@ -196,6 +199,8 @@ class AttemptState:
                 result.not_staged[self._nodes[node]] = why
             case CodeEnded():
                 yield from self._on_end(report, now)
+            case Free():
+                self.is_free = True
 
     def _on_arrival(self, report: Arrived, now: float) -> Instructions:
         if not self._arrived:

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from detslurm._base import child_processes as processes
 from detslurm._base.flag import PreemptFlag
@@ -17,6 +18,9 @@ from detslurm._base.quantities import counted
 from detslurm.exec.agent_loop import FileEvent
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.runner_link import RunnerLink
+
+if TYPE_CHECKING:
+    from detslurm.exec.warm_start import WarmChild
 
 # Seconds between SIGTERM and SIGKILL for processes that outlive the entrypoint.
 _REMAINING_GRACE = 5.0
@@ -35,7 +39,8 @@ class CodeProcess:
         self.killed = False
         self.failure = 0  # of a worker, before the order to kill reached this node
         self._link, self._flag, self._wait = link, flag, wait
-        self._child: subprocess.Popen[bytes] | None = None
+        self.spared: list[int] = []  # processes below this one that outlive the code
+        self._child: subprocess.Popen[bytes] | WarmChild | None = None
         self._output: LineSplitter | None = None
 
     def start(
@@ -48,7 +53,11 @@ class CodeProcess:
         """Start the entrypoint, with signals blocked. Raises `OSError` or `ValueError`."""
         # Before the first child: orphans that were adopted by init before this call stay there.
         processes.become_subreaper()
-        self._child = processes.start([*argv], dict(env), workdir, blocked)
+        self.take(processes.start([*argv], dict(env), workdir, blocked))
+
+    def take(self, child: subprocess.Popen[bytes] | WarmChild) -> None:
+        """See to an entrypoint that was just started."""
+        self._child = child
         assert self._child.stdout is not None
         # The end of the pipe is not the end of the child: a process of the code may keep it open
         # for long, and reading it must not block signals and commands.
@@ -66,7 +75,7 @@ class CodeProcess:
 
     def exit_status(self) -> int:
         """The status of the entrypoint, which has exited."""
-        assert self._child is not None
+        assert self._child is not None and self._child.returncode is not None
         return exit_status(self._child.returncode)
 
     # -- its output ------------------------------------------------------------------------------
@@ -161,7 +170,7 @@ class CodeProcess:
 
     def _others(self) -> list[int]:
         """The processes below this one that are the code's."""
-        own = {*self._link.own_processes}
+        own = {*self._link.own_processes, *self.spared}
         return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
 
 

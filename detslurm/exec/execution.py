@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from detslurm._base import startup
 from detslurm._base.states import outcome_words
 from detslurm.exec.attempt import Attempt
 from detslurm.exec.attempt_state import PAUSE, Limits
@@ -203,12 +202,11 @@ class Execution:
             pause = min(2 * pause, 60.0)
 
     def _attempt(self, log: TextLog) -> AttemptResult:
-        job, config = self._job, self._job.config
-        agent = startup.command("detslurm.exec.agent")
-        argv = [*agent, str(job.intents.experiment.path), str(self._trial.id), str(self._run)]
-        timeout = config.preemption_timeout or _DEFAULT_PREEMPTION_TIMEOUT
-        return Attempt(
-            job.allocation.step_command(argv, mpi=config.slurm.mpi),
+        job = self._job
+        timeout = job.config.preemption_timeout or _DEFAULT_PREEMPTION_TIMEOUT
+        step = job.steps.begin(self._trial.id, self._run)
+        attempt = Attempt(
+            step,
             job.allocation.nodes,
             inbox=job.inbox,
             log=log,
@@ -217,7 +215,11 @@ class Execution:
             on_usage=self._add_usage,
             make_guard=self._make_guard,
             on_idle=self._on_idle,
-        ).run()
+        )
+        try:
+            return attempt.run()
+        finally:
+            job.steps.leave(step, is_free=attempt.is_free)
 
     def _add_usage(self, sample: Mapping[str, Any]) -> None:
         if self._usage is None:

@@ -65,7 +65,8 @@ class CheckpointCollection:
         if is_last or (trials > PASSES and index % -(-trials // PASSES) == 0):
             self.collect()
         elif trials <= PASSES:
-            ranks_all = self._config.checkpoint_storage.get("save_experiment_best")
+            several = self._config.plain["searcher"].get("metrics")
+            ranks_all = several or self._config.checkpoint_storage.get("save_experiment_best")
             self.collect(None if ranks_all else trial_id)
 
     def before_restart(self, trial_id: int) -> None:

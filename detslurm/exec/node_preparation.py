@@ -122,6 +122,11 @@ class NodePreparation:
         interface = interface_of(config, user_variables(config, allocation.slot_ids))
         return own_address(allocation.nodes, self._node.rank, interface)
 
+    def close(self) -> None:
+        """Let other runs have this node's port."""
+        if self._port is not None:
+            self._port.close()
+
     def on_peers(self, message: str) -> None:
         """Take in the runner's message about all nodes."""
         self.peers = {**agent_protocol.from_json(message), "container_rank": self._node.rank}

@@ -15,6 +15,7 @@ from detslurm.exec.environment import slot_type_of
 from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
 from detslurm.exec.signals import SignalInbox
+from detslurm.exec.steps import Steps
 from detslurm.exec.trial_queue import Task
 from detslurm.slurm import Allocation
 from detslurm.slurm.allocation import SIGNAL_EARLY
@@ -34,6 +35,7 @@ class JobContext(NamedTuple):
     cluster: Callable[[], Cluster]
     inbox: SignalInbox
     end_reason: Callable[[], str | None]
+    steps: Steps
 
     def own_job(self) -> JobInfo | None:
         """This job in the queue; None where that does not know it. Raises `SlurmError`."""

@@ -24,6 +24,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptResult, Cause, Decision
 from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox, discard_signals
+from detslurm.exec.steps import Steps
 from detslurm.exec.text_log import log_store_error, print_message, retried, with_long_retries
 from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
@@ -65,6 +66,7 @@ class Runner:
             self._cluster,
             self._inbox,
             end_reason=partial(allocation.end_reason, *_slurm_output()),
+            steps=Steps(allocation, self._config, self._experiment.path),
         )
         with_long_retries(self._intents.refresh)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
@@ -118,6 +120,7 @@ class Runner:
             if not going_on:
                 break
             self._submit_deferred()
+        self._job.steps.end()
         if self._trial_queue.concluded:
             self._compact()
             self._collection.collect()

@@ -125,6 +125,22 @@ class RunnerLink:
             self.log_message(f"the last lines were not searched for log policy {match.name!r}")
 
 
+def next_run() -> tuple[int, int] | None:
+    """Report that this agent is free, and wait for its next run: trial and number.
+
+    None at the end of the job. Commands for the run before, which came too late, are passed over.
+    """
+    write_all(1, agent_protocol.report_line({"event": "free", "node": 0}))
+    unread = b""
+    while chunk := os.read(0, 65536):
+        *lines, unread = (unread + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(agent_protocol.RUN.encode()):
+                trial_id, run = map(int, line.split()[1:])
+                return trial_id, run
+    return None
+
+
 def report_unread(error: StoreError) -> int:
     """Report that this node could not become an agent, and is to blame; returns its status."""
     allocation = Allocation.from_environment()

@@ -63,13 +63,13 @@ class SignalInbox:
         """`immediate` runs in the handler: for what must not wait until the signal is taken."""
         self._immediate = immediate or {}
         self._seen: set[signal.Signals] = set()
-        self._reader, writer = os.pipe()
+        self._reader, self._writer = os.pipe()
         # A pipe, so that select() wakes up: a signal that arrives just before the call would
         # otherwise be noticed only after its timeout. Python writes a byte to it in the C handler.
         os.set_blocking(self._reader, False)
         # A full pipe means thousands of unread signals: one more byte adds nothing.
-        os.set_blocking(writer, False)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        os.set_blocking(self._writer, False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for sig in signals:
             signal.signal(sig, self._note)
 
@@ -83,6 +83,12 @@ class SignalInbox:
 
     def fileno(self) -> int:
         return self._reader
+
+    def close(self) -> None:
+        """Collect no signals any more; their handlers stay, without effect."""
+        signal.set_wakeup_fd(-1)
+        os.close(self._reader)
+        os.close(self._writer)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until an unread signal is there, or the time is up."""

@@ -27,8 +27,7 @@ def artifact_parts(
     wanted = [view for view in views.values() if view.artifacts]
     share = max(size // max(len(wanted), 1), _LEAST)
     found: dict[int, list[ArtifactPart]] = {}
-    smaller = experiment.row.smaller_is_better if wanted else True
-    for row in best_trials_first(wanted, smaller_is_better=smaller):
+    for row in best_trials_first(wanted, experiment.row) if wanted else ():
         if size <= 0:
             break  # nothing more is read, either
         with problems.noting(f"the artifacts of trial {row.id}"):

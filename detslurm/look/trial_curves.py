@@ -142,7 +142,7 @@ def curves_of(
 def _best_first(experiment: Experiment, trials: Sequence[Trial]) -> list[Trial]:
     known = {trial.id: trial for trial in trials}
     rows = (trial.row for trial in trials)
-    better = best_trials_first(rows, smaller_is_better=experiment.row.smaller_is_better)
+    better = best_trials_first(rows, experiment.row)
     return [known[row.id] for row in better]
 
 

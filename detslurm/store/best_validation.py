@@ -45,8 +45,7 @@ class BestValidation:
             if started is None or number in started:
                 self._read_trial(self._experiment.trial(number), facts)
         found = [self._over.get(n) or self._so_far(n) for n in facts.trial_ids]
-        smaller = facts.created.smaller_is_better
-        best = best_of((one for one in found if one is not None), smaller)
+        best = best_of((one for one in found if one is not None), facts.context(0))
         return None if best is None else best.value
 
     def _so_far(self, number: int) -> ValidationView | None:
@@ -83,7 +82,7 @@ class _Reader:
             facts = [reader.facts for reader in self._runs]
             limits = last_valid_steps([one.span for one in facts])
             found = clean_validations(facts, limits, context.metric)
-            self.best = best_of(found, context.smaller_is_better)
+            self.best = best_of(found, context)
         self.over = any(r.run.outcome in TERMINAL for r in self._runs)
 
     def _find_runs(self) -> None:

@@ -17,6 +17,7 @@ from detslurm.store.curve import as_float, is_number
 from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.index import STALE_AFTER
 from detslurm.store.ledger import Ledger
+from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.views import CheckpointView
 
 SCHEMA: Final = 3
@@ -64,6 +65,7 @@ class SavedCheckpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         where: The configured storage in words, without secrets.
         metric: The searcher's metric.
         smaller_is_better: Whether the best metric is the smallest.
+        objectives: The metrics and constraints of its search, if one metric alone does not decide.
     """
 
     experiment: int
@@ -72,6 +74,7 @@ class SavedCheckpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     where: str = ""
     metric: str | None = None
     smaller_is_better: bool = True
+    objectives: SeveralObjectives | None = None
 
 
 def row_of(view: CheckpointView) -> CheckpointRow:

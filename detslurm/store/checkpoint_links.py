@@ -19,6 +19,7 @@ from detslurm.store.checkpoint_index import CheckpointRow
 from detslurm.store.errors import StoreError
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.metric_rank import metric_rank
+from detslurm.store.objectives import SeveralObjectives
 
 _ATTEMPTS = 10
 
@@ -32,11 +33,16 @@ class Links(NamedTuple):
 
 
 def links_of(
-    rows: Iterable[CheckpointRow], metric: str | None, *, smaller_is_better: bool
+    rows: Iterable[CheckpointRow],
+    metric: str | None,
+    *,
+    smaller_is_better: bool,
+    objectives: SeveralObjectives | None = None,
 ) -> Links:
     """The checkpoint with the best searcher metric, the earliest of equals, and the newest.
 
-    The rows of a trial come in their order: the clocks of two nodes may differ.
+    With `objectives` it is the best by the first metric, of those that keep all constraints. The
+    rows of a trial come in their order: the clocks of two nodes may differ.
     """
     whole = [row for row in rows if row.state == "COMPLETED"]
     rated = [
@@ -46,8 +52,11 @@ def links_of(
     ]
     last_ones = {row.trial: row for row in whole}.values()
     newest = max(last_ones, key=lambda row: (row.time or 0.0, row.steps), default=None)
-    best = min(rated, key=lambda pair: pair[0], default=None)
-    return Links(_target(best[1]) if best else None, _target(newest) if newest else None)
+    first = min(rated, key=lambda pair: pair[0], default=None)
+    best = first[1] if first else None
+    if objectives is not None:
+        best = objectives.comparison().best((row.metrics, row) for row in whole)
+    return Links(_target(best) if best else None, _target(newest) if newest else None)
 
 
 def _target(row: CheckpointRow) -> str | None:

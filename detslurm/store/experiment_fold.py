@@ -301,6 +301,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         return FoldContext(
             metric=self.created.metric,
             smaller_is_better=self.created.smaller_is_better,
+            objectives=self.created.objectives,
             desired=self.desired,
             checkpoints=self.checkpoints,
             lost=self.lost.get(trial_id),
@@ -322,9 +323,8 @@ def experiment_view(
         abandoned=bool(facts.lost),
         interrupted=any(trial.interrupted for trial in trials),
     )
-    smaller = created.smaller_is_better
     workspace, project = _folder(fields.get("folder"), created)
-    best = first_best(trials, _best_value, smaller)
+    best = _best_trial(trials, created)
     done = state in FINISHED
     ends = (trial.ended for trial in trials if trial.ended is not None)
     known = len(trials if facts.searching else facts.trial_ids)
@@ -350,7 +350,8 @@ def experiment_view(
         archived=desired.archived,
         submission="" if done else facts.submission,
         metric=created.metric,
-        smaller_is_better=smaller,
+        smaller_is_better=created.smaller_is_better,
+        objectives=created.objectives,
         best_trial=best.id if best else None,
         best_value=_best_value(best) if best else None,
         cluster=created.cluster,
@@ -442,6 +443,13 @@ def _final_state(desired: DesiredState, states: set[str]) -> str:
     if "COMPLETED" in states:
         return "COMPLETED"
     return "ERROR" if "ERROR" in states else "CANCELED"
+
+
+def _best_trial(trials: Sequence[TrialRow], created: Created) -> TrialRow | None:
+    if created.objectives is None:
+        return first_best(trials, _best_value, created.smaller_is_better)
+    rated = ((one.best_validation, one) for one in trials if one.best_validation is not None)
+    return created.objectives.comparison().best((best.metrics, one) for best, one in rated)
 
 
 def _best_value(trial: TrialRow) -> float | None:

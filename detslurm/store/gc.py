@@ -214,15 +214,25 @@ class Collector:
         ids = started_ids(self.experiment, facts)
         views = [view for number in ids for view in self._read(number).saved.values()]
         created = facts.created
-        smaller = created.smaller_is_better
-        return links_of(map(row_of, views), created.metric, smaller_is_better=smaller)
+        return links_of(
+            map(row_of, views),
+            created.metric,
+            smaller_is_better=created.smaller_is_better,
+            objectives=created.objectives,
+        )
 
     def _doomed(self, ids: Iterable[int], policy: GCPolicy) -> list[CheckpointView]:
         trials = [self._read(number) for number in ids]
         ranked = [candidate for trial in trials for candidate in trial.ranked]
         self.values = {candidate.uuid: candidate.value for candidate in ranked}
-        smaller = self.facts.created.smaller_is_better
-        gone = [one.uuid for one in beyond(policy, ranked, smaller_is_better=smaller)]
+        created = self.facts.created
+        left = beyond(
+            policy,
+            ranked,
+            smaller_is_better=created.smaller_is_better,
+            objectives=created.objectives,
+        )
+        gone = [one.uuid for one in left]
         if not policy.save_trial_latest:
             gone += [uuid for trial in trials if trial.over for uuid in trial.outputs]
         spared = {*self.needed(), *(uuid for trial in trials for uuid in trial.needed)}

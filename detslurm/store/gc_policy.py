@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 
 from detslurm.store.metric_rank import metric_rank
+from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.views import CheckpointView, ValidationView
 
 FIELD: Final = "gc_policy"
@@ -37,9 +38,12 @@ class GCPolicy(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**{n: numbers[n] for n in cls.__struct_fields__ if numbers.get(n) is not None})
 
 
+_NONE: Mapping[str, Any] = {}
+
+
 class Candidate(NamedTuple):
-    """A complete checkpoint; `value` and `reported` are the searcher's metric and the time of the
-    validation at exactly its steps, None and infinity without any."""
+    """A complete checkpoint; `value`, `reported` and `metrics` are the searcher's metric, the time
+    and all metrics of the validation at exactly its steps; None, infinity and none without any."""
 
     uuid: str
     trial: int
@@ -47,6 +51,7 @@ class Candidate(NamedTuple):
     steps: int
     value: float | None = None
     reported: float = math.inf
+    metrics: Mapping[str, Any] = _NONE
 
 
 def candidates(
@@ -54,7 +59,11 @@ def candidates(
 ) -> list[Candidate]:
     """A trial's complete checkpoints, in the order in which they were saved."""
     at = {
-        validation.steps: (validation.value, math.inf if (t := validation.time) is None else t)
+        validation.steps: (
+            validation.value,
+            math.inf if (t := validation.time) is None else t,
+            validation.metrics,
+        )
         for validation in validations
     }
     return [
@@ -65,17 +74,34 @@ def candidates(
 
 
 def beyond(
-    policy: GCPolicy, checkpoints: Sequence[Candidate], *, smaller_is_better: bool
+    policy: GCPolicy,
+    checkpoints: Sequence[Candidate],
+    *,
+    smaller_is_better: bool,
+    objectives: SeveralObjectives | None = None,
 ) -> list[Candidate]:
     """Those that the policy does not keep, in the order in which they were given: as they were
-    saved, trial by trial. To keep the best of an experiment all its checkpoints are needed."""
-    best = _best_first(checkpoints, smaller_is_better)
-    kept = set(best[: policy.save_experiment_best])
+    saved, trial by trial. To keep the best of an experiment all its checkpoints are needed.
+
+    With `objectives` the whole Pareto front stays, whatever the policy.
+    """
+    kept: set[str] = set()
+    if objectives is None:
+        best = _best_first(checkpoints, smaller_is_better)
+    else:
+        rated = [(one.metrics, one) for one in sorted(checkpoints, key=_age)]
+        best = objectives.comparison().best_first(rated)
+        kept.update(one.uuid for one in objectives.comparison().front(rated))
+    kept.update(one.uuid for one in best[: policy.save_experiment_best])
     for own in _by_trial(best):
-        kept.update(own[: policy.save_trial_best])
+        kept.update(one.uuid for one in own[: policy.save_trial_best])
     for own in _by_trial(checkpoints):
-        kept.update(_latest_first(own)[: policy.save_trial_latest])
-    return [one for one in checkpoints if one not in kept]
+        kept.update(one.uuid for one in _latest_first(own)[: policy.save_trial_latest])
+    return [one for one in checkpoints if one.uuid not in kept]
+
+
+def _age(one: Candidate) -> tuple[float, int, int]:
+    return one.reported, one.trial, one.steps
 
 
 def _best_first(checkpoints: Iterable[Candidate], smaller: bool) -> list[Candidate]:
@@ -83,8 +109,7 @@ def _best_first(checkpoints: Iterable[Candidate], smaller: bool) -> list[Candida
 
     def place(rated: tuple[float, Candidate]) -> tuple[tuple[int, float], float, int, int]:
         value, candidate = rated
-        rank = metric_rank(value, smaller)
-        return rank, candidate.reported, candidate.trial, candidate.steps
+        return metric_rank(value, smaller), *_age(candidate)
 
     rated = [(one.value, one) for one in checkpoints if one.value is not None]
     return [candidate for _, candidate in sorted(rated, key=place)]

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 from msgspec import Meta
 
+from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.run_records import Time
 
 LARGEST: Final = 1_000_000
@@ -137,6 +138,7 @@ class Created(Record, frozen=True, tag="created"):
     trials: Count = 0
     metric: str | None = None
     smaller_is_better: bool = True
+    objectives: SeveralObjectives | None = None  # where one metric alone does not decide
     slots: Count | None = None
     pool: str | None = None
     cluster: str | None = None

@@ -31,6 +31,7 @@ from detslurm.store.curve import (
 )
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.metric_rank import first_best
+from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.run_records import EndRecord, OutputsLeft, StartRecord
 from detslurm.store.run_usage import parse_usage
 from detslurm.store.trial import HISTORY
@@ -97,6 +98,7 @@ class FoldContext(msgspec.Struct, frozen=True, kw_only=True):
 
     metric: str | None = None
     smaller_is_better: bool = True
+    objectives: SeveralObjectives | None = None
     desired: DesiredState = DesiredState()
     checkpoints: CheckpointFacts = msgspec.field(default_factory=CheckpointFacts)
     lost: str | None = None
@@ -155,7 +157,7 @@ def trial_view(
         interrupted=state == "ERROR" and (not final or all(map(_never_began, runs))),
         exit_code=(last or newest.end or EndRecord()).exit_code,
         latest_checkpoint=_latest_checkpoint(checkpoints),
-        best_validation=best_of(validations, context.smaller_is_better),
+        best_validation=best_of(validations, context),
         last_validation=validations[-1] if validations else None,
         runs=tuple(shown),
         checkpoints=checkpoints,
@@ -297,9 +299,11 @@ def _number(metrics: dict[str, Any], name: str | None) -> float | None:
     return as_float(value) if isinstance(value, (int, float)) else None
 
 
-def best_of(validations: Iterable[ValidationView], smaller: bool) -> ValidationView | None:
+def best_of(validations: Iterable[ValidationView], context: FoldContext) -> ValidationView | None:
     """The best validation, the earliest of equals; in the order of `metric_rank`."""
-    return first_best(validations, lambda validation: validation.value, smaller)
+    if context.objectives is not None:
+        return context.objectives.comparison().best((one.metrics, one) for one in validations)
+    return first_best(validations, lambda validation: validation.value, context.smaller_is_better)
 
 
 def _checkpoints(

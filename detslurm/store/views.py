@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from detslurm.store.errors import Problem
+from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.records import Intent, Job
 from detslurm.store.run_records import JobRecord
 from detslurm.store.run_usage import RunUsage
@@ -316,8 +317,10 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         archived: Whether lists leave it out.
         metric: The searcher's metric.
         smaller_is_better: Whether the best metric is the smallest.
-        best_trial: The id of the trial with the best searcher metric.
-        best_value: That metric.
+        objectives: The metrics and constraints of its search, if one metric alone does not decide.
+        best_trial: The id of the trial with the best searcher metric. With `objectives` the trial
+            that is the best by the first metric, of those that keep all constraints.
+        best_value: Its searcher metric, or first metric.
         cluster: The name of the cluster.
         parent: The id of the experiment that it comes from; None if it comes from none.
         origin: How it comes from there: "continue", "fork" or "rerun".
@@ -347,6 +350,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     archived: bool = False
     metric: str | None = None
     smaller_is_better: bool = True
+    objectives: SeveralObjectives | None = None
     best_trial: int | None = None
     best_value: float | None = None
     cluster: str | None = None

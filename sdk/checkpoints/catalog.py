@@ -88,6 +88,7 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
         where=storage.where if storage is not None else "",
         metric=created.metric,
         smaller_is_better=created.smaller_is_better,
+        objectives=created.objectives,
     )
 
 
@@ -101,7 +102,12 @@ def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
 
     def links() -> Links:
         now = known.pop() if known else of_snapshot(read(directory))
-        return links_of(now.rows, now.metric, smaller_is_better=now.smaller_is_better)
+        return links_of(
+            now.rows,
+            now.metric,
+            smaller_is_better=now.smaller_is_better,
+            objectives=now.objectives,
+        )
 
     with suppress(OSError), directory.as_owner():  # a failure costs the links only
         correct_links(directory, Path(saved.base), links)

@@ -39,6 +39,7 @@ class Checkpoint:
         validation_metrics: The numeric validation metrics of exactly its weights, by name.
         searcher_metric: The searcher's metric among them; None if it was not validated.
         smaller_is_better: Whether the best searcher metric is the smallest.
+        objectives: The metrics and constraints of its search; None if one metric decides.
     """
 
     def __init__(self, directory: ExperimentDir, saved: SavedCheckpoints, row: CheckpointRow):
@@ -61,6 +62,7 @@ class Checkpoint:
         name = self._saved.metric
         self.searcher_metric = None if name is None else self.validation_metrics.get(name)
         self.smaller_is_better = self._saved.smaller_is_better
+        self.objectives = self._saved.objectives
 
     def __repr__(self) -> str:
         return (

@@ -16,6 +16,7 @@ from detslurm.sdk.experiments.ordering import ordered
 from detslurm.store import CheckpointView, ExperimentDir, NotFound, Store
 from detslurm.store.checkpoint_index import SavedCheckpoints
 from detslurm.store.metric_rank import metric_rank
+from detslurm.store.objectives import objectives_of
 
 FILES_GONE: Final = "all its files are missing"
 
@@ -68,16 +69,35 @@ def best_first(
     sort_by: str | None = None,
     smaller_is_better: bool | None = None,
 ) -> list[Checkpoint]:
-    """Those that are complete and have the metric, by default the searcher's, the best first."""
+    """Those that are complete and have the metric, by default the searcher's, the best first.
+
+    Where a search has several objectives they decide by default: front by front, and each front by
+    the first metric.
+    """
     if (sort_by is None) != (smaller_is_better is None):
         raise ValueError("sort_by and smaller_is_better are given together, or neither of them")
     name = sort_by if sort_by is not None else "searcher_metric"
     key = sort_key(name)
-    rated = [c for c in checkpoints if c.state == "COMPLETED" and _is_number(key(c))]
+    whole = [c for c in checkpoints if c.state == "COMPLETED"]
+    if sort_by is None and whole and (several := whole[0].objectives) is not None:
+        return several.comparison().best_first((c.validation_metrics, c) for c in whole)
+    rated = [c for c in whole if _is_number(key(c))]
     smaller = smaller_is_better
     if smaller is None:
         smaller = rated[0].smaller_is_better if rated else True
     return sorted(rated, key=lambda checkpoint: metric_rank(key(checkpoint), smaller))
+
+
+def front_of(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """The Pareto front of those that are complete; with a single metric all with its best value."""
+    whole = [c for c in checkpoints if c.state == "COMPLETED"]
+    if not whole:
+        return []
+    metric, smaller = whole[0]._saved.metric, whole[0].smaller_is_better
+    several = objectives_of(metric, whole[0].objectives, smaller_is_better=smaller)
+    if several is None:
+        return []
+    return several.comparison().front((c.validation_metrics, c) for c in whole)
 
 
 def unrated(checkpoints: Sequence[Checkpoint], sort_by: str | None = None) -> str:
@@ -86,12 +106,16 @@ def unrated(checkpoints: Sequence[Checkpoint], sort_by: str | None = None) -> st
     damaged = next((one for one in checkpoints if one.problem is not None), None)
     if damaged is not None and not there:
         return f"no whole checkpoint: files are missing, of {damaged.location} for example"
-    named = sort_by or next((one._saved.metric for one in checkpoints), None)
+    named = sort_by or next((_names(one) for one in checkpoints), None)
     reported = ", ".join(sorted({name for one in checkpoints for name in one.validation_metrics}))
     return (
         f"no checkpoint with a validation{f' of {named}' if named else ''} at its step"
         f"{f', but with {reported}' if reported else ''}"
     )
+
+
+def _names(one: Checkpoint) -> str | None:
+    return one._saved.metric if one.objectives is None else ", ".join(one.objectives.names)
 
 
 def _is_number(value: Any) -> bool:

@@ -59,7 +59,9 @@ class CheckpointChoice:
 
         By default the searcher's metric decides, else that of the name `sort_by`; with it goes
         `smaller_is_better`, whether the smallest is the best. Only one of the two is a
-        `ValueError`.
+        `ValueError`. Where a search has several metrics or constraints, this is by default the
+        best by the first metric, of the checkpoints that keep all constraints: it is one of
+        `pareto_checkpoints()`.
 
         Example:
             import detslurm as det
@@ -75,6 +77,20 @@ class CheckpointChoice:
             assert (best.download("copy") / "weights").read_text() == "1.5"
         """
         return self.top_n_checkpoints(1, sort_by, smaller_is_better)[0]
+
+    def pareto_checkpoints(self) -> list[Checkpoint]:
+        """Return the Pareto front: the complete checkpoints that no other one beats in one of the
+        searcher's metrics without a loss in another, by the first metric. They keep all
+        constraints: it is a `LifecycleError` if none does, or none has a validation. With a single
+        metric these are all checkpoints with its best value.
+        """
+        from detslurm.sdk.checkpoints.choosing import best_first, front_of, unrated
+
+        every = self.checkpoints()
+        if found := front_of(every):
+            return found
+        broken = "no checkpoint that keeps all constraints" if best_first(every) else unrated(every)
+        raise LifecycleError(f"{self._named} has {broken}")
 
     @property
     def best_checkpoint(self) -> Checkpoint:

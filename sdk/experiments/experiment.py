@@ -123,6 +123,19 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
         return [Trial(self, number) for number in self._snapshot.trials]
 
+    def pareto_front(self) -> list[Trial]:
+        """Return the trials on the Pareto front: those that no other trial beats in one of the
+        searcher's metrics without a loss in another, by the first metric.
+
+        Each trial is compared by its best validation. The trials keep all constraints; the list is
+        empty if none does. With a single metric these are all trials with its best value.
+        `view.best_trial` is one of them.
+        """
+        from detslurm.sdk.experiments.pareto import front_ids
+        from detslurm.sdk.trials.trial import Trial
+
+        return [Trial(self, number) for number in front_ids(self.row, self.trial_rows)]
+
     def first_trial(self) -> Trial:
         """Return the trial with the smallest id; `LifecycleError` if there is no trial yet."""
         from detslurm.sdk.trials.trial import Trial
@@ -283,7 +296,7 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         """
         from detslurm.sdk.frames import trials_frame
 
-        return trials_frame(self.trial_rows, self.row.metric)
+        return trials_frame(self.trial_rows, self.row)
 
     def metrics_frame(
         self, group: str = "validation", names: Sequence[str] | None = None

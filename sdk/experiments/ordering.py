@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from detslurm.sdk import settings
@@ -102,14 +102,25 @@ def trials_by(
     return ordered(rows, size if by is TrialSortBy.CHECKPOINT_SIZE else _TRIAL_KEYS[by], order)
 
 
-def best_trials_first(rows: Iterable[TrialRow], *, smaller_is_better: bool) -> list[TrialRow]:
-    """Trials by the searcher's metric, those without it last."""
+def best_trials_first(rows: Iterable[TrialRow], experiment: ExperimentRow) -> list[TrialRow]:
+    """An experiment's trials by the searcher's metric, or front by front; those without a result
+    last."""
+    if experiment.objectives is not None:
+        rows = list(rows)
+        first = experiment.objectives.comparison().best_first(results_of(rows))
+        found = {row.id for row in first}
+        return [*first, *(row for row in rows if row.id not in found)]
 
     def rank(row: TrialRow) -> tuple[int, float]:
         best = _best(row)
-        return metric_rank(math.nan if best is None else best, smaller_is_better)
+        return metric_rank(math.nan if best is None else best, experiment.smaller_is_better)
 
     return sorted(rows, key=rank)
+
+
+def results_of(rows: Iterable[TrialRow]) -> Iterator[tuple[Mapping[str, Any], TrialRow]]:
+    """Trials with the metrics of their best validations."""
+    return ((best.metrics, row) for row in rows if (best := row.best_validation) is not None)
 
 
 def differing(hparams: Iterable[Mapping[str, Any] | None]) -> tuple[list[str], list[str]]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._base.display import spreadsheet_text
+from detslurm.sdk.experiments.pareto import Standing, front_columns, standings
 from detslurm.sdk.export.content import ExperimentContent, ExportWriter, TrialContent
 from detslurm.sdk.trials.metrics import moment
 from detslurm.store import fs
@@ -26,10 +27,13 @@ Columns = dict[str, list[Any]]
 
 def trial_rows(experiment: ExperimentContent) -> list[Row]:
     """A row for each trial: its state, its hyperparameters, its best validation."""
-    return [_trial_row(experiment, trial) for trial in experiment.trials]
+    found = standings(experiment.view, (trial.row for trial in experiment.trials))
+    return [_trial_row(experiment, trial, found.get(trial.id)) for trial in experiment.trials]
 
 
-def _trial_row(experiment: ExperimentContent, trial: TrialContent) -> Row:
+def _trial_row(
+    experiment: ExperimentContent, trial: TrialContent, standing: Standing | None
+) -> Row:
     row, best = trial.row, trial.row.best_validation
     checkpoint = row.latest_checkpoint
     found = {
@@ -45,6 +49,7 @@ def _trial_row(experiment: ExperimentContent, trial: TrialContent) -> Row:
         "steps": row.steps,
         "best_steps": best.steps if best else None,
         f"best_{experiment.view.metric or 'value'}": best.value if best else None,
+        **({} if standing is None else front_columns(standing)),
         "latest_checkpoint": checkpoint.uuid if checkpoint else None,
     }
     return {**found, **{f"hparams.{name}": value for name, value in trial.hparams.items()}}

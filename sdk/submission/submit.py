@@ -25,6 +25,7 @@ from detslurm.searcher.method import length_of
 from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.plan import JobArray
 from detslurm.store import ExperimentDir, Store, StoreError, fs, records
+from detslurm.store.objectives import SeveralObjectives
 
 
 @dataclass(frozen=True)
@@ -250,6 +251,7 @@ def _created(plan: Plan, store: Store, environment: records.Environment | None) 
         trials=plan.trials,
         metric=searcher["metric"],
         smaller_is_better=searcher.get("smaller_is_better", True),
+        objectives=SeveralObjectives.of(searcher),
         slots=resources["slots_per_trial"],
         pool=plan.jobs.template.partition or "",
         max_restarts=config["max_restarts"],

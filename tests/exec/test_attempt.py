@@ -19,6 +19,7 @@ from detslurm.exec.attempt_state import Limits
 from detslurm.exec.idle_guard import IdleGuard
 from detslurm.exec.outcome import AttemptResult, Cause
 from detslurm.exec.signals import SignalInbox, awake_clock
+from detslurm.exec.steps import begun
 from detslurm.exec.text_log import TextLog
 from tests.cluster.waiting import wait_for
 
@@ -62,8 +63,9 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
             sigterm_cause=lambda: Cause.KILL,
             seconds_to_look=lambda: 60.0,
         )
-        result = Attempt(
-            argv,
+        step = begun(argv)
+        watched = Attempt(
+            step,
             [f"n{number}" for number in range(1, nodes + 1)],
             inbox=inbox,
             log=log,
@@ -71,7 +73,9 @@ def attempt(tmp_path: Path, inbox: SignalInbox) -> Run:
             make_guard=None if guard is None else lambda: guard,
             on_idle=on_idle,
             limits=Limits(60, 30),
-        ).run()
+        )
+        with step:
+            result = watched.run()
         log.close()
         return result, (tmp_path / "log").read_text()
 

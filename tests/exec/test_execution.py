@@ -18,6 +18,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptResult, Cause
 from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox
+from detslurm.exec.steps import Steps
 from detslurm.exec.text_log import print_message
 from detslurm.exec.trial_queue import StaticTrialQueue
 from detslurm.slurm import Allocation
@@ -46,7 +47,8 @@ def job_of(scene: Scene, inbox: SignalInbox, said: str | None = None, **about: A
         cluster="slurm", job_id="7", nodes=("n1", "n2"), slot_ids=("0", "1", "2"), gpus_of_job=4
     )
     config = experiment.run_config()
-    return JobContext(intents, config, allocation, lambda: scene.queue, inbox, lambda: said)
+    steps = Steps(allocation, config, experiment.path)
+    return JobContext(intents, config, allocation, lambda: scene.queue, inbox, lambda: said, steps)
 
 
 def refused(scene: Scene, inbox: SignalInbox, **about: Any) -> Execution:

@@ -100,7 +100,7 @@ class Searched:
         nothing: Any = None
         inbox: Any = SimpleNamespace(wait=lambda seconds: False)
         job = JobContext(
-            intents, RunConfig.of(self.config), ALLOCATION, nothing, inbox, lambda: None
+            intents, RunConfig.of(self.config), ALLOCATION, nothing, inbox, lambda: None, nothing
         )
         execution = Execution(task, trial_queue, job)
         before = execution.view()

@@ -289,6 +289,7 @@ class Scene:
         index: int = 0,
         *,
         losses: Sequence[float] = (),
+        others: Mapping[str, float] | None = None,
         checkpoint: str | None = None,
         ref: str = "7",
         resume: dict[str, Any] | None = None,
@@ -309,7 +310,7 @@ class Scene:
         with RunLog.open(trial.records_path(number)) as records:
             at = (resume or {}).get("steps", 0)
             for step, loss in enumerate(losses, at + 1):
-                metrics = {"loss": loss}
+                metrics = {"loss": loss, **(others or {})}
                 records.append({"t": "metrics", "group": "validation", "steps": step,
                                 "metrics": metrics})  # fmt: skip
             if checkpoint is not None:

@@ -8,9 +8,12 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from detslurm.store import CheckpointView, ValidationView
 from detslurm.store.gc_policy import Candidate, GCPolicy, beyond, candidates
+from detslurm.store.objectives import ObjectiveRecord, SeveralObjectives
 
 NOTHING = GCPolicy(save_experiment_best=0, save_trial_best=0, save_trial_latest=0)
 
@@ -179,3 +182,49 @@ def test_collecting_while_they_are_saved_leaves_the_same_as_collecting_at_the_en
             now = [one for one in now if one not in gone]
     left = {one.uuid for one in now}
     assert kept(policy, now) == kept(policy, everything) <= left
+
+
+SEVERAL = SeveralObjectives((ObjectiveRecord("a"), ObjectiveRecord("b", False)), {"c": "< 3"})
+VALUES = st.sampled_from([0, 1, 2, 3, math.nan, None, math.inf])
+RESULTS = st.fixed_dictionaries({}, optional=dict.fromkeys("abc", VALUES))
+
+
+@settings(deadline=None)
+@given(
+    results=st.lists(st.tuples(st.integers(1, 3), RESULTS), max_size=12),
+    numbers=st.tuples(*[st.integers(0, 2)] * 3),
+)
+def test_a_member_of_the_front_is_never_deleted(
+    results: list[tuple[int, dict[str, Any]]], numbers: tuple[int, int, int]
+) -> None:
+    """Also where checkpoints come one after the other, and are collected trial by trial: at the
+    end the front of all that ever were is there."""
+    policy = GCPolicy(**dict(zip(GCPolicy.__struct_fields__, numbers, strict=True)))
+    every = [
+        Candidate(str(n), trial, 1, n, reported=n, metrics=metrics)
+        for n, (trial, metrics) in enumerate(results)
+    ]
+    left: list[Candidate] = []
+    for one in every:
+        left.append(one)
+        own = [other for other in left if other.trial == one.trial]
+        for some in (own, left):
+            gone = beyond(policy, some, smaller_is_better=True, objectives=SEVERAL)
+            left = [other for other in left if other not in gone]
+    assert {one.uuid for one in _front(every)} <= {one.uuid for one in left}
+    assert len(beyond(policy, left, smaller_is_better=True, objectives=SEVERAL)) == 0
+
+
+def _front(every: list[Candidate]) -> list[Candidate]:
+    """By brute force: those that keep the constraint and that none of these beats."""
+
+    def finite(one: Candidate) -> bool:
+        values = [one.metrics.get(name) for name in "abc"]
+        return all(value is not None and math.isfinite(value) for value in values)
+
+    def beats(one: Candidate, other: Candidate) -> bool:
+        pairs = [(one.metrics["a"], other.metrics["a"]), (-one.metrics["b"], -other.metrics["b"])]
+        return all(x <= y for x, y in pairs) and any(x < y for x, y in pairs)
+
+    good = [one for one in every if finite(one) and one.metrics["c"] < 3]
+    return [one for one in good if not any(beats(other, one) for other in good)]

@@ -70,6 +70,7 @@ def _target(one: Checkpoint, output_dir: Path | None) -> Path:
 @experiment_id
 @click.option("--best", is_flag=True, help="Copy the best checkpoint, as by default.")
 @click.option("--top-n", type=click.IntRange(min=1), metavar="N", help="Copy the N best ones.")
+@click.option("--front", is_flag=True, help="Copy all checkpoints of the Pareto front.")
 @_by_metric
 @_to("directories UUID below this one, by default checkpoints")
 @_quiet
@@ -78,6 +79,7 @@ def download_of_experiment(
     experiment_id: int,
     best: bool,
     top_n: int | None,
+    front: bool,
     sort_by: str | None,
     smaller_is_better: bool | None,
     output_dir: Path | None,
@@ -85,17 +87,26 @@ def download_of_experiment(
 ) -> Document:
     """Copy the best checkpoints of an experiment, and print their paths, the best first.
 
+    If the search has several metrics or constraints, the best one is that with the best first
+    metric, of those that keep all constraints. --front copies all that no other one beats.
+
     \b
     Examples:
       detslurm experiment download 7
+      detslurm experiment download 7 --front
       detslurm experiment download 7 --top-n 3 -o models/
       detslurm experiment download 7 --sort-by accuracy --smaller-is-better false
     """
     if best and top_n is not None:
         raise click.UsageError("--best can't be combined with --top-n")
+    if front and (best or top_n is not None or sort_by is not None):
+        raise click.UsageError("--front can't be combined with --best, --top-n or --sort-by")
     _rank(sort_by, smaller_is_better)
     experiment = client().stored(experiment_id)
-    found = experiment.top_n_checkpoints(top_n or 1, sort_by, smaller_is_better)
+    if front:
+        found = experiment.pareto_checkpoints()
+    else:
+        found = experiment.top_n_checkpoints(top_n or 1, sort_by, smaller_is_better)
     folder = output_dir or Path("checkpoints")
     return _copied(found, lambda one: folder / one.uuid, quiet)
 

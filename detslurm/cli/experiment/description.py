@@ -12,6 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._base.quantities import counted, human_size
 from detslurm.cli.experiment.diagnostics import diagnostics, reported_metrics
+from detslurm.cli.experiment.pareto import (
+    best_text,
+    front_text,
+    objective_columns,
+    objectives_text,
+    row_data,
+    standing_data,
+    standings_of,
+)
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import (
     Column,
@@ -96,7 +105,13 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     if experiment.search is not None:
         yield "Search", search_text(experiment.search, ended=view.finished)
         yield "Workers", workers_text(experiment.workers.values())
-    if view.best_trial is not None:
+    if (several := experiment.row.objectives) is not None:
+        found = standings_of(experiment)
+        if view.best_trial is not None:
+            best = best_text(several, found[view.best_trial])
+            yield "Best", f"{best} (trial {view.best_trial})"
+        yield "Pareto front", front_text(found)
+    elif view.best_trial is not None:
         value = number(view.best_value)
         yield "Best", f"{view.metric} {value} (trial {view.best_trial}){_curve(experiment)}"
     first = next((trial for trial in experiment.trials() if trial.row.run_count), None)
@@ -175,7 +190,9 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
             if isinstance(arguments, str)
             else next(form for form in forms if arguments.get(form)),
         )
-    if experiment.managed:
+    if (several := experiment.row.objectives) is not None:
+        yield "Searcher", f"{searcher.get('name')} on {objectives_text(several)}"
+    elif experiment.managed:
         order = "smaller" if searcher.get("smaller_is_better", True) else "larger"
         yield "Searcher", f"{searcher.get('name')} on {searcher.get('metric')} ({order} is better)"
     yield "Environment", _environment_text(experiment)
@@ -302,7 +319,9 @@ def properties(rows: Iterable[tuple[str, Any]]) -> str:
 def trials_table(experiment: Experiment) -> str:
     """An experiment's trials."""
     trials = experiment.trials()
-    return columns_text([*_IDENTITY, hparams_column(trials), *_COURSE], trials)
+    objectives = objective_columns(experiment, standings_of(experiment))
+    course = [one for one in _COURSE if not objectives or one.header != "Best Validation"]
+    return columns_text([*_IDENTITY, hparams_column(trials), *objectives, *course], trials)
 
 
 def hparams_column(trials: Sequence[Trial]) -> Column:
@@ -422,7 +441,8 @@ def failure_excerpt(trial: Trial) -> list[str]:
 def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[str, Any]:
     """An experiment for JSON; with `metrics` each trial has all that it reported."""
     view, budget = experiment.view, experiment.budget
-    data = {name: getattr(view, name) for name in view.row().__struct_fields__}
+    data = row_data(view.row())
+    standings = standings_of(experiment)
     try:
         data["config"] = experiment.config
     except StoreError:
@@ -443,7 +463,9 @@ def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[st
         ],
         "jobs": list(view.jobs),
         "trials": [
-            trial_row(trial) | ({"metrics": list(trial.metric_rows())} if metrics else {})
+            trial_row(trial)
+            | standing_data(standings.get(trial.id))
+            | ({"metrics": list(trial.metric_rows())} if metrics else {})
             for trial in experiment.trials()
         ],
         "problems": list(view.problems),

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detslurm.cli.experiment.pareto import standings_of
 from detslurm.cli.output.printing import csv_text, plain, table
 from detslurm.sdk.parts import fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
+    from detslurm.sdk.experiments.pareto import Standing
     from detslurm.sdk.trials.trial import Trial
 
 Row = Mapping[str, Any]
@@ -42,9 +44,10 @@ def _tables(
     experiments: Sequence[Experiment], *, workloads: bool = True
 ) -> dict[str, Sequence[Row]]:
     trials = [trial for one in experiments for trial in one.trials()]
+    standings = {id: found for one in experiments for id, found in standings_of(one).items()}
     tables: dict[str, Sequence[Row]] = {
         "experiments": [_experiment(one) for one in experiments],
-        "trials": [_trial(trial) for trial in trials],
+        "trials": [_trial(trial, standings.get(trial.id)) for trial in trials],
     }
     if workloads:
         tables["workloads"] = [row for trial in trials for row in _workloads(trial)]
@@ -53,17 +56,23 @@ def _tables(
 
 def _experiment(one: Experiment) -> Row:
     view = one.view
-    names = (n for n in view.row().__struct_fields__ if n != "trial_states")
+    names = (n for n in view.row().__struct_fields__ if n not in ("trial_states", "objectives"))
     return {name: getattr(view, name) for name in names} | {"path": str(one.path)}
 
 
-def _trial(trial: Trial) -> Row:
+def _trial(trial: Trial, standing: Standing | None) -> Row:
     row, best, latest = trial.row, trial.row.best_validation, trial.row.latest_checkpoint
     shown = ("id", "experiment_id", "state", "started", "ended", "run_count", "restarts", "steps",
              "hparams", "end_reason")  # fmt: skip
+    objectives = {}
+    if standing is not None:
+        from detslurm.sdk.experiments.pareto import front_columns
+
+        objectives = front_columns(standing)
     return {name: getattr(row, name) for name in shown} | {
         "best_validation": best.value if best else None,
         "best_validation_steps": best.steps if best else None,
+        **objectives,
         "latest_checkpoint": latest.uuid if latest else None,
     }
 

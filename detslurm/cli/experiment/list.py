@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, together
+from detslurm.cli.experiment.pareto import row_data
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Column, Table, shows, warn
 
@@ -198,7 +199,8 @@ def chosen(
         *(["reason"] if any(row.state != "ERROR" and row.reason for row in rows) else []),
         *(["archived"] if include_archived else []),
     ]
-    return Table([COLUMNS[name] for name in names], rows, wanted=bool(columns))
+    shown = [COLUMNS[name] for name in names]
+    return Table(shown, rows, lambda: [row_data(row) for row in rows], wanted=bool(columns))
 
 
 def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRow]:

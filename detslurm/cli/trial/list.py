@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.experiment.pareto import objective_columns, standing_data, standings_of
 from detslurm.cli.output.printing import Column, Table, shows
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _KEYS: dict[str, Callable[[Trial], Any]] = {
     type=click.IntRange(min=1),
     metavar="N",
     help="Show only the N best trials by the searcher's metric or --sort-by's, or the first N"
-    " by a column.",
+    " by a column. With several objectives those of the Pareto front are the best.",
 )
 @click.option(
     "--sort-by",
@@ -80,16 +81,28 @@ def list_trials(
             trials = _best_first(experiment, trials, metric, smaller=smaller)[:top]
         if reverse:  # of a metric the best ones stay, whichever comes first
             trials = trials[::-1]
-    return Table(
-        _columns(metric, trials), trials, lambda: [description.trial_row(t) for t in trials]
-    )
+    found = standings_of(experiment)
+
+    def data() -> list[dict[str, Any]]:
+        return [description.trial_row(t) | standing_data(found.get(t.id)) for t in trials]
+
+    shown = [Column(metric or "Metric", lambda trial: metric_value(trial, metric), least=13)]
+    if metric == experiment.view.metric:
+        shown = objective_columns(experiment, found) or shown
+    return Table(_columns(shown, trials), trials, data)
 
 
 def _best_first(
     experiment: Experiment, trials: Sequence[Trial], metric: str | None, *, smaller: bool
 ) -> list[Trial]:
-    """The trials that have the metric."""
+    """The trials that have the metric; where several objectives decide, front by front."""
+    from detslurm.sdk.experiments.ordering import best_trials_first
     from detslurm.sdk.parts import metric_rank
+
+    if metric == experiment.view.metric and experiment.row.objectives is not None:
+        by_id = {trial.id: trial for trial in trials if trial.row.best_validation is not None}
+        rows = (trial.row for trial in by_id.values())
+        return [by_id[row.id] for row in best_trials_first(rows, experiment.row)]
 
     values = ((metric_value(trial, metric), trial) for trial in trials)
     rated = [(metric_rank(value, smaller), trial) for value, trial in values if value is not None]
@@ -123,7 +136,7 @@ def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
     raise click.UsageError(f"no validation has a metric {metric!r}: {known} (columns: {columns})")
 
 
-def _columns(metric: str | None, trials: Sequence[Trial]) -> list[Column]:
+def _columns(shown: list[Column], trials: Sequence[Trial]) -> list[Column]:
     from detslurm.cli.experiment.description import (
         hparams_column,
         job_text,
@@ -139,7 +152,7 @@ def _columns(metric: str | None, trials: Sequence[Trial]) -> list[Column]:
         Column("Trial ID", lambda trial: trial.id),
         Column("State", trial_state, "state"),
         hparams_column(trials),
-        Column(metric or "Metric", lambda trial: metric_value(trial, metric), least=13),
+        *shown,
         Column("Best At", best_at, drop=4),
         Column("# of Batches", lambda trial: trial.row.steps, drop=1),
         Column("Restarts", lambda trial: trial.row.restarts, drop=3),

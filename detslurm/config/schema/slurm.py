@@ -105,6 +105,7 @@ class Slurm(Section, frozen=True, kw_only=True):
     slot_type: SlotType | None = None
     network_interface: Word | None = None
     trials_per_job: Positive = 1
+    warm_start: bool = False
     budget: Budget | None = None
     idle_guard: IdleGuard = IdleGuard()
     stage_environment: Annotated[bool | str, must(_environment)] = False

@@ -174,7 +174,7 @@ class Watcher:
     def _show_curves(self, view: TopView, one: ExperimentSnapshot) -> None:
         row = one.row
         begun = [trial for trial in one.trial_rows.values() if trial.run_count]
-        best = best_trials_first(begun, smaller_is_better=row.smaller_is_better)[:CURVES]
+        best = best_trials_first(begun, row)[:CURVES]
         read = [(trial, self._curves_of(one, trial.id)) for trial in best]
         read_together([curves for _, curves in read])
         searched = (_VALIDATION, row.metric or "")
@@ -249,7 +249,7 @@ def _trial_of(one: ExperimentSnapshot, wanted: int | None) -> TrialRow | None:
     if wanted is not None and (found := [row for row in begun if row.id == wanted]):
         return found[0]
     running = [row for row in begun if row.state == "RUNNING"]
-    best = best_trials_first(begun, smaller_is_better=one.row.smaller_is_better)
+    best = best_trials_first(begun, one.row)
     return next(iter([*running, *best]), None)
 
 
