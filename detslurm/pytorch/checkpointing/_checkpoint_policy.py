@@ -11,8 +11,8 @@ import numpy as np
 from detslurm.errors import MetricError
 from detslurm.pytorch._plan import Policy
 from detslurm.pytorch._state import TrialState
-from detslurm.searcher.objectives import Objectives, fronts
 from detslurm.store.metric_rank import better
+from detslurm.store.objectives import SeveralObjectives
 
 
 class CheckpointPolicy:
@@ -27,8 +27,10 @@ class CheckpointPolicy:
         needed: bool,
     ) -> None:
         self._policy = policy
-        self._objectives = Objectives.of(searcher)
-        self._names = self._objectives.names if searcher.get("metric") else ()
+        name = searcher.get("metric")
+        several = None if name is None else SeveralObjectives.of(searcher)
+        self._comparison = None if several is None else several.comparison()
+        self._names = several.names if several is not None else tuple(filter(None, [name]))
         self._smaller = searcher.get("smaller_is_better", True)
         self._best_of_experiment = best_of_experiment
         self._needed = needed or policy == "best"
@@ -66,8 +68,12 @@ class CheckpointPolicy:
         if self._policy != "best":
             return self._policy == "all"
         assert metric is not None
-        if isinstance(metric, dict) or not self._objectives.single:
-            return self._is_on_front(metric, state)
+        if self._comparison is not None:
+            values = metric if isinstance(metric, dict) else {self._names[0]: metric}
+            joined = self._comparison.joined(state.front, values)
+            state.front = state.front if joined is None else joined
+            return joined is not None
+        assert not isinstance(metric, dict)
         if self._best_of_experiment is None:
             self._best = state.best
         elif self._beats(metric):  # reads all trials: only where it may be the best of all
@@ -75,17 +81,6 @@ class CheckpointPolicy:
         if not self._beats(metric):
             return False
         self._best = state.best = metric
-        return True
-
-    def _is_on_front(self, metric: float | dict[str, float], state: TrialState) -> bool:
-        """Whether no earlier validation of the trial dominates this one, or equals it."""
-        values = metric if isinstance(metric, dict) else {self._names[0]: metric}
-        known = [*state.front, values]
-        results = [self._objectives.result(one) for one in known]
-        best = fronts(results)[0]
-        if len(results) - 1 not in best or results[-1] in results[:-1]:
-            return False
-        state.front = [known[place] for place in best]
         return True
 
     def _beats(self, metric: float) -> bool:
