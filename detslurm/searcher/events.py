@@ -82,6 +82,7 @@ class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
     hparams: dict[str, Any]
     after: int | None = None
     generators: list[Position] = []
+    optuna: str | None = None  # the version that drew it
 
 
 class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
@@ -91,7 +92,18 @@ class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
     ops: list[dict[str, Any]]
 
 
-Event = WorkRequested | Validated | Reported | RunEnded | Sampled | Operations
+class Extended(msgspec.Struct, frozen=True, tag_field="e", tag="extended"):
+    """The search goes on where that of another experiment ended; only a first event counts.
+
+    It carries the other search: its section `searcher`, its `max_restarts`, and its events.
+    """
+
+    searcher: dict[str, Any]
+    max_restarts: int
+    events: list[dict[str, Any]]
+
+
+Event = WorkRequested | Validated | Reported | RunEnded | Sampled | Operations | Extended
 
 # msgspec finds a member of a union by its tag, too, but prepares the union again for each value:
 # that takes ten times as long as all the rest of reading an event.

@@ -53,6 +53,10 @@ class ByFronts:
             _fill(rung, [[left[place] for place in front] for front in found])
         trial.rung_results = []
 
+    def best(self, rung: Rung, count: int) -> list[int]:
+        order = islice(best_first(_fronts(rung), rung.compared.__getitem__), count)
+        return [index for index in order if rung.compared[index] != WORST_RESULT]
+
     def newly_best(self, rung: Rung, count: int, promoted: int) -> Iterable[int]:
         # Results change the order of earlier ones: without this limit many more than the best
         # would be promoted, because each is among them for a moment.

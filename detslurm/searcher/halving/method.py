@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from detslurm.searcher.events import Sampled
+from detslurm.searcher.halving.brackets import BracketPlan, longer_plans
 from detslurm.searcher.halving.fronts import ByFronts
 from detslurm.searcher.halving.model import ResultModel, lacks_sample
 from detslurm.searcher.halving.rungs import ByMetric, Ranking
 from detslurm.searcher.method import Method, may_replace
 from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.state import Bracket, Rung, SearchTrial, State
-
-
-@dataclass(frozen=True)
-class BracketPlan:
-    """A bracket before it begins."""
-
-    units: Sequence[int]
-    max_trials: int
-    concurrency: int
 
 
 class Halving(Method):
@@ -52,6 +43,25 @@ class Halving(Method):
         for number, plan in enumerate(self.brackets):
             for _ in range(min(plan.concurrency, plan.max_trials)):
                 self.create(state, number)
+
+    def extend(self, state: State) -> None:
+        for number, plan in enumerate(longer_plans(self.searcher, state.brackets)):
+            bracket = state.brackets[number]
+            top = len(bracket.rungs) - 1
+            bracket.rungs += [Rung(units=units) for units in plan.units[top + 1 :]]
+            bracket.max_trials, bracket.lowest = plan.max_trials, 0
+            self.reopen(state, number, top)
+            while self.may_create(bracket) and bracket.outstanding < plan.concurrency:
+                self.create(state, number)
+
+    def reopen(self, state: State, number: int, top: int) -> None:
+        """Take back the ends of a bracket's trials that may go on; `top` was its last rung."""
+        raise NotImplementedError
+
+    def best(self, rung: Rung) -> list[int]:
+        """The trials that go on from what was the last rung: one at least that has not diverged."""
+        count = max(int(len(rung.results) / self.divisor), 1)
+        return self.ranking.best(rung, count)
 
     def create(self, state: State, number: int) -> None:
         """Create a trial in a bracket that has any left."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from detslurm.searcher.events import WORST, score
@@ -13,6 +13,15 @@ from detslurm.searcher.state import Rung, State
 def rung_units(num_rungs: int, max_units: int, divisor: float) -> list[int]:
     """The length at which each rung stands, lowest first; the last is `max_units`."""
     return [max(int(max_units / divisor**below), 1) for below in reversed(range(num_rungs))]
+
+
+def longer_units(units: Sequence[int], max_units: int, divisor: float) -> list[int]:
+    """The rungs of a bracket whose trials may train longer than before, to `max_units`: the same,
+    and above them each `divisor` times as far as the one below, the last at `max_units`."""
+    longer = [*units]
+    while longer[-1] < max_units:
+        longer.append(min(max(int(longer[-1] * divisor), longer[-1] + 1), max_units))
+    return longer
 
 
 class Ranking(Protocol):
@@ -28,6 +37,9 @@ class Ranking(Protocol):
 
     def remove(self, state: State, rungs: list[Rung], index: int) -> None:
         """Take all results of a trial out of the rungs."""
+
+    def best(self, rung: Rung, count: int) -> list[int]:
+        """The best `count` trials, but for those that have diverged."""
 
     def newly_best(self, rung: Rung, count: int, promoted: int) -> Iterable[int]:
         """The trials of the best `count` to promote, best first; `promoted` trials were before.
@@ -62,6 +74,9 @@ class ByMetric:
         for rung, (compared, order) in zip(rungs, trial.rung_results, strict=False):
             del rung.results[bisect.bisect_left(rung.results, (compared, order, index))]
         trial.rung_results = []
+
+    def best(self, rung: Rung, count: int) -> list[int]:
+        return [index for compared, _, index in rung.results[:count] if compared != WORST]
 
     def newly_best(self, rung: Rung, count: int, promoted: int) -> Iterable[int]:
         return (rung.results[count - 1][2],)  # the ones above it were among them before

@@ -32,6 +32,13 @@ class OptunaMethod(IndependentTrials):
         state.history = TrialHistory()
         super().start(state)
 
+    def train_on(self, state: State, index: int) -> None:
+        history = _history(state)
+        if index in history.trials:
+            history.trials[index].state = "running"
+            history.order.remove(~index)
+        super().train_on(state, index)
+
     def lacks_sample(self, trial: SearchTrial) -> bool:
         return trial.hparams is None
 
