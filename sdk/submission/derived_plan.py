@@ -307,6 +307,7 @@ def _planned(
         cluster=queues.cluster(changes.cluster or one.view.cluster or "auto"),
         site=load_site(),
         store=store,
+        parent=one.directory,
         state=state,
     )
     lacking = left_out(loaded.config.to_dict()) if one.facts.created.imported else []
