@@ -227,16 +227,14 @@ def _more(one: ExperimentSnapshot) -> str:
     return f"searcher.max_length.{unit}=2000"
 
 
-_COMPARED = ("metric", "smaller_is_better", "metrics", "constraints")
-
-
 def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) -> dict[str, Any]:
     """The configuration of an experiment that consists of one of the trials."""
     row = one.trials.get(trial_id)
     if row is None:
         raise SubmitError(f"trial {trial_id} is not one of experiment {one.view.id}")
     searcher = base["searcher"]
-    common = {key: searcher[key] for key in _COMPARED if key in searcher}
+    compared = ("metric", "smaller_is_better", "metrics", "constraints")
+    common = {key: searcher[key] for key in compared if key in searcher}
     return {
         **base,
         "hyperparameters": _constants(restored_sample(row.hparams or {}, base["hyperparameters"])),

@@ -193,7 +193,7 @@ def _optuna(**more: Any) -> dict[str, Any]:
             {"name": "async_halving", "num_rungs": 2, "max_trials": 4, "max_length": 8}
             | {"sampler": "tpe", "metrics": TWO},
             "searcher.sampler",
-            "or use optuna",
+            "or use the optuna searcher",
         ),
         (_optuna(pruner="median"), "searcher.pruner", "leave it out"),
         (
