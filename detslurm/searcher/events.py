@@ -78,6 +78,7 @@ class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
     hparams: dict[str, Any]
     after: int | None = None
     generators: list[Position] = []
+    optuna: str | None = None  # the version that drew it
 
 
 class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):

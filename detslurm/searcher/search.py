@@ -300,6 +300,7 @@ class Search:
         elif isinstance(event, RunEnded):
             self._run_ended(state, event)
         elif isinstance(event, Sampled):
+            state.optuna = event.optuna or state.optuna
             self.method.sampled(state, event)
 
     def _extend(self, state: State, event: Extended) -> None:

@@ -121,6 +121,7 @@ class State(msgspec.Struct, gc=False):
     members: list[int] = []
     dialogue: Dialogue | None = None
     history: TrialHistory | None = None
+    optuna: str | None = None  # the version that drew the latest sample
     leader: Leader | None = None  # with `searcher.stop` alone
     ended: bool = False  # by the rule of `searcher.stop`
 

@@ -25,7 +25,7 @@ from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.dropped_arguments import dropped_arguments
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem, other_python
 from detslurm.sdk.submission.preflight import (
-    sampler_problems,
+    check_sampler,
     storage_notes,
     warm_start_problems,
 )
@@ -135,6 +135,7 @@ def make_plan(
     submit_from_jobs = site is None or site.submit_from_jobs
     trials, elements, problems = _counted(plain, submit_from_jobs, state)
     report = probe(store.path, fast=True)
+    sampler = check_sampler(plain)
     problems = [
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
@@ -145,7 +146,7 @@ def make_plan(
         *startup_hook.problems(files),
         *container_problems(config, store.path),
         *recording_problems(plain, files),
-        *sampler_problems(plain),
+        *sampler.problems,
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
     ]
@@ -177,6 +178,7 @@ def make_plan(
         *jobs.notes,
         *([quota_note] if quota_note else []),
         *storage_notes(config),
+        *sampler.notes,
     )
     return Plan(
         cluster=cluster,

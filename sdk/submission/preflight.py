@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm._base import pythonpath
 from detslurm.config import ExperimentConfig
@@ -20,10 +20,17 @@ if TYPE_CHECKING:
     from detslurm.store import CheckpointView
 
 
-def sampler_problems(config: Mapping[str, Any]) -> list[str]:
-    """Why Optuna, as this Python has it, can't draw the samples that a configuration asks for."""
+class SamplerCheck(NamedTuple):
+    """What is wrong with a sampler, and what Optuna warns of."""
+
+    problems: list[str]
+    notes: list[str]
+
+
+def check_sampler(config: Mapping[str, Any]) -> SamplerCheck:
+    """Draw the sample of the first trial with this Python's Optuna, if the search asks it."""
     if config["searcher"].get("sampler") is None:
-        return []
+        return SamplerCheck([], [])
     question = {
         "searcher": config["searcher"],
         "space": config["hyperparameters"],
@@ -38,10 +45,14 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
         argv, env=env, input=json.dumps(question), capture_output=True, text=True, check=False
     )
     try:
-        problem = json.loads(done.stdout).get("error")
+        answer = json.loads(done.stdout)
     except ValueError:
-        problem = done.stderr.strip() or f"the sampler ended with status {done.returncode}"
-    return [] if problem is None else [str(problem)]
+        answer = {
+            "error": done.stderr.strip() or f"the sampler ended with status {done.returncode}"
+        }
+    problem = answer.get("error")
+    notes = [f"searcher.sampler_args: Optuna warns: {text}" for text in answer.get("warnings", ())]
+    return SamplerCheck([] if problem is None else [str(problem)], notes)
 
 
 def storage_notes(config: ExperimentConfig) -> list[str]:

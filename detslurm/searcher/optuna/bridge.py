@@ -100,8 +100,9 @@ class Bridge:
         return events
 
     def _sampled(self, index: int, asked: Any) -> dict[str, Any]:
-        sample = to_sample(self._space, asked.params)
-        return {"e": "sampled", "trial": index, "hparams": masked_sample(sample, self._space)}
+        sample = masked_sample(to_sample(self._space, asked.params), self._space)
+        version = self._optuna.__version__
+        return {"e": "sampled", "trial": index, "hparams": sample, "optuna": version}
 
     def judge(
         self, history: TrialHistory, index: int, at: int, metric: float | None
