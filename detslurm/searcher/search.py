@@ -11,6 +11,7 @@ from detslurm._base.states import RunOutcome
 from detslurm.searcher.events import (
     Event,
     Extended,
+    KnownResults,
     Operations,
     Reported,
     RunEnded,
@@ -288,6 +289,8 @@ class Search:
             state.assign(event.worker, event.incarnation, event.after)
         elif isinstance(event, Operations):
             self.method.operations(state, event)
+        elif isinstance(event, KnownResults):
+            state.known = state.known or event
         elif isinstance(event, Extended):
             self._extend(state, event)
         elif not 0 <= event.trial < state.created:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.searcher.events import KnownResults
+from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 
 Status = Literal["waiting", "assigned", "paused", "closed"]
 
@@ -124,6 +125,7 @@ class State(msgspec.Struct, gc=False):
     optuna: str | None = None  # the version that drew the latest sample
     leader: Leader | None = None  # with `searcher.stop` alone
     ended: bool = False  # by the rule of `searcher.stop`
+    known: KnownResults | None = None  # of earlier experiments
 
     @property
     def created(self) -> int:
@@ -139,6 +141,11 @@ class State(msgspec.Struct, gc=False):
     def begins_nothing(self) -> bool:
         """Whether it only waits for the trials at work to leave."""
         return self.abandoned or self.ended
+
+    @property
+    def earlier_results(self) -> list[KnownTrial]:
+        """The results of earlier experiments that the search began with."""
+        return [] if self.known is None else self.known.results
 
     @property
     def runnable_soon(self) -> bool:

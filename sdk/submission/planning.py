@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.submission.derivation import Derivation
     from detslurm.sdk.submission.environment import EnvironmentFiles
     from detslurm.searcher import State
+    from detslurm.searcher.events import KnownResults
 
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
@@ -84,11 +85,19 @@ class Plan:
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
     provenance: ProvenanceCollector | None = None  # the record, while it is collected
+    known: KnownResults | None = None  # of earlier experiments, for the search's log
 
     @property
     def is_search(self) -> bool:
         """Whether results decide which trials there will be: its jobs are workers for any."""
         return decides_by_results(self.config.to_dict()["searcher"])
+
+    @property
+    def known_summary(self) -> str:
+        """How many results of earlier experiments the search begins with, for people."""
+        from detslurm.searcher.known import summary  # only here: few searches begin with any
+
+        return "" if self.known is None else summary(self.known)
 
     @property
     def workers(self) -> int:
@@ -106,6 +115,7 @@ def make_plan(
     site: SiteProfile | None,
     store: Store,
     method_runner: str | None = None,
+    parent: ExperimentDir | None = None,
     state: State | None = None,
 ) -> Plan:
     """Decide everything that can be decided now. Raises `SubmitError` naming all problems.
@@ -135,7 +145,8 @@ def make_plan(
     submit_from_jobs = site is None or site.submit_from_jobs
     trials, elements, problems = _counted(plain, submit_from_jobs, state)
     report = probe(store.path, fast=True)
-    sampler = check_sampler(plain)
+    known = _known_results(plain, store, parent)
+    sampler = check_sampler(plain, known)
     problems = [
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
@@ -199,7 +210,18 @@ def make_plan(
         deferral=deferral,
         environment=environment,
         provenance=provenance,
+        known=known,
     )
+
+
+def _known_results(
+    config: Mapping[str, Any], store: Store, parent: ExperimentDir | None
+) -> KnownResults | None:
+    if not config["searcher"].get("prior_experiments"):
+        return None
+    from detslurm.sdk.submission.prior_results import prior_results  # only here: few name any
+
+    return prior_results(config, store, parent)
 
 
 def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:

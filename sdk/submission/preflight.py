@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from detslurm._base import pythonpath
 from detslurm.config import ExperimentConfig
 from detslurm.config.schema.storage import SharedFS
@@ -17,6 +19,7 @@ from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
 
 if TYPE_CHECKING:
+    from detslurm.searcher.events import KnownResults
     from detslurm.store import CheckpointView
 
 
@@ -27,7 +30,7 @@ class SamplerCheck(NamedTuple):
     notes: list[str]
 
 
-def check_sampler(config: Mapping[str, Any]) -> SamplerCheck:
+def check_sampler(config: Mapping[str, Any], known: KnownResults | None = None) -> SamplerCheck:
     """Draw the sample of the first trial with this Python's Optuna, if the search asks it."""
     if config["searcher"].get("sampler") is None:
         return SamplerCheck([], [])
@@ -35,7 +38,7 @@ def check_sampler(config: Mapping[str, Any]) -> SamplerCheck:
         "searcher": config["searcher"],
         "space": config["hyperparameters"],
         "seed": config["reproducibility"]["experiment_seed"],
-        "history": {},
+        "history": {"known": [] if known is None else msgspec.to_builtins(known.results)},
         "wanted": [0],
     }
     # A job's work for its first trial; in a process of its own, for Optuna is heavy.

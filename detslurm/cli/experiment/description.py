@@ -104,6 +104,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield from _config_rows(experiment)
     if experiment.search is not None:
         yield "Search", search_text(experiment.search, ended=view.finished)
+        yield "Known results", experiment.search.known
         yield "Workers", workers_text(experiment.workers.values())
     if (several := experiment.row.objectives) is not None:
         found = statuses_of(experiment)

@@ -66,7 +66,8 @@ class Halving(Method):
             bracket.created += 1
             bracket.lowest = 0
             bracket.rungs[0].outstanding += 1
-            modelled = self.model is not None and self.model.chooses(state)
+            is_free = state.created >= len(self.searcher.get("first") or ())
+            modelled = is_free and self.model is not None and self.model.chooses(state)
             length = self.target_length(bracket, 0)
             self.new(state, length, bracket=number, modelled=modelled)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from detslurm.searcher.events import Sampled, Validated, finite
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import length_of
@@ -43,7 +45,7 @@ class OptunaMethod(IndependentTrials):
         return trial.hparams is None
 
     def history(self, state: State) -> TrialHistory:
-        return _history(state)
+        return msgspec.structs.replace(_history(state), known=state.earlier_results)
 
     def sampled(self, state: State, event: Sampled) -> None:
         trial, history = state.trials[event.trial], _history(state)
