@@ -188,6 +188,13 @@ def _optuna(**more: Any) -> dict[str, Any]:
         ({**SECTION, "constraints": {"gb": "<= nan"}}, "searcher.constraints", "gb lacks"),
         ({"name": "custom", "metrics": TWO}, "searcher.metrics", "pass a mapping"),
         (_optuna(sampler="cmaes"), "searcher.sampler", "use one of tpe"),
+        ({**SECTION, "stop": {"target": 1}, "constraints": {}}, "searcher.stop", "leave it out"),
+        (
+            {"name": "async_halving", "num_rungs": 2, "max_trials": 4, "max_length": 8}
+            | {"sampler": "tpe", "metrics": TWO},
+            "searcher.sampler",
+            "or use the optuna searcher",
+        ),
         (_optuna(pruner="median"), "searcher.pruner", "leave it out"),
         (
             {

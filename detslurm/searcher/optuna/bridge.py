@@ -15,6 +15,8 @@ from typing import Any
 import msgspec
 
 from detslurm.config.secret_values import masked_sample
+from detslurm.searcher.events import finite
+from detslurm.searcher.objectives import Objectives
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
 from detslurm.searcher.optuna.space import distributions, to_params, to_sample
@@ -69,6 +71,9 @@ class Bridge:
         self._optuna = _quiet_optuna()
         self._distributions = _Shared(distributions(space))
         self._samples = Samples(searcher, space, seed)  # the points that are tried first
+        self._objectives = Objectives.of(searcher)
+        if self._objectives.constraints and not hasattr(self._optuna.Trial, "set_constraint"):
+            raise BridgeError("constraints need Optuna 5: pip install 'optuna>=5'")
 
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         """`sampled` events for trials, in order.
@@ -117,10 +122,11 @@ class Bridge:
     # -- studies ---------------------------------------------------------------------------------
 
     def _study(self, sampler: Any) -> Any:
-        direction = "minimize" if self._searcher.get("smaller_is_better", True) else "maximize"
+        metrics = self._objectives.metrics
+        directions = ["minimize" if one.smaller_is_better else "maximize" for one in metrics]
         # Hyperband shares trials out by the name of the study: it has to stay the same.
         return self._optuna.create_study(
-            sampler=sampler, pruner=self._pruner(), direction=direction, study_name="detslurm"
+            sampler=sampler, pruner=self._pruner(), directions=directions, study_name="detslurm"
         )
 
     def _rebuilt(self, history: TrialHistory, *, trials_only: bool = False) -> Any:
@@ -169,10 +175,13 @@ class Bridge:
 
     def _tell(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
-        for at, metric in known.reports:
-            trial.report(_number(metric), at)
+        if len(self._objectives.metrics) == 1:  # else Optuna has no intermediate values
+            for at, metric in known.reports:
+                trial.report(_number(metric), at)
+        for name, excess in self._excesses(known).items():
+            trial.set_constraint(name, excess)
         if known.state == "complete" and known.reports:
-            study.tell(trial, self._value(known))
+            study.tell(trial, self._values(known))
         else:
             study.tell(trial, state=states.PRUNED if known.state == "pruned" else states.FAIL)
 
@@ -187,21 +196,33 @@ class Bridge:
         judged = known.state in ("complete", "pruned") and known.reports
         frozen = self._optuna.trial.create_trial(
             state=state,
-            value=self._value(known) if judged else None,
+            values=self._values(known) if judged else None,
             params=to_params(self._space, known.hparams),
             distributions=self._distributions,
             intermediate_values={at: _number(metric) for at, metric in known.reports},
             system_attrs=dict(known.notes),
         )
+        for name, excess in self._excesses(known).items():
+            frozen.set_constraint(name, excess)
         frozen.distributions = self._distributions
         return frozen
 
-    def _value(self, known: KnownTrial) -> float:
-        """The result of a trial: its last report; no number counts as the worst."""
-        value = _number(known.reports[-1][1])
-        if not math.isnan(value):
-            return value
-        return math.inf if self._searcher.get("smaller_is_better", True) else -math.inf
+    def _values(self, known: KnownTrial) -> list[float]:
+        """The result of a trial: its last report. If a metric is no number, all are the worst."""
+        metrics = self._objectives.metrics
+        reported = {metrics[0].name: known.reports[-1][1], **known.metrics}
+        values = [finite(reported.get(one.name)) for one in metrics]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) == len(metrics):
+            return numbers
+        return [math.inf if one.smaller_is_better else -math.inf for one in metrics]
+
+    def _excesses(self, known: KnownTrial) -> dict[str, float]:
+        """By how much a trial breaks the constraints, once it has reported."""
+        if not known.reports:
+            return {}
+        name = self._objectives.metrics[0].name
+        return self._objectives.excesses({name: known.reports[-1][1], **known.metrics})
 
     # -- samplers and pruners --------------------------------------------------------------------
 
