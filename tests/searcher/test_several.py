@@ -94,19 +94,19 @@ def test_a_refused_sample_takes_its_result_along() -> None:
 
 
 @pytest.mark.parametrize("by", ["max_length", "max_time"])
-def test_simulations_show_the_front_and_train_as_much_as_with_one_metric(by: str) -> None:
+def test_simulations_show_the_front_and_train_no_more_than_with_one_metric(by: str) -> None:
     """Ranks change with each result, which must not promote more trials than the best ones."""
     length = {"max_length": {"batches": 64}} if by == "max_length" else {}
     time = {"time_metric": "batches", "max_time": 64} if by == "max_time" else {}
-    one = {"name": "adaptive_asha", "metric": "loss", "max_trials": 150, **length, **time}
-    configs = [
-        {"searcher": {**one, **more}, "hyperparameters": SPACE} for more in ({}, {**TWO, **BOUND})
-    ]
+    one = {"name": "adaptive_asha", "metric": "loss", "max_trials": 300, **length, **time}
+    three = {"metrics": [*TWO["metrics"], {"name": "size"}], **BOUND}
+    configs = [{"searcher": {**one, **more}, "hyperparameters": SPACE} for more in ({}, three)]
     alone, several = (simulate(config, 8) for config in configs)
-    assert several.total_units == pytest.approx(alone.total_units, rel=0.25)
+    assert several.rows[-1].trials <= 1.3 * alone.rows[-1].trials
+    assert several.total_units <= 1.25 * alone.total_units
     assert alone.best is not None and not alone.front
     assert several.best is None
-    objectives = Objectives.of({**one, **TWO, **BOUND})
+    objectives = Objectives.of({**one, **three})
     best = {several.each[number - 1].trial for number in several.front}
     assert best == set(several.front) and len(best) > 1
     assert all(objectives.result(t.metrics).violation == 0 for t in several.each if t.metrics)
