@@ -93,6 +93,7 @@ def test_every_method_takes_choices(name: str, fields: dict[str, Any]) -> None:
     assert {sample["optimizer"]["name"] for sample in samples} == {"adam", "sgd"}
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")  # Optuna 4
 def test_a_model_of_results_chooses_inside_of_vals() -> None:
     """Halving with a sampler: the samples that Optuna chooses are possible, too."""
     searcher = {"name": "async_halving", "metric": "loss", "sampler": "tpe", "max_trials": 9}
