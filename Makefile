@@ -27,7 +27,8 @@ test-gpu:  ## run what needs a GPU, and print a table; fails where there is none
 test-nightly:  ## run what `make test` leaves out: the same stories with other frameworks, and at larger sizes
 	@scripts/test.sh -m nightly $(ARGS)
 
-test-versions:  ## run the tests of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
+test-versions:  ## run the tests of samplers with Optuna 4, and those of clusters on Slurm 24.11 and 26.05, Python 3.13 and 3.14; needs root
+	@scripts/optuna.sh
 	@scripts/versions.sh $(ARGS)
 
 lint:  ## style, format and types

@@ -7,6 +7,7 @@ import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
@@ -22,22 +23,29 @@ def directory(env: Mapping[str, str]) -> Path:
     """A directory of the user's for this environment of Python and this kind of processor.
 
     Torch's own default knows an extension by its name only: environments would take or rebuild each
-    other's, and a build for one processor would crash on another.
+    other's, and a build for one processor would crash on another. Images of containers share the
+    user's home and the path of their Python, so their system and their torch count, too.
     """
     if VARIABLE in env:
         return Path(env[VARIABLE])
-    kind = "\0".join((sys.prefix, platform.machine(), _processor()))
+    torch = next((found.version for found in distributions(name="torch")), "")
+    facts = (sys.prefix, torch, _text("/etc/os-release"), platform.machine(), _processor())
+    kind = "\0".join(facts)
     digest = hashlib.sha256(kind.encode()).hexdigest()
     return Path(user_cache(env), "torch_extensions", digest[:12])
 
 
 def _processor() -> str:
     """The properties that its instructions depend on."""
+    lines = _text("/proc/cpuinfo").splitlines()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
+def _text(path: str) -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+        return Path(path).read_text(errors="replace")
     except OSError:
         return ""
-    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def waits(folder: Path) -> Iterator[str]:

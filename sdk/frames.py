@@ -15,11 +15,11 @@ _METRIC_KEYS = ("trial", "steps")
 
 def trials_frame(rows: Sequence[TrialRow], experiment: ExperimentRow) -> pandas.DataFrame:
     """A line for each trial."""
-    from detslurm.sdk.experiments.pareto import front_columns, standings
+    from detslurm.sdk.experiments.pareto import front_columns, pareto_statuses
     from detslurm.sdk.trials.metrics import moment
     from detslurm.store.curve import flat
 
-    metric, found = experiment.metric, standings(experiment, rows)
+    metric, found = experiment.metric, pareto_statuses(experiment, rows)
     lines = [
         {
             "trial": row.id,

@@ -60,6 +60,16 @@ def apptainer(slurm: Cluster) -> None:
 
 
 @pytest.fixture(scope="session")
+def sif_image(apptainer: None, slurm: Cluster, newer_image: Path) -> Path:
+    """`newer_image` in one file, which the user builds."""
+    user, path = slurm.user("alice"), newer_image.with_suffix(".sif")
+    if not os.access("/dev/fuse", os.F_OK):
+        pytest.skip("no SIF files: there is no /dev/fuse")
+    user.run("apptainer", "build", str(user.home / path.name), str(newer_image))
+    return user.home / path.name
+
+
+@pytest.fixture(scope="session")
 def podman(slurm: Cluster) -> Iterator[User]:
     """Podman works for the user, with a store of images that the cluster's folder holds."""
     user = slurm.user("alice")

@@ -1,4 +1,4 @@
-"""Rules for `searcher.first` and `searcher.prior`: their values lie in the search space."""
+"""Rules for what a search knows at its start: `first`, `prior` and `prior_experiments`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from detslurm.config.yaml_node import YamlNode, key_path
 REFERENCE = "trial"
 _OWN = ("first", "prior", "prior_experiments")
 _WITH_PRIOR = ("random", "async_halving", "adaptive_asha", "pbt")
+LEARNING = ("tpe", "gp", "cmaes")
 _LIMITS = ("max_trials", "population_size")
 
 
@@ -29,7 +30,9 @@ def point_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         return
     if name.value == "custom":
         yield from _custom(searcher)
-    elif not Checker(complete=True).check(space, Hyperparameters).problems:
+        return
+    yield from _earlier(searcher)
+    if not Checker(complete=True).check(space, Hyperparameters).problems:
         yield from _first(searcher, space.plain())
         yield from _prior(searcher, space.plain())
 
@@ -152,6 +155,33 @@ def _belief_problem(entry: PointEntry, space: Mapping[str, Any]) -> tuple[str, s
     except Misfit as wrong:
         seen = _found(entry._replace(value=belief["about"]))
         return f"{wrong.expected} is expected as about, found {seen}", ""
+    return "", ""
+
+
+def _earlier(searcher: YamlNode) -> Iterator[ConfigProblem]:
+    given = searcher.get("prior_experiments")
+    if given is None or not given.value:
+        return
+    fault, hint = _refusal({key: node.plain() for key, node in searcher.value.items()})
+    if fault:
+        yield ConfigProblem.at(given.where, "searcher.prior_experiments", fault, hint)
+
+
+def _refusal(given: Mapping[str, Any]) -> tuple[str, str]:
+    """Why a searcher can't learn from other experiments, and the remedy; empty texts if it can."""
+    name, sampler = given.get("name"), given.get("sampler")
+    if name == "optuna" and (sampler or LEARNING[0]) not in LEARNING:
+        return (
+            f"Optuna's {sampler} takes no results of other experiments",
+            f"use one of {', '.join(LEARNING)}",
+        )
+    if name in ("async_halving", "adaptive_asha") and sampler is None:
+        return "without a sampler this searcher draws samples at random", "set sampler: tpe"
+    if given.get("pruner") == "hyperband":
+        return "the pruner hyperband divides trials by their numbers", "choose another pruner"
+    metrics = given.get("metrics")
+    if (isinstance(metrics, list) and len(metrics) > 1) or given.get("constraints"):
+        return "results of earlier experiments are compared by one metric", "leave out one of them"
     return "", ""
 
 

@@ -113,7 +113,7 @@ class AttemptState:
         self._arrived: dict[int, Arrived] = {}
         self._ended: dict[int, CodeEnded] = {}
         self._first_failure = 0
-        self._srun_failed = False  # its error is not explained by a preemption
+        self._srun_error: str | None = None  # the first that is not explained by a preemption
         self._agents_preempted = False
         self._announced: Cause | None = None
         self._is_idle = self._has_ended_idleness = False
@@ -264,7 +264,8 @@ class AttemptState:
         result.controller_silent |= is_transient(line)
         if is_transient(line) and len(self._arrived) < len(self._nodes):
             result.unlaunched += re.findall(_UNLAUNCHED, line)
-        self._srun_failed |= "error:" in line and not re.search(_ENDED_BY_TERM, line)
+        if self._srun_error is None and not re.search(_ENDED_BY_TERM, line):
+            self._srun_error = line.partition("error: ")[2] or None
 
     # -- idleness --------------------------------------------------------------------------------
 
@@ -372,7 +373,10 @@ class AttemptState:
         # is still starting can report nothing when that signal ends it.
         silent = len(self._ended) < nodes and not result.job_is_ending
         result.agent_lost = silent and result.began
-        ended_at_start = status == _TERMINATED and len(self._up) < nodes and not self._srun_failed
+        ended_at_start = status == _TERMINATED and len(self._up) < nodes and not self._srun_error
         if self._agents_preempted and (self._first_failure or (silent and not ended_at_start)):
             result.cause = None
             result.yield_allocation = False
+        if result.agent_lost and result.cause is None and not (self._first_failure or failures):
+            cause = self._srun_error or f"the step exited with {status}"
+            result.why = result.why or f"a node agent ended without a report: {cause}"

@@ -6,7 +6,8 @@ files then work as without a container. Pyxis starts its container by a step of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 # The variables of a node's programs, which an image has its own of.
@@ -49,14 +50,13 @@ class Container(NamedTuple):
         program: Its program, as a path.
         image: A path, or the name as the user gave it.
         mounts: In the order in which they are made.
-        variables: The names of the variables that the code has.
+        variables: The names of the variables that the code has from outside.
         gpus: `cuda`, `rocm`, or None without GPUs.
         arguments: The user's own, for the runtime.
         owner: The process that starts it; see `LABEL`.
         node: The name of this node in Slurm.
-        tmpdir: The value of TMPDIR for the code, if it has one.
-        path: The value of PATH, for a runtime that does not take the image's.
-        home: The value of HOME for the code, if it has one.
+        given: The variables that the code has inside only, where the runtime hands on no others,
+            or needs its own.
     """
 
     runtime: str
@@ -68,9 +68,7 @@ class Container(NamedTuple):
     arguments: Sequence[str] = ()
     owner: str = ""
     node: str = ""
-    tmpdir: str | None = None
-    path: str | None = None
-    home: str | None = None
+    given: Mapping[str, str] = MappingProxyType({})
 
 
 def command(container: Container) -> list[str]:
@@ -85,7 +83,9 @@ def command(container: Container) -> list[str]:
     for mount in container.mounts:
         if any(mark in path for path in mount[:2] for mark in ":,"):
             raise ValueError(f"{mount.source}: no container runtime mounts a path with : or ,")
-    return _COMMANDS[container.runtime](container)
+    words = _COMMANDS[container.runtime](container)
+    given = [f"{name}={value}" for name, value in container.given.items()]
+    return [*words, *(["env", *given] if given else [])]
 
 
 def names_of_image(runtime: str, image: str) -> list[str]:
@@ -101,19 +101,16 @@ def _apptainer(container: Container) -> list[str]:
     words = [container.program, "exec", "--no-eval", *gpus, *binds, *container.arguments]
     image = container.image
     is_name = not image.startswith(("/", ".")) and "://" not in image
-    # It sets HOME by the node's list of users, whatever HOME is outside.
-    home = ["env", f"HOME={container.home}"] if container.home is not None else []
-    return [*words, f"docker://{image}" if is_name else image, *home]
+    return [*words, f"docker://{image}" if is_name else image]
 
 
 def _charliecloud(container: Container) -> list[str]:
     # It hands the node's variables on, shows the node's /tmp and /dev, and has no read-only mounts.
-    unset = [f"--unset-env={name}" for name in sorted(OF_IMAGE - {*container.variables})]
+    unset = [f"--unset-env={name}" for name in sorted(OF_IMAGE)]
     own = [m for m in container.mounts if m.target != "/tmp" and not m.target.startswith("/dev/")]
     binds = [word for m in own for word in ("-b", f"{m.source}:{m.target}")]
-    words = [*_SAME_TMP, container.program, *unset, *binds, *container.arguments, container.image]
-    given = {"PATH": container.path, "TMPDIR": container.tmpdir}
-    return [*words, "--", "env", *(f"{name}={value}" for name, value in given.items() if value)]
+    words = [*_SAME_TMP, container.program, *unset, *binds, *container.arguments]
+    return [*words, container.image, "--"]
 
 
 def _podman(container: Container) -> list[str]:
@@ -132,9 +129,7 @@ def _podman_run(container: Container) -> Iterator[str]:
     for mount in container.mounts:
         options = f"{'ro' if mount.read_only else 'rw'},{mount.propagation}"
         yield f"--volume={mount.source}:{mount.target}:{options}"
-    yield from (f"--env={name}" for name in container.variables if name != "TMPDIR")
-    if container.tmpdir is not None:
-        yield f"--env=TMPDIR={container.tmpdir}"
+    yield from (f"--env={name}" for name in container.variables)
 
 
 def _enroot(container: Container) -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from detslurm._base import contract
 from detslurm._base.access import user_name
 from detslurm._base.node_files import temporary_directory
+from detslurm.config.run_config import RunBindMount
 from detslurm.exec.container_image import image_path
 from detslurm.exec.container_library import library_of, with_library
 from detslurm.exec.container_run import first_line, private_tmp
@@ -34,6 +35,9 @@ from detslurm.exec.podman import PODMAN, without_lost_runtime_dir
 from detslurm.storage import SharedFS, from_config
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # of images without one
+# Variables whose value outside is another: that of the node's list of users, or the runtime's own.
+_LOST = {"apptainer": ("HOME",)} | dict.fromkeys(("charliecloud", *PODMAN), ("TMPDIR",))
+_OF_NODE = ("PATH", "LD_LIBRARY_PATH")  # which a runtime itself needs
 # Variables that the steps of MPI ranks get from the launcher; the rest is that of their own node.
 _FROM_LAUNCHER = ("DET_", "DETSLURM_", "OMPI_", "PMIX_", "PRTE_", "UCX_")
 
@@ -52,7 +56,15 @@ def contained(
     found = with_library(named, library_of(workdir))
     if node.allocation.node_count > 1:
         found[contract.CONTAINER] = json.dumps(_rank_words(node, workdir, found))
-    return [*_words(node, workdir, found), *first_line(workdir), *argv], found
+    argv = [*_words(node, workdir, found), *first_line(workdir), *argv]
+    return argv, found if node.config.slurm.container_prefix else _of_runtime(found)
+
+
+def _of_runtime(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the program that starts a container: the code's, with the node's own
+    variables where the image has its own."""
+    found = {name: value for name, value in environment.items() if name not in OF_IMAGE}
+    return found | {name: os.environ[name] for name in _OF_NODE if name in os.environ}
 
 
 def tmpdir_of(node: NodeRun, environment: Mapping[str, str]) -> str | None:
@@ -80,30 +92,32 @@ def _container(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> 
     slurm, gpus = node.config.slurm, node.allocation.slot_ids
     slot_type, own = slot_type_of(node.config, gpus), user_variables(node.config, gpus)
     image = image_path(node.config.image(slot_type) or "", slurm.container, slurm.image_root)
-    mounts, path = list(_mounts(node, workdir, environment)), None
+    given = {name: value for name, value in own.items() if name in OF_IMAGE}
+    given |= {
+        name: environment[name] for name in _LOST.get(slurm.container, ()) if name in environment
+    }
+    mounts = list(_mounts(node, workdir, environment))
     if slurm.container == "charliecloud":
         mounts = _with_targets(mounts, Path(image))
-        path = own.get("PATH") or _path_in(Path(image))
+        given = {"PATH": _path_in(Path(image)), **given}
     return Container(
         slurm.container,
-        _program(slurm.container, environment),
+        _program(slurm.container),
         image,
         mounts,
-        sorted(name for name in environment if name not in OF_IMAGE or name in own),
+        sorted(environment.keys() - OF_IMAGE - given.keys()),
         None if slot_type == "cpu" else slot_type,
         slurm.container_args,
         workdir.name,
         node.allocation.nodes[node.rank],
-        environment.get("TMPDIR"),
-        path,
-        environment.get("HOME"),
+        given,
     )
 
 
-def _program(runtime: str, environment: Mapping[str, str]) -> str:
+def _program(runtime: str) -> str:
     """The path of the runtime's program. Raises `NotReady`."""
-    path, names = environment.get("PATH"), PROGRAMS[runtime]
-    if found := next(filter(None, (shutil.which(name, path=path) for name in names)), None):
+    names = PROGRAMS[runtime]
+    if found := next(filter(None, map(shutil.which, names)), None):
         return found
     here = os.uname().nodename
     raise NotReady(f"{CANT_BEGIN}: {' or '.join(names)} is not in the PATH of {here}")
@@ -123,17 +137,22 @@ def _with_targets(mounts: Sequence[Mount], image: Path) -> list[Mount]:
 
     Charliecloud makes none, and its own message names a missing target.
     """
+    targets = {mount.target for mount in mounts}
     for mount in mounts:
-        target, is_file = Path(f"{image}{mount.target}"), Path(mount.source).is_file()
-        with suppress(OSError):
-            (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
-            if is_file:
-                target.touch()
-    return [
-        m
-        for m in mounts
-        if m.target != contract.CONTAINER_WORKDIR or Path(f"{image}{m.target}").exists()
-    ]
+        if not _is_below(mount.target, targets):
+            _make_place(Path(f"{image}{mount.target}"), mount.source)
+    if Path(f"{image}{contract.CONTAINER_WORKDIR}").exists():
+        return list(mounts)
+    return [m for m in mounts if not Path(m.target).is_relative_to(contract.CONTAINER_WORKDIR)]
+
+
+def _make_place(target: Path, source: str) -> None:
+    """Make the directory or the file that a mount hides, where that is possible."""
+    is_file = Path(source).is_file()
+    with suppress(OSError):
+        (target.parent if is_file else target).mkdir(parents=True, exist_ok=True)
+        if is_file:
+            target.touch()
 
 
 # -- mounts --------------------------------------------------------------------------------------
@@ -153,8 +172,21 @@ def _mounts(node: NodeRun, workdir: Path, environment: Mapping[str, str]) -> Ite
         if not Path(mount.host_path).exists():
             here = os.uname().nodename
             raise NotReady(f"{CANT_BEGIN}: bind_mounts: {mount.host_path} is not on {here}")
-        target = str(workdir / mount.container_path)
-        yield Mount(mount.host_path, target, mount.read_only, mount.propagation)
+        for target in _targets(mount, workdir):
+            yield Mount(mount.host_path, target, mount.read_only, mount.propagation)
+
+
+def _targets(mount: RunBindMount, workdir: Path) -> Iterator[str]:
+    """The places of a user's mount: a path below the working directory is seen by both its names.
+
+    Not all runtimes make places in what they mount, as this directory.
+    """
+    target = Path(contract.CONTAINER_WORKDIR, mount.container_path)
+    if target.is_relative_to(contract.CONTAINER_WORKDIR):
+        below = workdir / target.relative_to(contract.CONTAINER_WORKDIR)
+        _make_place(below, mount.host_path)
+        yield str(below)
+    yield str(target)
 
 
 def same_mounts(paths: Iterable[str]) -> Iterator[Mount]:

@@ -141,7 +141,7 @@ class EndReasons:
             self.await_signal(result)
         elif result.agent_lost and result.cause is None and self.is_job_ending():
             # As when Slurm gave its node up: srun ends before this process is signalled.
-            result.exit_code = 128 + signal.SIGKILL
+            result.exit_code, result.why = 128 + signal.SIGKILL, None
             self.await_signal(result)
 
     def await_signal(self, result: AttemptResult) -> None:

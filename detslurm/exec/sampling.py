@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -43,9 +44,13 @@ class Question(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """The events to commit, or the error; `missing` is a package, which may be back soon."""
+    """The events to commit, or the error; `missing` is a package, which may be back soon.
+
+    The `warnings` are Optuna's, about arguments that its next version refuses.
+    """
 
     events: list[dict[str, Any]] = []
+    warnings: list[str] = []
     error: str | None = None
     missing: bool = False
 
@@ -98,8 +103,19 @@ def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, A
         how = describe_exit(exit_status(done.returncode))
         raise SamplerLost(f"the sampler {how} on {here}") from None
     if answer.error is None:
+        _report_other_version(state.optuna, answer.events[0].get("optuna"))
         return answer.events
     raise SamplerLost(answer.error) if answer.missing else SamplingError(answer.error)
+
+
+def _report_other_version(before: str | None, now: str | None) -> None:
+    """Warn of a changed Optuna: the search goes on, because its log has all samples so far."""
+    if before is not None and now != before:
+        print_message(
+            f"Optuna {now} draws samples now; it was Optuna {before} before. The search goes on,"
+            " but another run of it may not repeat its samples."
+            f" To avoid this, install optuna=={before} again."
+        )
 
 
 def answer(question: Question) -> Answer:
@@ -107,8 +123,12 @@ def answer(question: Question) -> Answer:
     from detslurm.searcher.optuna.bridge import Bridge, BridgeError
 
     try:
-        bridge = Bridge(question.searcher, question.space, question.seed)
-        return Answer(events=bridge.suggest(question.history, question.wanted))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FutureWarning)
+            bridge = Bridge(question.searcher, question.space, question.seed)
+            events = bridge.suggest(question.history, question.wanted)
+        deprecated = [str(c.message) for c in caught if issubclass(c.category, FutureWarning)]
+        return Answer(events=events, warnings=list(dict.fromkeys(deprecated)))
     except (BridgeError, ImportError) as error:
         missing = isinstance(error.__cause__ or error, ImportError)
         return Answer(error=str(error), missing=missing)

@@ -45,10 +45,21 @@ def top_names(workdir: Path) -> set[str]:
 
 
 def written_names(workdir: Path, copied: Collection[str]) -> str | None:
-    """Names of what the code has written beside itself, ten at most; None if it wrote nothing."""
-    names = sorted(top_names(workdir).difference(copied))
+    """Names of what the code has written beside itself, ten at most; None if it wrote nothing.
+
+    An empty directory is no loss: `bind_mounts` leave such places.
+    """
+    found = sorted(top_names(workdir).difference(copied))
+    names = [name for name in found if not _is_empty_directory(workdir / name)]
     more = f" and {len(names) - 10} more" if names[10:] else ""
     return f"{', '.join(names[:10])}{more}" if names else None
+
+
+def _is_empty_directory(path: Path) -> bool:
+    try:
+        return not any(path.iterdir())
+    except OSError:
+        return False
 
 
 def _copy_tree(source: str | Path, target: Path) -> None:

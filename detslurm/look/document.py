@@ -171,6 +171,10 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         end_reason: Why it is in this state, in a sentence.
         best: The best value of the searcher's metric.
         best_steps: At how many batches that was.
+        objectives: The metrics and constraints of its best validation, by name, if one metric alone
+            does not decide.
+        front: Whether it is on the Pareto front of these.
+        feasible: Whether it keeps all constraints; None if that is not known.
         latest: The newest value of the searcher's metric.
         rung: The highest rung of the search at which it has a result, from 0; None without any, and
             outside of such a search.
@@ -198,6 +202,9 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     end_reason: str | None = None
     best: Number = None
     best_steps: int | None = None
+    objectives: dict[str, Number] = msgspec.field(default_factory=dict)
+    front: bool = False
+    feasible: bool | None = None
     latest: Number = None
     rung: int | None = None
     bracket: int | None = None
@@ -210,6 +217,20 @@ class TrialPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     profile: list[Curve] = msgspec.field(default_factory=list)
     log_tail: list[str] = msgspec.field(default_factory=list)
     artifacts: list[ArtifactPart] = msgspec.field(default_factory=list)
+
+
+class ObjectivePart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A metric or a constraint of a search that one metric alone does not decide.
+
+    Attributes:
+        name: The name of the metric.
+        smaller_is_better: Whether its best value is the smallest; None if it is only a constraint.
+        bound: The bound that trials have to keep, such as "<= 40".
+    """
+
+    name: str
+    smaller_is_better: bool | None = None
+    bound: str | None = None
 
 
 class RungPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,6 +273,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         ended: When its last run ended; None while it is unfinished.
         metric: The searcher's metric.
         smaller_is_better: Whether the best metric is the smallest.
+        objectives: The metrics and constraints, if one metric alone does not decide.
         searcher: The searcher's name.
         unit: The unit of the searcher's lengths.
         trial_count: The number of its trials, also of those to come; `trials` may be fewer.
@@ -278,6 +300,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ended: float | None = None
     metric: str | None = None
     smaller_is_better: bool = True
+    objectives: list[ObjectivePart] = msgspec.field(default_factory=list)
     searcher: str = ""
     unit: str | None = None
     trial_count: int = 0

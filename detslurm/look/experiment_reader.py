@@ -11,11 +11,19 @@ import msgspec
 from detslurm._base.states import UNKNOWN
 from detslurm.look.artifact_parts import artifact_parts
 from detslurm.look.code_listing import code_listing
-from detslurm.look.document import ArtifactPart, CheckpointPart, ExperimentPart, RungPart, TrialPart
+from detslurm.look.document import (
+    ArtifactPart,
+    CheckpointPart,
+    ExperimentPart,
+    ObjectivePart,
+    RungPart,
+    TrialPart,
+)
 from detslurm.look.log_tails import log_tails
 from detslurm.look.plain import chosen, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
+from detslurm.sdk.experiments.pareto import ParetoStatus, pareto_statuses
 from detslurm.sdk.hiding import secrets_in
 from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
 from detslurm.store.saved_views import SavedView, saved_views
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from detslurm.look.curve_reader import CurveReader
     from detslurm.sdk import Experiment, Trial
     from detslurm.store import TrialView
+    from detslurm.store.objectives import SeveralObjectives
 
 CHECKPOINTS: Final = 10_000
 """The most checkpoints of an experiment, shared by its trials: of each the newest."""
@@ -124,7 +133,7 @@ class ExperimentReader:
         if curves is not None:
             size = self._wanted.artifacts
             artifacts = artifact_parts(self._experiment, self._views, size, self._problems)
-        parts = []
+        parts, found = [], self._pareto_statuses()
         for trial in self.trials:
             part = TrialPart(id=trial.id, state=UNKNOWN)
             with self._problems.noting(f"trial {trial.id}"):
@@ -134,6 +143,7 @@ class ExperimentReader:
                 "checkpoints": saved.get(trial.id, []),
                 "log_tail": tails.get(trial.id, []),
                 "artifacts": artifacts.get(trial.id, []),
+                **_pareto_status(found.get(trial.id)),
                 "batches_per_epoch": _batches_per_epoch(config, part.hparams),
             }
             if curves is not None:
@@ -154,6 +164,12 @@ class ExperimentReader:
         most = max(CHECKPOINTS // max(len(found), 1), 1)
         return {trial: parts[-most:] for trial, parts in found.items()}
 
+    def _pareto_statuses(self) -> Mapping[int, ParetoStatus]:
+        found: Mapping[int, ParetoStatus] = {}
+        with self._problems.noting("its Pareto front"):
+            found = pareto_statuses(self._experiment.row, self._experiment.trial_rows)
+        return found
+
     def _log_tails(self) -> Mapping[int, list[str]]:
         chosen = self._wanted.trials is not None
         shown = [trial for trial in self.trials if chosen or self._has_failed(trial.id)]
@@ -165,6 +181,13 @@ class ExperimentReader:
 
     def _has_failed(self, trial_id: int) -> bool:
         return trial_id in self._views and self._views[trial_id].state == "ERROR"
+
+
+def _pareto_status(found: ParetoStatus | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    numbers = {k: v if isinstance(v, int | float) else None for k, v in found.values.items()}
+    return {"objectives": plain(numbers), "front": found.front, "feasible": found.feasible}
 
 
 def _about(experiment: Experiment) -> dict[str, Any]:
@@ -183,8 +206,23 @@ def _about(experiment: Experiment) -> dict[str, Any]:
         "ended": row.ended,
         "metric": plain(row.metric),
         "smaller_is_better": row.smaller_is_better,
+        "objectives": _objectives(row.objectives),
         "trial_count": row.trial_count,
     }
+
+
+def _objectives(several: SeveralObjectives | None) -> list[ObjectivePart]:
+    if several is None:
+        return []
+    orders = {one.name: one.smaller_is_better for one in several.metrics}
+    return [
+        ObjectivePart(
+            name=plain(name),
+            smaller_is_better=orders.get(name),
+            bound=several.constraints.get(name),
+        )
+        for name in several.names
+    ]
 
 
 def _by_config(config: dict[str, Any]) -> dict[str, Any]:

@@ -31,9 +31,8 @@ MODULES: Final = (
     "dom", "format", "unpacking", "state", "trials", "columns", "filter", "export", "plots",
     "routing", "drawing", "outcomes", "curve_points", "curve_looks", "plot_grid", "curves",
     "failures", "table", "compare", "scales", "brushes", "scatter", "parallel",
-    "importance_measure", "importance", "rungs", "timeline", "yaml", "summary", "artifacts",
-    "trial",
-    "contents", "live", "main",
+    "importance_measure", "importance", "front", "rungs", "timeline", "yaml", "summary",
+    "artifacts", "trial", "contents", "live", "main",
 )  # fmt: skip
 """The modules of the page, each after those that it imports."""
 

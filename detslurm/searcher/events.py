@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 
 from detslurm._base.states import RunOutcome
-from detslurm.searcher.optuna.history import Position
+from detslurm.searcher.optuna.history import KnownTrial, Position
 
 WORST = math.inf
 """The score without a finite metric: failed trials, NaN, an overflow. Smaller is better."""
@@ -78,6 +78,7 @@ class Sampled(msgspec.Struct, frozen=True, tag_field="e", tag="sampled"):
     hparams: dict[str, Any]
     after: int | None = None
     generators: list[Position] = []
+    optuna: str | None = None  # the version that drew it
 
 
 class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
@@ -87,7 +88,33 @@ class Operations(msgspec.Struct, frozen=True, tag_field="e", tag="operations"):
     ops: list[dict[str, Any]]
 
 
-Event = WorkRequested | Validated | Reported | RunEnded | Sampled | Operations
+class KnownResults(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="e", tag="known"):
+    """The results of earlier experiments that a search begins with; the first such event counts.
+
+    It also has the experiments, and how many of their results could not be taken.
+    """
+
+    experiments: list[int]
+    results: list[KnownTrial]
+    outside: int = 0  # of the new search's space
+    unmeasured: int = 0  # without the metric
+    older: int = 0  # than the newest that were taken
+
+
+class Extended(msgspec.Struct, frozen=True, tag_field="e", tag="extended"):
+    """The search goes on where that of another experiment ended; only a first event counts.
+
+    It carries the other search: its section `searcher`, its `max_restarts`, and its events.
+    """
+
+    searcher: dict[str, Any]
+    max_restarts: int
+    events: list[dict[str, Any]]
+
+
+Event = (
+    WorkRequested | Validated | Reported | RunEnded | Sampled | Operations | KnownResults | Extended
+)
 
 # msgspec finds a member of a union by its tag, too, but prepares the union again for each value:
 # that takes ten times as long as all the rest of reading an event.

@@ -7,7 +7,7 @@ from typing import Any
 
 from detslurm.searcher.events import Validated, number
 from detslurm.searcher.method import Method, length_of, may_replace
-from detslurm.searcher.state import State
+from detslurm.searcher.state import PROMOTED, State
 
 
 class IndependentTrials(Method):
@@ -24,16 +24,36 @@ class IndependentTrials(Method):
         for _ in range(min(atonce, self.max_trials)):
             self.new(state, self.target_length)
 
+    def extend(self, state: State) -> None:
+        """More trials begin; with a longer length, those that were completed train on."""
+        longer = self.target_length or 0
+        for index, trial in enumerate(state.trials):
+            if trial.target_length is not None and trial.target_length < longer:
+                trial.target_length = longer
+                if trial.outcome == "completed":
+                    self.train_on(state, index)
+        at_once = self.searcher.get("max_concurrent_trials", 16) or self.max_trials
+        while self.may_create(state) and state.open < at_once:
+            self.new(state, self.target_length)
+
+    def train_on(self, state: State, index: int) -> None:
+        """Let a trial that was completed train to its longer length."""
+        state.reopen(index)
+        state.enqueue(index, PROMOTED)
+
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
         if units >= trial.reached:
             trial.metric, trial.reached = number(event.metric), units
 
     def closed(self, state: State, index: int) -> None:
-        replaces = self.replaces and may_replace(state.invalid, self.max_trials)
-        invalid = state.invalid if replaces else 0
-        if state.created - invalid < self.max_trials:
+        if self.may_create(state):
             self.new(state, self.target_length)
+
+    def may_create(self, state: State) -> bool:
+        """Whether there are trials left; invalid samples that are replaced don't count."""
+        replaces = self.replaces and may_replace(state.invalid, self.max_trials)
+        return state.created - (state.invalid if replaces else 0) < self.max_trials
 
     def progress(self, state: State, shares: Mapping[int, float]) -> float:
         share = 0.0

@@ -28,6 +28,10 @@ class Method:
         """Create the first trials."""
         raise NotImplementedError
 
+    def extend(self, state: State) -> None:
+        """Go on with an ended search of fewer trials, or shorter ones, whose state it is."""
+        raise NotImplementedError
+
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         """An open trial that was not stopped has reported a metric at `units`."""
         raise NotImplementedError

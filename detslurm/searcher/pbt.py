@@ -39,6 +39,13 @@ class PBT(Method):
     def start(self, state: State) -> None:
         state.members = [self.new(state, self.length) for _ in range(self.population)]
 
+    def extend(self, state: State) -> None:
+        """More rounds follow the last one: its members were closed, and are paused again."""
+        for index in state.members:
+            if state.trials[index].final and state.trials[index].outcome == "completed":
+                state.reopen(index)
+        self._end_round(state)
+
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         self.arrived(state, index, units, event)
 

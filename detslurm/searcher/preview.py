@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from detslurm._base.quantities import counted
-from detslurm.searcher.halving.method import BracketPlan, Halving
+from detslurm.searcher.halving.brackets import BracketPlan
+from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.pbt import PBT
 from detslurm.searcher.search import Search

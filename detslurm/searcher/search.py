@@ -10,6 +10,8 @@ import msgspec
 from detslurm._base.states import RunOutcome
 from detslurm.searcher.events import (
     Event,
+    Extended,
+    KnownResults,
     Operations,
     Reported,
     RunEnded,
@@ -287,6 +289,10 @@ class Search:
             state.assign(event.worker, event.incarnation, event.after)
         elif isinstance(event, Operations):
             self.method.operations(state, event)
+        elif isinstance(event, KnownResults):
+            state.known = state.known or event
+        elif isinstance(event, Extended):
+            self._extend(state, event)
         elif not 0 <= event.trial < state.created:
             return
         elif isinstance(event, Validated):
@@ -297,7 +303,29 @@ class Search:
         elif isinstance(event, RunEnded):
             self._run_ended(state, event)
         elif isinstance(event, Sampled):
+            state.optuna = event.optuna or state.optuna
             self.method.sampled(state, event)
+
+    def _extend(self, state: State, event: Extended) -> None:
+        """Take over the state of the search before, as that search decided, and extend it."""
+        if state != self.initial():
+            return
+        before = Search(
+            {
+                "searcher": {**event.searcher, "stop": self.searcher.get("stop")},
+                "hyperparameters": self.space,
+                "reproducibility": {"experiment_seed": self.seed},
+                "max_restarts": event.max_restarts,
+            }
+        )
+        found = before.initial()
+        before.apply(found, event.events)
+        found.requests = {}  # its workers are gone
+        if not found.ended:
+            found.done = found.abandoned = False
+            self.method.extend(found)
+        for name in found.__struct_fields__:
+            setattr(state, name, getattr(found, name))
 
     def _validated(self, state: State, event: Validated) -> None:
         units = event.units

@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from detslurm.searcher.optuna.history import TrialHistory
+from detslurm.searcher.events import KnownResults
+from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 
 Status = Literal["waiting", "assigned", "paused", "closed"]
 
@@ -76,6 +77,11 @@ class Bracket(msgspec.Struct, array_like=True, gc=False):
     invalid: int = 0
     lowest: int = 0  # the lowest rung whose paused trials haven't been let go yet
 
+    @property
+    def outstanding(self) -> int:
+        """How many trials are on their way to one of its rungs."""
+        return sum(rung.outstanding for rung in self.rungs)
+
 
 class Dialogue(msgspec.Struct):
     """The exchange between the search and a custom method: numbered events, and its answers."""
@@ -116,8 +122,10 @@ class State(msgspec.Struct, gc=False):
     members: list[int] = []
     dialogue: Dialogue | None = None
     history: TrialHistory | None = None
+    optuna: str | None = None  # the version that drew the latest sample
     leader: Leader | None = None  # with `searcher.stop` alone
     ended: bool = False  # by the rule of `searcher.stop`
+    known: KnownResults | None = None  # of earlier experiments
 
     @property
     def created(self) -> int:
@@ -133,6 +141,11 @@ class State(msgspec.Struct, gc=False):
     def begins_nothing(self) -> bool:
         """Whether it only waits for the trials at work to leave."""
         return self.abandoned or self.ended
+
+    @property
+    def earlier_results(self) -> list[KnownTrial]:
+        """The results of earlier experiments that the search began with."""
+        return [] if self.known is None else self.known.results
 
     @property
     def runnable_soon(self) -> bool:
@@ -288,6 +301,17 @@ class State(msgspec.Struct, gc=False):
         self.failures += outcome == "error"
         self.cancels += outcome == "canceled"
         self.invalid += outcome == "invalid_hp"
+
+    def reopen(self, index: int) -> None:
+        """Take back the end of a trial that was completed; it is paused.
+
+        Args:
+            index: The trial.
+        """
+        trial = self.trials[index]
+        trial.status, trial.outcome = "paused", None
+        trial.stop = trial.final = trial.closing = False
+        self.open += 1
 
     def needed_checkpoints(self) -> set[str]:
         """Return the checkpoints that the search may still let a trial start from.

@@ -97,7 +97,7 @@ class EventLog(Generic[S]):
         """Fold what others have added."""
         self._read_on()
         if not self._is_cached() and not self._is_saved():
-            self._save()
+            self.save()
         return self.state
 
     def _read_on(self, *, until: str = "", sure: bool = True) -> None:
@@ -221,7 +221,7 @@ class EventLog(Generic[S]):
         if number % _MEMORY == 0:
             self._room.clear(number - 2 * _MEMORY)
         if number % snapshot_interval(number) == 0:
-            self._save()
+            self.save()
         return True
 
     def _may_be_lost(self, number: int) -> bool:
@@ -319,7 +319,8 @@ class EventLog(Generic[S]):
         self._saved = max(self._saved, found.position if found is not None else 0)
         return self._is_cached()
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Write the cache now."""
         try:
             state = self._fold.dump(self.state)
         except OverflowError:
@@ -328,6 +329,30 @@ class EventLog(Generic[S]):
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
         self._replace(self._cache, b"%08x" % crc32(body) + body)
+
+
+class _Recorder(Generic[S]):
+    """A fold that remembers its events."""
+
+    def __init__(self, fold: Fold[S]) -> None:
+        self._fold = fold
+        self.events: Events = []
+        self.initial, self.dump = fold.initial, fold.dump
+        self.may_come_late = fold.may_come_late
+
+    def apply(self, state: S, events: Events) -> None:
+        self.events += events
+        self._fold.apply(state, events)
+
+    def load(self, data: bytes) -> S:
+        raise ValueError("the cache lacks the events")
+
+
+def logged_events(path: Path, fold: Fold[S]) -> Events:
+    """The events of the log below `path` that count, in order."""
+    recorder = _Recorder(fold)
+    EventLog(path, recorder).catch_up()
+    return recorder.events
 
 
 def packed(log: FactLog, number: int) -> list[dict[str, Any]]:

@@ -18,14 +18,17 @@ from detslurm.store.run_records import Continued
 from detslurm.store.trial import HISTORY, TrialDir
 
 
-def write_history(trial: TrialDir, begins: Continued, rows: Iterable[MetricRow]) -> None:
-    """Write it into the directory of a new trial, before others know it."""
+def write_history(
+    trial: TrialDir, begins: Continued, rows: Iterable[MetricRow], until: int | None
+) -> None:
+    """Write it into the directory of a new trial, before others know it: the rows of all steps, or
+    `until` one of them."""
     trial.create()
     with RunLog.open(trial.records_path(HISTORY)) as log:
         log.append({"t": "continued", **begins.as_claimed()})
         log.flush()  # it has a line of its own, which `read_continued` reads alone
         for row in rows:
-            if row.steps <= begins.steps:
+            if until is None or row.steps <= until:
                 log.append(_record(row))
 
 

@@ -55,11 +55,11 @@ class SeveralObjectives(msgspec.Struct, frozen=True, omit_defaults=True):
         """The names of all metrics, those of constraints after the others."""
         return tuple(dict.fromkeys((*(metric.name for metric in self.metrics), *self.constraints)))
 
-    def comparison(self) -> Comparison:
+    def comparison(self) -> ObjectiveComparison:
         """What compares results by these."""
         from detslurm.searcher.objectives import Objectives
 
-        return Comparison(Objectives.of(msgspec.to_builtins(self)))
+        return ObjectiveComparison(Objectives.of(msgspec.to_builtins(self)))
 
 
 def objectives_of(
@@ -71,7 +71,7 @@ def objectives_of(
     return SeveralObjectives((ObjectiveRecord(metric, smaller_is_better),))
 
 
-class Comparison:
+class ObjectiveComparison:
     """Compares metrics by several objectives. Metrics are mappings of values by name."""
 
     def __init__(self, objectives: Objectives) -> None:

@@ -145,7 +145,7 @@ def trial_view(
         hparams=None if drawn is None else drawn.hparams,
         seed=None if drawn is None else drawn.seed,
         continues=None if continued is None else continued.trial,
-        started=runs[0].start.time if runs else None,
+        started=next((run.start.time for run in runs if run.start.time is not None), None),
         ended=_end_time(shown, last) if finished else None,
         run_count=len(runs),
         restarts=sum(map(_used_restart, runs)),

@@ -44,7 +44,8 @@ class DerivedExperiments(ExperimentBase):
             config: A configuration to merge over this one's, as a mapping or the path of a YAML
                 file; by default none.
             trial_id: Continue this trial alone, with its hyperparameters; by default all trials,
-                which is possible where results did not decide what they trained.
+                or, where results decided what they trained, the search: its trials train on only
+                if it promotes them.
             context_dir: The directory of the code; by default the code that this experiment ran.
             cluster: `slurm`, `local` or `auto`; by default that of this experiment.
         """

@@ -10,7 +10,7 @@ from detslurm.store import ExperimentRow, TrialRow
 from detslurm.store.objectives import objectives_of
 
 
-class Standing(NamedTuple):
+class ParetoStatus(NamedTuple):
     """How a trial is compared with the others.
 
     Attributes:
@@ -24,26 +24,26 @@ class Standing(NamedTuple):
     feasible: bool | None = None
 
 
-def standings(experiment: ExperimentRow, rows: Iterable[TrialRow]) -> dict[int, Standing]:
+def pareto_statuses(experiment: ExperimentRow, rows: Iterable[TrialRow]) -> dict[int, ParetoStatus]:
     """Return where each trial stands, by id; empty for a search that one metric decides."""
     several = experiment.objectives
     if several is None:
         return {}
     comparison, trials = several.comparison(), list(rows)
     front = {row.id for row in comparison.front(results_of(trials))}
-    found = {row.id: Standing(dict.fromkeys(several.names)) for row in trials}
+    found = {row.id: ParetoStatus(dict.fromkeys(several.names)) for row in trials}
     for metrics, row in results_of(trials):
         result = comparison.result(metrics)
         feasible = None if result is None else not result.violation
         values = {name: metrics.get(name) for name in several.names}
-        found[row.id] = Standing(values, row.id in front, feasible)
+        found[row.id] = ParetoStatus(values, row.id in front, feasible)
     return found
 
 
-def front_columns(standing: Standing) -> dict[str, Any]:
+def front_columns(status: ParetoStatus) -> dict[str, Any]:
     """Return the cells of a trial in exported tables."""
-    best = {f"best_{name}": value for name, value in standing.values.items()}
-    return {**best, "front": standing.front, "feasible": standing.feasible}
+    best = {f"best_{name}": value for name, value in status.values.items()}
+    return {**best, "front": status.front, "feasible": status.feasible}
 
 
 def front_ids(experiment: ExperimentRow, rows: Iterable[TrialRow]) -> list[int]:

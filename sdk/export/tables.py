@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from detslurm._base.display import spreadsheet_text
-from detslurm.sdk.experiments.pareto import Standing, front_columns, standings
+from detslurm.sdk.experiments.pareto import ParetoStatus, front_columns, pareto_statuses
 from detslurm.sdk.export.content import ExperimentContent, ExportWriter, TrialContent
 from detslurm.sdk.trials.metrics import moment
 from detslurm.store import fs
@@ -27,12 +27,12 @@ Columns = dict[str, list[Any]]
 
 def trial_rows(experiment: ExperimentContent) -> list[Row]:
     """A row for each trial: its state, its hyperparameters, its best validation."""
-    found = standings(experiment.view, (trial.row for trial in experiment.trials))
+    found = pareto_statuses(experiment.view, (trial.row for trial in experiment.trials))
     return [_trial_row(experiment, trial, found.get(trial.id)) for trial in experiment.trials]
 
 
 def _trial_row(
-    experiment: ExperimentContent, trial: TrialContent, standing: Standing | None
+    experiment: ExperimentContent, trial: TrialContent, status: ParetoStatus | None
 ) -> Row:
     row, best = trial.row, trial.row.best_validation
     checkpoint = row.latest_checkpoint
@@ -49,7 +49,7 @@ def _trial_row(
         "steps": row.steps,
         "best_steps": best.steps if best else None,
         f"best_{experiment.view.metric or 'value'}": best.value if best else None,
-        **({} if standing is None else front_columns(standing)),
+        **({} if status is None else front_columns(status)),
         "latest_checkpoint": checkpoint.uuid if checkpoint else None,
     }
     return {**found, **{f"hparams.{name}": value for name, value in trial.hparams.items()}}

@@ -179,6 +179,15 @@ class SearchView:
             "invalid": self.state.invalid,  # of those that are closed
         }
 
+    @property
+    def known(self) -> str | None:
+        """How many results of earlier experiments it began with; None where it began with none."""
+        if self.state.known is None:
+            return None
+        from detslurm.searcher.known import summary  # only here: few searches begin with any
+
+        return summary(self.state.known)
+
     def rungs(self) -> list[RungView]:
         """All rungs of all brackets, lowest first."""
         return [
@@ -206,6 +215,7 @@ class SearchView:
             "end_reason": self.end_reason,
             "progress": self.progress,
             "decisions": self._log.position,
+            "known": self.known,
             "trials": self.counts(),
             "brackets": [
                 {

@@ -19,19 +19,20 @@ from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.sdk import settings
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.differences import software_warning
+from detslurm.sdk.submission.begins import begin_of, is_there, missing_text, sources_of
 from detslurm.sdk.submission.derivation import Begin, Derivation
+from detslurm.sdk.submission.extension import GROWS, extension_of
 from detslurm.sdk.submission.first_points import with_named_trials
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
-from detslurm.searcher import RUNNABLE
+from detslurm.searcher import State, decides_by_results
 from detslurm.searcher.method import length_of
 from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
-from detslurm.store import CheckpointView, Store, fold_trial
+from detslurm.store import Store, fold_trial
 from detslurm.store.curve import flat
 from detslurm.store.provenance import Software, read_kept
-from detslurm.store.run_records import Continued
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -75,15 +76,16 @@ def plan_continuation(
     if one.view.state == "COMPLETED" and trial_id is None and not changes.any:
         raise SubmitError(
             f"experiment {one.view.id} is COMPLETED: give it more to do, such as"
-            f" --config searcher.max_length.{_unit(one)}=2000"
+            f" --config {_more(one)}"
         )
     base = _base(one)
     searcher = base["searcher"]["name"]
+    decides = decides_by_results(base["searcher"])
     if trial_id is not None:
         base = _of_one_trial(one, base, trial_id)
-    elif searcher not in RUNNABLE:
-        raise SubmitError(_SEARCH.format(searcher, one.view.id))
     loaded = _loaded(one, base, changes)
+    if trial_id is None and decides and decides_by_results(loaded.config.to_dict()["searcher"]):
+        return _plan_extension(one, queues, base, changes, loaded)
     if searcher == "custom" and loaded.config.to_dict()["searcher"].get("max_length") is None:
         raise SubmitError(
             f"the method of experiment {one.view.id} decided how long its trials train: set how"
@@ -92,21 +94,37 @@ def plan_continuation(
     begins = dict(_begins(one, loaded, trial_id))
     if not begins:
         raise SubmitError(
-            f"experiment {one.view.id} has no checkpoint to go on from:{_missing(one, trial_id)}"
+            f"experiment {one.view.id} has no checkpoint to go on from:"
+            f"{missing_text(one, trial_id)}"
             f" `detslurm experiment rerun {one.view.id}` trains it from the beginning"
         )
     plan = _planned(one, queues, _without_sources(one, base, changes, loaded, begins), changes)
     return replace(
         plan,
         derivation=Derivation(one.view.id, "continue", begins),
-        sources={**plan.sources, **_sources(one, begins)},
+        sources={**plan.sources, **sources_of(one, begins)},
         warnings=(*plan.warnings, *_from_scratch(plan, begins), *_software_notes(one, plan)),
     )
 
 
-_SEARCH = """\
-searcher {0}: which of its trials go on follows from all results, so that it can't be continued
-as a whole: continue one trial with --trial, or fork it (`detslurm experiment fork {1}`)"""
+def _plan_extension(
+    one: ExperimentSnapshot,
+    queues: Queues,
+    base: Mapping[str, Any],
+    changes: Changes,
+    loaded: LoadedExperiment,
+) -> Plan:
+    """An experiment whose search goes on where that of `one` ended."""
+    config = loaded.config.to_dict()
+    extension = extension_of(one, base, config)
+    plan = _planned(one, queues, loaded, changes, extension.state)
+    derivation = Derivation(one.view.id, "continue", extension.begins, extension.event)
+    return replace(
+        plan,
+        derivation=derivation,
+        sources={**plan.sources, **sources_of(one, extension.begins)},
+        warnings=(*plan.warnings, *extension.notes, *_software_notes(one, plan)),
+    )
 
 
 def plan_copy(
@@ -164,7 +182,7 @@ def _finished_outputs(one: ExperimentSnapshot, base: Mapping[str, Any]) -> str |
     storages = Storages(base["checkpoint_storage"], one.directory.store.path)
     view = fold_trial(one.directory.trial(number), one.facts.context(number))
     found = [c for c in view.checkpoints if c.kind is not None and c.state == "COMPLETED"]
-    return next((c.uuid for c in found if _there(c, storages)), None)
+    return next((c.uuid for c in found if is_there(c, storages)), None)
 
 
 def _outputs_notes(one: ExperimentSnapshot, plan: Plan) -> list[str]:
@@ -198,10 +216,15 @@ def _base(one: ExperimentSnapshot) -> dict[str, Any]:
     return {**one.directory.config(), **shown}
 
 
-def _unit(one: ExperimentSnapshot) -> str:
-    """The unit of the experiment's length; batches where it has none."""
-    length = one.directory.config()["searcher"].get("max_length")
-    return next(iter(length), "batches") if isinstance(length, dict) else "batches"
+def _more(one: ExperimentSnapshot) -> str:
+    """An example of more to do: a change of the configuration."""
+    searcher = one.directory.config()["searcher"]
+    key = GROWS.get(searcher["name"], "max_trials")
+    if decides_by_results(searcher) and key != "max_length":
+        return f"searcher.{key}=200"
+    length = searcher.get("max_length")
+    unit = next(iter(length), "batches") if isinstance(length, dict) else "batches"
+    return f"searcher.max_length.{unit}=2000"
 
 
 def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) -> dict[str, Any]:
@@ -264,7 +287,11 @@ def _without_sources(
 
 
 def _planned(
-    one: ExperimentSnapshot, queues: Queues, loaded: LoadedExperiment, changes: Changes
+    one: ExperimentSnapshot,
+    queues: Queues,
+    loaded: LoadedExperiment,
+    changes: Changes,
+    state: State | None = None,
 ) -> Plan:
     code = one.directory.code
     if changes.context_dir is None and not code.is_dir():
@@ -277,6 +304,8 @@ def _planned(
         cluster=queues.cluster(changes.cluster or one.view.cluster or "auto"),
         site=load_site(),
         store=store,
+        parent=one.directory,
+        state=state,
     )
     lacking = left_out(loaded.config.to_dict()) if one.facts.created.imported else []
     return replace(plan, warnings=(*plan.warnings, *check(plan, store), *lacking))
@@ -327,15 +356,18 @@ def _begins(
     one: ExperimentSnapshot, loaded: LoadedExperiment, trial_id: int | None
 ) -> Iterator[tuple[int, Begin]]:
     config = loaded.config.to_dict()
-    if (name := config["searcher"]["name"]) not in RUNNABLE:
-        raise SubmitError(_SEARCH.format(name, one.view.id))
+    if decides_by_results(config["searcher"]):
+        raise SubmitError(
+            f"searcher: the results of experiment {one.view.id} decided nothing, and would now:"
+            " fork the experiment"
+        )
     created = one.facts.created
     sources = [trial_id] if trial_id is not None else one.facts.trial_ids[: created.trials]
     storages = Storages(config["checkpoint_storage"], one.directory.store.path)
     space = config["hyperparameters"]
     for index, (source, planned) in enumerate(zip(sources, _plans(loaded), strict=False)):
         hparams = masked_sample(planned, space)
-        begin = _begin(one, source, storages)
+        begin = begin_of(one, source, storages)
         if begin is None:
             continue
         if len(sources) > 1 and begin.continued.hparams != hparams:
@@ -344,81 +376,6 @@ def _begins(
                 f" {hparams}: continue one trial with --trial, or fork the experiment"
             )
         yield index, begin
-
-
-def _begin(one: ExperimentSnapshot, trial_id: int, storages: Storages) -> Begin | None:
-    trial = one.directory.trial(trial_id)
-    runs = trial.runs()
-    if not runs:
-        return None
-    start = runs[-1].start
-    view = fold_trial(trial, one.facts.context(trial_id))
-    # The first checkpoint of an imported trial stayed at the other site.
-    before = None if one.facts.created.imported else start.continued
-    there = [c for c in view.checkpoints if c.state == "COMPLETED" and _there(c, storages)]
-    latest = next((c for c in reversed(there) if c.kind is None), None)
-    outputs = next((c for c in reversed(there) if c.kind is not None), None)
-    if latest is None and outputs is None and before is None:
-        return None
-    if latest is not None and (problem := _problem(latest, storages)):
-        raise SubmitError(
-            f"{problem}; trial {trial_id} goes on from the one before once this one is deleted"
-        )
-    source = latest or before
-    continued = Continued(
-        experiment=one.view.id,
-        trial=trial_id,
-        saved_by=before.saved_by if latest is None and before is not None else trial_id,
-        uuid=None if source is None else source.uuid,
-        steps=view.steps if source is None else source.steps,
-        seed=start.seed,
-        hparams=start.hparams or {},
-        outputs=None if outputs is None else str(storages.of(outputs.storage).direct(outputs.uuid)),
-    )
-    return Begin(trial, continued)
-
-
-def _missing(one: ExperimentSnapshot, trial_id: int | None) -> str:
-    """Names a checkpoint that is gone without a deletion, if any."""
-    storages = Storages(one.directory.config()["checkpoint_storage"], one.directory.store.path)
-    trials = one.trials if trial_id is None else [trial_id]
-    latest = filter(None, (one.trials[trial].latest_checkpoint for trial in trials))
-    gone = next((c for c in latest if not _there(c, storages)), None)
-    if gone is None:
-        return ""
-    return (
-        f" checkpoint {gone.uuid} of trial {gone.trial} has no files under"
-        f" {storages.of(gone.storage).where} (is that file system mounted?);"
-    )
-
-
-def _sources(one: ExperimentSnapshot, begins: Mapping[int, Begin]) -> dict[int, tuple[str, ...]]:
-    """The checkpoints by the experiment whose trial saved them, where that still exists."""
-    store, found = one.directory.store, dict[int, tuple[str, ...]]()
-    for begin in begins.values():
-        continued = begin.continued
-        if continued.uuid is not None:
-            owner = store.find_trial(continued.saved_by).experiment_id
-            found[owner] = (*found.get(owner, ()), continued.uuid)
-        if continued.outputs is not None:
-            owner = continued.experiment
-            found[owner] = (*found.get(owner, ()), Path(continued.outputs).name)
-    return found
-
-
-def _there(checkpoint: CheckpointView, storages: Storages) -> bool:
-    """Whether it can be restored, as far as it costs little to know."""
-    folder = storages.of(checkpoint.storage).direct(checkpoint.uuid)
-    return folder is None or folder.is_dir() or not storages.reachable(checkpoint.storage)
-
-
-def _problem(checkpoint: CheckpointView, storages: Storages) -> str | None:
-    from detslurm.sdk.checkpoints.verification import unusable
-
-    storage = storages.of(checkpoint.storage)
-    if storage.direct(checkpoint.uuid) is None or not storages.reachable(checkpoint.storage):
-        return None  # a bucket answers slowly
-    return unusable(checkpoint, storage)
 
 
 def _from_scratch(plan: Plan, begins: Mapping[int, Begin]) -> list[str]:

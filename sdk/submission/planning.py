@@ -25,7 +25,7 @@ from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.dropped_arguments import dropped_arguments
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem, other_python
 from detslurm.sdk.submission.preflight import (
-    sampler_problems,
+    check_sampler,
     storage_notes,
     warm_start_problems,
 )
@@ -48,6 +48,8 @@ from detslurm.store.used_resources import recall_used
 if TYPE_CHECKING:
     from detslurm.sdk.submission.derivation import Derivation
     from detslurm.sdk.submission.environment import EnvironmentFiles
+    from detslurm.searcher import State
+    from detslurm.searcher.events import KnownResults
 
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
@@ -83,11 +85,19 @@ class Plan:
     deferral: Deferral | None = None  # the trials that are submitted later
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
     provenance: ProvenanceCollector | None = None  # the record, while it is collected
+    known: KnownResults | None = None  # of earlier experiments, for the search's log
 
     @property
     def is_search(self) -> bool:
         """Whether results decide which trials there will be: its jobs are workers for any."""
         return decides_by_results(self.config.to_dict()["searcher"])
+
+    @property
+    def known_summary(self) -> str:
+        """How many results of earlier experiments the search begins with, for people."""
+        from detslurm.searcher.known import summary  # only here: few searches begin with any
+
+        return "" if self.known is None else summary(self.known)
 
     @property
     def workers(self) -> int:
@@ -105,8 +115,13 @@ def make_plan(
     site: SiteProfile | None,
     store: Store,
     method_runner: str | None = None,
+    parent: ExperimentDir | None = None,
+    state: State | None = None,
 ) -> Plan:
-    """Decide everything that can be decided now. Raises `SubmitError` naming all problems."""
+    """Decide everything that can be decided now. Raises `SubmitError` naming all problems.
+
+    `state` is that of a search which goes on with another one.
+    """
     config, plain = loaded.config, loaded.config.to_dict()
     place, root = context_dir.resolve(), store.path.resolve()
     if place == root:
@@ -128,8 +143,10 @@ def make_plan(
     )
     found = check_entrypoint(config.entrypoint, files, prepared=bool(prepared))
     submit_from_jobs = site is None or site.submit_from_jobs
-    trials, elements, problems = _counted(plain, submit_from_jobs)
+    trials, elements, problems = _counted(plain, submit_from_jobs, state)
     report = probe(store.path, fast=True)
+    known = _known_results(plain, store, parent)
+    sampler = check_sampler(plain, known)
     problems = [
         *found.problems,
         *(context.notes if found.problems else ()),  # a file that is missed may be left out
@@ -140,7 +157,7 @@ def make_plan(
         *startup_hook.problems(files),
         *container_problems(config, store.path),
         *recording_problems(plain, files),
-        *sampler_problems(plain),
+        *sampler.problems,
         *warm_start_problems(plain, store),
         *(f"{error}; run `detslurm doctor` for details" for error in report.errors),
     ]
@@ -166,12 +183,13 @@ def make_plan(
         *startup_hook.notes(files, in_container=runs_in_container(config, slot_type)),
         *container_notes(config, site, slot_type, os.environ),
         *staging,
-        *_search_notes(plain, submit_from_jobs),
+        *_search_notes(plain, submit_from_jobs, state),
         *context.notes,
         *source_notes(store, begins_with),
         *jobs.notes,
         *([quota_note] if quota_note else []),
         *storage_notes(config),
+        *sampler.notes,
     )
     return Plan(
         cluster=cluster,
@@ -192,7 +210,18 @@ def make_plan(
         deferral=deferral,
         environment=environment,
         provenance=provenance,
+        known=known,
     )
+
+
+def _known_results(
+    config: Mapping[str, Any], store: Store, parent: ExperimentDir | None
+) -> KnownResults | None:
+    if not config["searcher"].get("prior_experiments"):
+        return None
+    from detslurm.sdk.submission.prior_results import prior_results  # only here: few name any
+
+    return prior_results(config, store, parent)
 
 
 def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:
@@ -281,18 +310,22 @@ def jobs_within(
     return limits, jobs
 
 
-def _counted(config: dict[str, Any], submit_from_jobs: bool) -> tuple[int, int, list[str]]:
+def _counted(
+    config: dict[str, Any], submit_from_jobs: bool, state: State | None
+) -> tuple[int, int, list[str]]:
     """How many trials and array elements, or why that can't be known."""
     try:
-        return *trials_and_jobs(config, submit_from_jobs), []
+        return *trials_and_jobs(config, submit_from_jobs, state), []
     except ValueError as err:
         return 0, 0, [f"searcher.name: {err}"]
 
 
-def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[int, int]:
+def trials_and_jobs(
+    config: Mapping[str, Any], submit_from_jobs: bool, state: State | None = None
+) -> tuple[int, int]:
     """How many trials there are, or may be, and how many jobs for them. Raises `ValueError`. The
     jobs of a search are workers: as many as trials may run at once, and where jobs must not submit
-    others, as many as there may be trials."""
+    others, as many as there may be trials. A search that goes on begins in a `state`."""
     searcher, each = config["searcher"], config["slurm"]["trials_per_job"]
     if not decides_by_results(searcher):
         trials = trial_count(searcher, config["hyperparameters"])
@@ -301,18 +334,19 @@ def trials_and_jobs(config: Mapping[str, Any], submit_from_jobs: bool) -> tuple[
     from detslurm.searcher.search import Search
     from detslurm.store.search_records import BLOCK
 
-    first = Search(config).initial().created
-    trials = preview(config).trials or BLOCK
+    state = Search(config).initial() if state is None else state
+    first = len(state.waiting())
+    trials = max(preview(config).trials or BLOCK, state.created)
     at_once = first if submit_from_jobs else max(searcher.get("max_trials") or 0, first)
     return trials, -(-at_once // each)
 
 
-def _search_notes(config: dict[str, Any], submit_from_jobs: bool) -> list[str]:
+def _search_notes(config: dict[str, Any], submit_from_jobs: bool, state: State | None) -> list[str]:
     if not decides_by_results(config["searcher"]):
         return []
     from detslurm.searcher.preview import preview, shortfall
 
-    note = shortfall(preview(config))
+    note = shortfall(preview(config)) if state is None else None
     serial = not submit_from_jobs and config["searcher"].get("num_rounds", 1) > 1
     return [*([] if note is None else [note]), *([_SERIAL] if serial else [])]
 

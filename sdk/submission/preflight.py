@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from detslurm._base import pythonpath
 from detslurm.config import ExperimentConfig
@@ -17,18 +19,26 @@ from detslurm.sdk.submission.sources import find_checkpoint
 from detslurm.store import NotFound, Store
 
 if TYPE_CHECKING:
+    from detslurm.searcher.events import KnownResults
     from detslurm.store import CheckpointView
 
 
-def sampler_problems(config: Mapping[str, Any]) -> list[str]:
-    """Why Optuna, as this Python has it, can't draw the samples that a configuration asks for."""
+class SamplerCheck(NamedTuple):
+    """What is wrong with a sampler, and what Optuna warns of."""
+
+    problems: list[str]
+    notes: list[str]
+
+
+def check_sampler(config: Mapping[str, Any], known: KnownResults | None = None) -> SamplerCheck:
+    """Draw the sample of the first trial with this Python's Optuna, if the search asks it."""
     if config["searcher"].get("sampler") is None:
-        return []
+        return SamplerCheck([], [])
     question = {
         "searcher": config["searcher"],
         "space": config["hyperparameters"],
         "seed": config["reproducibility"]["experiment_seed"],
-        "history": {},
+        "history": {"known": [] if known is None else msgspec.to_builtins(known.results)},
         "wanted": [0],
     }
     # A job's work for its first trial; in a process of its own, for Optuna is heavy.
@@ -38,10 +48,14 @@ def sampler_problems(config: Mapping[str, Any]) -> list[str]:
         argv, env=env, input=json.dumps(question), capture_output=True, text=True, check=False
     )
     try:
-        problem = json.loads(done.stdout).get("error")
+        answer = json.loads(done.stdout)
     except ValueError:
-        problem = done.stderr.strip() or f"the sampler ended with status {done.returncode}"
-    return [] if problem is None else [str(problem)]
+        answer = {
+            "error": done.stderr.strip() or f"the sampler ended with status {done.returncode}"
+        }
+    problem = answer.get("error")
+    notes = [f"searcher.sampler_args: Optuna warns: {text}" for text in answer.get("warnings", ())]
+    return SamplerCheck([] if problem is None else [str(problem)], notes)
 
 
 def storage_notes(config: ExperimentConfig) -> list[str]:

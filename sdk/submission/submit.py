@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from detslurm._base import module_cache
@@ -24,7 +25,7 @@ from detslurm.sdk.submission.sources import keeping
 from detslurm.searcher.method import length_of
 from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.plan import JobArray
-from detslurm.store import ExperimentDir, Store, StoreError, fs, records
+from detslurm.store import EventLog, ExperimentDir, Store, StoreError, fs, records
 from detslurm.store.objectives import SeveralObjectives
 
 
@@ -203,6 +204,12 @@ def _prepare(
     keep_sources(experiment)
     if plan.derivation is not None:
         plan.derivation.prepare(experiment, first_trial)
+    goes_on = plan.derivation is not None and plan.derivation.extended is not None
+    if plan.known is not None and not goes_on:  # that event brings them along
+        from detslurm.searcher import Search
+
+        log = EventLog(experiment.search, Search(plan.config.to_dict()))
+        log.commit([msgspec.to_builtins(plan.known)])
     if not plan.jobs.arrays:
         # The first jobs to come are like it. It comes before the experiment can be seen, for
         # who runs the method of a search, killed and started again, only looks for its experiment.

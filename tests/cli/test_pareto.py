@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from detslurm.look.top.cells import TRIALS, trial_rows
+from detslurm.sdk.experiments.snapshot import read
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
 from tests.sdk.test_pareto import searched
@@ -17,6 +19,8 @@ def test_describe_names_the_front(scene: Scene, detslurm: Detslurm) -> None:
     assert f"Searcher : grid on {objectives}\n" in text
     assert "Best : loss 0.4, speed 1, memory 10 (trial 2)\n" in text
     assert "Pareto front : trials 2, 4, 6\n" in text
+    kept = "the best and the latest of each trial; the Pareto front"
+    assert f"Checkpoints kept : {kept}\n" in text
     data = detslurm("experiment", "describe", 1, "--json").data
     assert data["best_trial"] == 2
     assert [trial["front"] for trial in data["trials"]] == [False, True, False, True, False, True]
@@ -34,6 +38,13 @@ def test_trials_are_listed_front_by_front(scene: Scene, detslurm: Detslurm) -> N
     assert marks == ["front", "front", "front", "", "infeasible"]
     found = detslurm("experiment", "list-trials", 1, "--json").data
     assert [trial["feasible"] for trial in found] == [True, True, False, True, None, True]
+
+
+def test_top_shows_all_objectives(scene: Scene) -> None:
+    """Of each trial with a result, and whether it is on the front."""
+    one = read(searched(scene))
+    best = [row[TRIALS.index("Best")] for row in trial_rows(one, one.trial_rows.values()).values()]
+    assert best[:3] == ["0.5, 3, 10", "0.4, 1, 10 (front)", "0.1, 9, 50"]
 
 
 def test_the_front_is_downloaded(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:

@@ -143,3 +143,27 @@ def test_searchers_without_a_prior_name_those_with_one(name: str) -> None:
 def test_a_custom_method_chooses_its_samples_itself(key: str) -> None:
     given = {"first": [{"lr": 0.01}], "prior": {"lr": {"about": 0.01}}}[key]
     assert f"searcher.{key}: the method of a custom search" in problems("custom", **{key: given})
+
+
+ASHA = {"name": "adaptive_asha", "max_trials": 4, "max_length": {"batches": 8}}
+
+
+@pytest.mark.parametrize(
+    ("searcher", "expected"),
+    [
+        ({"name": "random"}, 'searcher "random" has no field "prior_experiments"; it belongs to'),
+        (ASHA, "without a sampler this searcher draws samples at random; set sampler: tpe"),
+        ({"name": "optuna", "sampler": "qmc"}, "Optuna's qmc takes no results of other exp"),
+        ({"name": "optuna", "pruner": "hyperband"}, "the pruner hyperband divides trials"),
+        ({"name": "optuna", "constraints": {"gb": "<= 4"}}, "are compared by one metric"),
+        ({"name": "custom"}, "the method of a custom search chooses all samples itself"),
+        ({"name": "optuna", "sampler": "gp"}, ""),
+        (ASHA | {"sampler": "tpe"}, ""),
+    ],
+)
+def test_searchers_that_learn_from_other_experiments(
+    searcher: dict[str, Any], expected: str
+) -> None:
+    trials = {} if searcher["name"] == "custom" else {"max_trials": 4}
+    found = problems(**{**trials, **searcher, "prior_experiments": [7]})
+    assert expected in found if expected else found == ""

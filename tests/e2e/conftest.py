@@ -17,6 +17,7 @@ from tests.containers import (
     newer_podman_image,
     podman,
     podman_image,
+    sif_image,
 )
 from tests.e2e.desk import EXAMPLES, Desk
 
@@ -28,6 +29,7 @@ __all__ = [
     "newer_podman_image",
     "podman",
     "podman_image",
+    "sif_image",
 ]
 
 pytestmark = pytest.mark.cluster

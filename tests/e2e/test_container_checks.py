@@ -68,7 +68,8 @@ def test_podman_is_tried(desk: Desk, slurm: Cluster, podman_image: str) -> None:
 
 @pytest.mark.usefixtures("charliecloud")
 def test_the_record_of_a_run_has_its_image(desk: Desk, image: Path) -> None:
-    """Found below image_root; `compare` shows that another experiment ran without it."""
+    """Found below image_root; `compare` shows that another experiment ran without it. Whoever gets
+    the experiment as a bundle sees it, too."""
     contained = (f"environment.image={image.name}", f"slurm.image_root={image.parent}")
     project = desk.project("print('done')")
     numbers = [
@@ -77,7 +78,12 @@ def test_the_record_of_a_run_has_its_image(desk: Desk, image: Path) -> None:
     ]
     for number in numbers:
         desk.wait_for_state(number, "COMPLETED", "ERROR")
+    desk.run("e", "bundle", str(numbers[0]), "-o", "bundle.tar.gz")
+    elsewhere = {"DETSLURM_ROOT": f"{desk.store.path}-elsewhere"}
+    desk.run("import", "bundle.tar.gz", env=elsewhere)
     record = unwrap(desk.run("e", "provenance", str(numbers[0]), "--json").stdout)
+    taken = unwrap(desk.run("e", "provenance", "1", "--json", env=elsewhere).stdout)
+    assert taken["hardware"] == record["hardware"]
     (node,) = record["hardware"].values()
     assert node["image"].startswith(f"{image} (modified 20")
     assert f"image {image}" in desk.run("e", "provenance", str(numbers[0])).stdout

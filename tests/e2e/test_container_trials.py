@@ -18,6 +18,7 @@ from tests.e2e.test_main_job import end_soon, make_room
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("containers")]
 
+PATH = "/opt/own/bin:/usr/bin:/bin"  # for the image alone
 HOSTILE = 'a "b" $(touch x) \' \\ =\nsecond, ü:;'
 
 # Prints what it sees of the image and of the node, saves when it is preempted, and goes on.
@@ -33,6 +34,8 @@ TRAIN = """\
         "files": sorted(p.name for p in Path("/run/determined/workdir").glob("[a-z]*")),
         "data": Path("/data/here/it is").read_text(),
         "hostile": os.environ["HOSTILE"],
+        "path": os.environ["PATH"],
+        "conda": os.environ.get("CONDA_PREFIX"),
         "uid": os.getuid(),
         "umask": f"{os.umask(0o77):o}",
         "home": os.environ["HOME"],
@@ -66,11 +69,11 @@ RUNTIMES = ["apptainer", "charliecloud", "podman"]
 @pytest.fixture(params=RUNTIMES)
 def container(request: pytest.FixtureRequest, image: Path, newer_image: Path) -> list[str]:
     """The options that start an image with a runtime."""
-    runtime = request.param
+    runtime, kind = "apptainer" if request.param == "sif" else request.param, request.param
     request.getfixturevalue(runtime)
     # Where there is Apptainer, our Python is newer than the images': one has a msgspec of its own.
-    is_podman, own = runtime == "podman", newer_image if runtime == "apptainer" else image
-    name = request.getfixturevalue("podman_image") if is_podman else str(own)
+    given = {"apptainer": newer_image, "charliecloud": image}
+    name = given[kind] if kind in given else request.getfixturevalue(f"{kind}_image")
     return [f"slurm.container={runtime}", f"environment.image={name}"]
 
 
@@ -78,7 +81,7 @@ def project(desk: Desk) -> Path:
     """The configuration of a project with data, a hook and a hostile variable."""
     desk.write("data/it is", "seen")
     desk.write("project/startup-hook.sh", "export HOOKED=$PWD")
-    variables, data = [f"HOSTILE={HOSTILE}"], f"{desk.user.cwd}/data"
+    variables, data = [f"HOSTILE={HOSTILE}", f"PATH={PATH}"], f"{desk.user.cwd}/data"
     config = f"""\
         environment: {{environment_variables: {json.dumps(variables)}}}
         bind_mounts: [{{host_path: {data}, container_path: /data/here}}]
@@ -89,7 +92,8 @@ def project(desk: Desk) -> Path:
 def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
     """The code sees its directory, the store, its data and its variables; it saves, and goes on.
     The container leaves nothing behind."""
-    desk.user.env["XDG_RUNTIME_DIR"] = "/run/user/4711"  # of the login node
+    login = {"XDG_RUNTIME_DIR": "/run/user/4711", "CONDA_PREFIX": "/opt/conda"}
+    desk.user.env.update(login)
     number = desk.submit(project(desk), "resources.resource_pool=low", *container)
     desk.wait_for_steps(number, 1)
     make_room(desk)
@@ -98,11 +102,13 @@ def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[st
     for seen in facts(desk, number):
         cwd = str(seen.pop("cwd"))
         assert seen == {
+            "conda": None,
             "data": "seen",
             "files": ["experiment.yaml", "startup-hook.sh", "train.py"],
             "hooked": cwd,
             "home": str(desk.user.home),
             "hostile": HOSTILE,
+            "path": PATH,
             "python": "/usr/bin/python3",
             "uid": desk.user.uid,
             "umask": "22",
@@ -110,6 +116,7 @@ def test_preempted_in_a_container(desk: Desk, slurm: Cluster, container: list[st
     wait_for(lambda: not leftovers(slurm, desk.user), PATIENCE, "nothing left")
 
 
+@pytest.mark.parametrize("container", [*RUNTIMES, "sif"], indirect=True)
 def test_killed_and_paused_in_a_container(desk: Desk, slurm: Cluster, container: list[str]) -> None:
     """Where Slurm has killed the agent, too, the next run removes what is left of Podman's
     container."""
@@ -171,7 +178,16 @@ def test_a_home_that_the_nodes_do_not_have(desk: Desk, image: Path) -> None:
     assert desk.outcomes(number) == ["completed"], desk.log(number)
 
 
-@pytest.mark.nightly
+# Only the tests of other Slurms have Apptainer, and they leave out what is nightly.
+@pytest.mark.parametrize(
+    "container",
+    [
+        "sif",
+        pytest.param("charliecloud", marks=pytest.mark.nightly),
+        pytest.param("podman", marks=pytest.mark.nightly),
+    ],
+    indirect=True,
+)
 def test_a_time_limit_and_a_dead_node(desk: Desk, slurm: Cluster, container: list[str]) -> None:
     """The training in containers has the bits of one in one go, without a restart."""
     held = (HELD_AT, 3 * HELD_AT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.desk import Desk
-from tests.e2e.test_search import project
+from tests.e2e.test_search import project, state_of
 from tests.envelope import unwrap
 
 pytestmark = [pytest.mark.cluster]
@@ -24,19 +24,30 @@ SPACE = """\
 
 
 def test_a_search_starts_from_what_is_known(desk: Desk) -> None:
-    """Points come first; a named trial is one of them, with its values as they were."""
-    config = project(desk, SQUARE, SPACE + "name: random, max_trials: 2, first: [{x: 0.5}]}\n")
-    first = desk.submit(config)
+    """Points come first, a named trial among them; the sampler learns from the earlier results.
+
+    The earlier experiment is deleted before the new one begins.
+    """
+    config = project(desk, SQUARE, SPACE + "name: random, max_trials: 3, first: [{x: 0.5}]}\n")
+    first = desk.submit(config, "slurm.trials_per_job=3")
     desk.wait_for_state(first, "COMPLETED")
     assert desk.trial(first).hparams == {"n": 3, "x": 0.5}
     named = desk.view(first).trials[1]
     assert named.hparams is not None
 
-    points = f"first: [{{trial: {named.id}}}, {{x: 0.25}}]"
-    config = project(desk, SQUARE, f"{SPACE}name: optuna, max_trials: 2, {points}}}\n", "next")
-    again = desk.submit(config)
+    known = f"first: [{{trial: {named.id}}}, {{x: 0.25}}], prior_experiments: [{first}]"
+    config = project(desk, SQUARE, f"{SPACE}name: optuna, max_trials: 3, {known}}}\n", "next")
+    taken = f"3 results of experiment {first}"
+    assert taken in desk.run("submit", str(config), "--dry-run").stdout
+    again = desk.submit(config, "--paused")
+    desk.run("experiment", "delete", str(first), "--yes")
+    desk.run("experiment", "activate", str(again))
     shown = unwrap(desk.run("experiment", "config", str(again), "--json").stdout)
     assert shown["searcher"]["first"] == [{"x": named.hparams["x"]}, {"x": 0.25}]
     desk.wait_for_state(again, "COMPLETED")
     tried = [trial.hparams for trial in desk.view(again).trials]
-    assert tried == [named.hparams, {"n": 3, "x": 0.25}]
+    assert tried[:2] == [named.hparams, {"n": 3, "x": 0.25}]
+    state = state_of(desk, again)
+    assert state.known is not None
+    assert [trial.hparams["x"] for trial in state.known.results][:2] == [0.5, named.hparams["x"]]
+    assert taken in desk.run("experiment", "describe", str(again)).stdout

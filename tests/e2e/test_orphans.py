@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import pytest
@@ -71,11 +72,13 @@ STRANGER = """\
 
 
 def test_where_no_next_run_comes(desk: Desk) -> None:
-    """What the last run leaves is ended by its runner."""
+    """What the last run leaves is ended by its runner; its reason is that of the agent."""
     number = desk.submit(desk.project(STRANGER), "max_restarts=0")
     stranger = pid_of_code(desk, number)
     os.kill(find_program(desk, AGENT), signal.SIGKILL)
     desk.wait_for_state(number, "ERROR")
+    reason = desk.trial(number).runs[0].reason or ""
+    assert re.match(r"a node agent ended without a report: \S+ task 0: Killed after 0 of", reason)
     wait_for(lambda: not alive(stranger), PATIENCE, "the end of what the run has left")
 
 

@@ -7,9 +7,13 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import optuna
 import pytest
 
 from detslurm.searcher import Search, State
+from detslurm.searcher.optuna.bridge import LastingBridge
+from detslurm.searcher.simulation import simulate
+from detslurm.searcher.trials import TrialPlan
 from detslurm.store import EventLog, RunView
 from tests.cluster import Cluster
 from tests.cluster.processes import alive
@@ -240,6 +244,58 @@ def test_a_search_ends_with_its_target(desk: Desk, site: Cluster) -> None:
         assert (trial.end_reason, len(trial.checkpoints)) == ("stopped by the search", 1)
     assert [trial.run_count for trial in view.trials] == [1, 1]
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
+
+
+BOWL = """\
+    import detslurm as det
+
+    x = det.get_cluster_info().trial.hparams["x"]
+    with det.core.init() as core:
+        for epoch in (1, 2):
+            loss = abs(x - 0.3) + 1 / epoch
+            core.train.report_validation_metrics(epoch, {"loss": loss, "epochs": epoch})
+            if core.preempt.should_preempt():
+                break
+"""
+MODELLED = """\
+    searcher:
+      name: async_halving
+      metric: loss
+      time_metric: epochs
+      max_time: 2
+      num_rungs: 2
+      divisor: 2
+      max_trials: 7
+      max_concurrent_trials: 1
+      sampler: tpe
+    hyperparameters:
+      x: {type: double, minval: 0, maxval: 1}
+    reproducibility: {experiment_seed: 5}
+    """
+
+
+class _Bowl:
+    """What the trials of BOWL report."""
+
+    def metric(self, plan: TrialPlan, index: int, units: int) -> float:
+        return float(abs(plan.hparams["x"] - 0.3) + 1 / units)
+
+    def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
+        return float(end - start)
+
+
+def test_a_model_of_the_results_chooses_samples_as_in_a_simulation(desk: Desk) -> None:
+    """Four results choose the next two samples; with this seed and order, always the same ones."""
+    number = desk.submit(project(desk, BOWL, MODELLED))
+    desk.wait_for_state(number, "COMPLETED")
+    state = assert_sound(desk, number)
+    config = desk.experiment(number).config()
+    search = Search(config)
+    bridge = LastingBridge(search.searcher, search.space, search.seed)
+    expected = simulate(config, 1, _Bowl(), suggest=bridge.suggest)
+    assert [trial.modelled for trial in state.trials] == [False] * 4 + [True, True, False]
+    assert [trial.metric for trial in state.trials] == [trial.metric for trial in expected.each]
+    assert state.optuna == optuna.__version__
 
 
 @pytest.mark.slow

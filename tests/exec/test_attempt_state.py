@@ -219,6 +219,25 @@ def test_an_unknown_report_shows_that_its_agent_is_there() -> None:
     assert result.began and result.agent_lost
 
 
+@pytest.mark.parametrize(
+    ("srun", "cause"),
+    [
+        (["n1: task 0: Terminated", "n2: task 1: Out Of Memory", "n1: task 0: Killed"],
+         "n2: task 1: Out Of Memory"),
+        ([], "the step exited with 137"),
+    ],
+)  # fmt: skip
+def test_an_agent_that_was_killed(srun: list[str], cause: str) -> None:
+    """How the code has ended is unknown. The first error of srun about an agent is repeated."""
+    machine = Machine()
+    for node in range(2):
+        machine.report(node, event="up")
+    for line in srun:
+        machine.state.on_srun_line(f"srun: error: {line}")
+    result = machine.end(137)
+    assert result.why == f"a node agent ended without a report: {cause}"
+
+
 @pytest.mark.parametrize("stands", [True, False])
 def test_an_idle_run_is_paused(stands: bool) -> None:
     """By a pause of the experiment, which others see, too; it may stand though its writing

@@ -15,31 +15,32 @@ MOUNTS = [Mount("/home/a b", "/home/a b"), Mount("/raid/data", "/data", read_onl
 
 LINES = {
     "apptainer": """bin exec --no-eval --nv '--bind=/home/a b:/home/a b'
-        --bind=/raid/data:/data:ro --own docker://org/torch:2 env HOME=/home/me""",
+        --bind=/raid/data:/data:ro --own docker://org/torch:2 env PATH=/own/bin""",
     "charliecloud": """env TMPDIR=/tmp bin -b '/home/a b:/home/a b' -b /raid/data:/data --own
-        org/torch:2 -- env PATH=/image/bin TMPDIR=/tmp/job""",
+        org/torch:2 -- env PATH=/own/bin""",
     "podman": """env TMPDIR=/tmp bin run --rm --label=detslurm.owner=me --pid=host --network=host
         --userns=keep-id --security-opt=label=disable --workdir=/ --device=nvidia.com/gpu=all
         '--volume=/home/a b:/home/a b:rw,rprivate' --volume=/raid/data:/data:ro,rprivate --env=A
-        --env=B --env=TMPDIR=/tmp/job --own org/torch:2""",
+        --env=B --own org/torch:2 env PATH=/own/bin""",
     "podman-hpc": """env TMPDIR=/tmp bin run --rm --label=detslurm.owner=me --pid=host
         --network=host --userns=keep-id --security-opt=label=disable --workdir=/ --gpu
         '--volume=/home/a b:/home/a b:rw,rprivate' --volume=/raid/data:/data:ro,rprivate --env=A
-        --env=B --env=TMPDIR=/tmp/job --own org/torch:2""",
+        --env=B --own org/torch:2 env PATH=/own/bin""",
     "enroot": """bin start '--mount=/home/a b:/home/a b'
-        --mount=/raid/data:/data:none:x-create=auto,rbind,ro --env=A --env=B --env=TMPDIR --own
-        org/torch:2""",
+        --mount=/raid/data:/data:none:x-create=auto,rbind,ro --env=A --env=B --own
+        org/torch:2 env PATH=/own/bin""",
     "pyxis": """bin --overlap --nodes=1 --ntasks=1 --nodelist=n3 --container-image=org/torch:2
         '--container-mounts=/home/a b:/home/a b,/raid/data:/data:ro' --no-container-mount-home
-        --no-container-remap-root --container-workdir=/ --container-env=A,B,TMPDIR --own --""",
+        --no-container-remap-root --container-workdir=/ --container-env=A,B --own --
+        env PATH=/own/bin""",
 }
 
 
 @pytest.mark.parametrize("runtime", LINES)
 def test_the_line_of_a_runtime(runtime: str) -> None:
     container = Container(
-        runtime, "bin", "org/torch:2", MOUNTS, ["A", "B", "TMPDIR"], "cuda", ["--own"], "me", "n3",
-        "/tmp/job", "/image/bin", "/home/me",
+        runtime, "bin", "org/torch:2", MOUNTS, ["A", "B"], "cuda", ["--own"], "me", "n3",
+        {"PATH": "/own/bin"},
     )  # fmt: skip
     words = [word for word in command(container) if not word.startswith("--unset-env=")]
     assert words == shlex.split(LINES[runtime])

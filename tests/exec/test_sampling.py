@@ -65,6 +65,24 @@ def test_what_optuna_refuses_is_said(tmp_path: Path) -> None:
         sample(asked(tmp_path, wrong, "a"), wrong, 0)
 
 
+def test_another_version_of_optuna_is_reported_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The log records which version drew each sample; a change is a warning, not an end."""
+    made = search()
+    log = asked(tmp_path, made, "a")
+    sample(log, made, 0)
+    now = log.state.optuna
+    assert now is not None and "Optuna" not in capfd.readouterr().out
+    log.commit([{"e": "sampled", "trial": 0, "hparams": {"x": 0.5}, "optuna": "3.9.0"}])
+    for index, worker in ((1, "b"), (2, "c")):
+        log.commit([{"e": "work_requested", "worker": worker}])
+        assert sample(log, made, index)
+    told = capfd.readouterr().out
+    assert told.count(f"Optuna {now} draws samples now; it was Optuna 3.9.0 before.") == 1
+    assert "install optuna==3.9.0" in told and log.state.optuna == now
+
+
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """Samplers run `before` in a shell first."""
     script = tmp_path / "python"

@@ -139,11 +139,17 @@ def test_what_workers_inherit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_kernels_are_kept_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Environments and kinds of processors don't take each other's; a lock that a killed build has
-    left is reported, for torch waits for it without a word."""
+    """Environments, images and kinds of processors don't take each other's; a lock that a killed
+    build has left is reported, for torch waits for it without a word."""
     home = {"XDG_CACHE_HOME": str(tmp_path)}
     mine = extensions.directory(home)
     assert mine.is_relative_to(tmp_path) and mine == extensions.directory(home)
+    with monkeypatch.context() as image:
+        image.setattr(extensions, "_text", "another {}".format)
+        assert extensions.directory(home) != mine
+    with monkeypatch.context() as image:
+        image.setattr(extensions, "distributions", lambda name: [])
+        assert extensions.directory(home) != mine
     monkeypatch.setattr(sys, "prefix", "/another/environment")
     assert extensions.directory(home) != mine
     assert extensions.directory({**home, "TORCH_EXTENSIONS_DIR": "/mine"}) == Path("/mine")

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from detslurm.look.document import Snapshot, TrialPart
+from detslurm.look.document import ObjectivePart, Snapshot, TrialPart
 from detslurm.look.report import page
 from tests.cluster.waiting import wait_for
 from tests.look.browser import TIMEOUT, Browser
@@ -335,8 +335,9 @@ CONTENTS = "[...document.querySelectorAll('nav.contents a')].map((one) => one.te
 def test_a_search_leads_with_its_failures_and_its_best_trial(
     chromium: Browser, tmp_path: Path
 ) -> None:
-    """Reasons are grouped, curves are labelled by what differs, and every metric has its plot."""
-    shown(chromium, document(trials=12), tmp_path)
+    """Reasons are grouped, curves are labelled by what differs, and every metric has its plot. Of
+    several objectives the front is marked in a plot, and is a table."""
+    shown(chromium, _with_front(document(trials=12)), tmp_path)
     parts = chromium.js(f"return {SECTIONS}")
     assert parts[:4] == ["failures", "summary", "table", "curves"]
     assert "compare" not in parts
@@ -360,9 +361,42 @@ def test_a_search_leads_with_its_failures_and_its_best_trial(
         "training/loss", "training/top.5", "validation/loss"]  # fmt: skip
     chromium.js(f"{small}[2].click()")
     chromium.wait_for("document.querySelector('#curves .ytitle').textContent.endsWith('loss')")
+    chromium.js("document.querySelector('#front').scrollIntoView()")
+    chromium.wait_for("document.querySelectorAll('#front .plot .trace').length === 3")
+    front = chromium.js("return document.querySelector('#front').textContent")
+    assert "accuracy (larger is better)" in front and "memory (<= 40)" in front
+    assert chromium.js(f"return {FRONT}") == [str(best.id), "1"]
+    drawn = "document.querySelector('#front .plot').data.map((one) => [one.name, one.x.length])"
+    groups = [["on the front", 2], ["beaten by another", 9], ["breaks a constraint", 1]]
+    assert chromium.js(f"return {drawn}") == groups
     press(chromium, "#table .rows a", "2")
     chromium.wait_for("document.querySelector('#trial h2')?.textContent === 'Trial 2'")
     quiet(chromium)
+
+
+FRONT = "[...document.querySelectorAll('#front tbody tr')].map((one) => one.cells[0].textContent)"
+
+
+def _with_front(whole: Snapshot) -> Snapshot:
+    """The document with a search by accuracy and latency, within a bound of memory."""
+    [one] = whole.experiments
+    best = max(one.trials, key=lambda trial: float(trial.best or 0))
+    trials = [
+        msgspec.structs.replace(
+            trial,
+            objectives={"accuracy": trial.best or 0.0, "latency": float(number), "memory": 9.0},
+            front=trial.id in (1, best.id),
+            feasible=number != 11 or trial.id == best.id,
+        )
+        for number, trial in enumerate(one.trials)
+    ]
+    objectives = [
+        ObjectivePart(name="accuracy", smaller_is_better=False),
+        ObjectivePart(name="latency", smaller_is_better=True),
+        ObjectivePart(name="memory", bound="<= 40"),
+    ]
+    part = msgspec.structs.replace(one, trials=trials, objectives=objectives)
+    return msgspec.structs.replace(whole, experiments=[part])
 
 
 def test_a_single_trial_opens_as_its_own_page(chromium: Browser, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ STRUCTS: dict[str, type[msgspec.Struct]] = {
     "Run": schema.RunPart,
     "Checkpoint": schema.CheckpointPart,
     "Artifact": schema.ArtifactPart,
+    "Objective": schema.ObjectivePart,
     "Rung": schema.RungPart,
 }
 

@@ -19,6 +19,7 @@ from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
 from detslurm.store.reading import trial_metrics
+from detslurm.store.search_records import end_search
 from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
 MORE = ["searcher.max_length=20"]
@@ -81,12 +82,33 @@ def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
     """Each refusal says what to do instead, and leaves nothing."""
     running = scene.experiment(job="8")
     search, _ = scene.search()
-    scene.client.stored(search.id).kill()
+    custom = scene.experiment(1, text=CUSTOM, about={"runner": "me", "search": True})
+    for one in (search, custom):
+        scene.client.stored(one.id).kill()
     for number, words, overrides in [
         (running.id, "activate", MORE),
         (parent, "max_length", []),
         (parent, "--trial", MORE),  # its trials had no hyperparameters of this grid
-        (search.id, "--trial", ["description=x"]),
+        (
+            search.id,
+            r"(?s)searcher\.divisor.*fork 3.*hyperparameters.*seed",
+            [
+                "searcher.divisor=2",
+                "hyperparameters.lr.vals=[1]",
+                "reproducibility.experiment_seed=5",
+            ],
+        ),
+        (search.id, "max_length: 8 is less than the 9", ["searcher.max_length.batches=8"]),
+        (search.id, "max_trials: 5 is less than the 6", ["searcher.max_trials=5"]),
+        (
+            search.id,
+            "searcher.name",
+            [
+                "searcher={name: pbt, population_size: 2, num_rounds: 2,"
+                " length_per_round: 9, metric: loss}"
+            ],
+        ),
+        (custom.id, "search method runs in a script of yours", ["searcher.unit=batches"]),
     ]:
         with pytest.raises(SubmitError, match=words):
             scene.client.experiment(number).continue_(overrides)
@@ -96,7 +118,7 @@ def test_what_can_not_go_on(scene: Scene, parent: int) -> None:
     with pytest.raises(SubmitError, match="not one of"):
         scene.client.experiment(parent).continue_(MORE, trial_id=99)
     visible = [row.id for row in scene.client.list_experiments()]
-    assert visible == [parent, running.id, search.id]
+    assert visible == [parent, running.id, search.id, custom.id]
 
 
 @pytest.mark.parametrize(
@@ -129,6 +151,53 @@ def test_a_trial_of_a_custom_search_needs_a_length(scene: Scene) -> None:
     with pytest.raises(SubmitError, match=r"trial 1 is to, such as --config searcher\.max_length"):
         scene.client.experiment(experiment.id).continue_(trial_id=1)
     scene.client.experiment(experiment.id).continue_(MORE, trial_id=1)
+
+
+def test_a_killed_search_goes_on(scene: Scene) -> None:
+    """Trials at work are first in the queue, with their checkpoints; failed ones stay failed. What
+    they reported is there before any job begins, and the log is read once for all."""
+    experiment, log = scene.search()
+    scene.works(experiment, log, "7_0", losses=[3.0, 2.0], checkpoint="kept", end="killed")
+    scene.works(experiment, log, "7_1", losses=[5.0], end="error", reason="it broke")
+    log.commit([{"e": "run_ended", "trial": 1, "worker": "7_1", "outcome": "error"}])
+    scene.client.stored(experiment.id).kill()
+    scene.queue.jobs.clear()
+    done = scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+    made = scene.store.experiment(done.id)
+    assert (made.created().trials, made.created().sources) == (8, (experiment.id,))
+    search = scene.client.stored(done.id)._snapshot.search
+    assert search is not None
+    assert search.state.waiting()[0] == 0 and search.state.brackets[0].max_trials == 8
+    assert (made.search / "state.bin").exists()
+    begins = read_continued(made.trial(done.submission.first_trial))
+    assert begins is not None and (begins.uuid, begins.steps, begins.trial) == ("kept", 2, 1)
+    first, second, *_ = scene.client.stored(done.id).trials()
+    assert (first.view.state, second.view.state) == ("QUEUED", "ERROR")
+    assert second.view.end_reason == f"in experiment {experiment.id}: it broke"
+    best = [trial.view.best_validation for trial in (first, second)]
+    assert [one.value for one in best if one is not None] == [2.0, 5.0]
+    assert "from scratch" not in "".join(scene.warnings)
+
+
+def test_a_search_that_its_rule_ended_goes_on_without(scene: Scene) -> None:
+    """Trials that the rule took away from their workers are not over, and go on."""
+    rule = "max_trials: 6, stop: {target: 1.0}"
+    experiment, log = scene.search(SEARCH.replace("max_trials: 6", rule))
+    scene.works(experiment, log, "7_0", losses=[3.0, 2.0], checkpoint="kept", end="completed")
+    scene.works(experiment, log, "7_1", losses=[0.5], checkpoint="best", end="completed")
+    log.commit([{"e": "validated", "trial": 1, "length": 3, "metric": 0.5}])
+    for worker in (0, 1):
+        log.commit([{"e": "run_ended", "trial": worker, "worker": f"7_{worker}",
+                     "outcome": "stopped"}])  # fmt: skip
+    assert log.state.done
+    end_search(experiment, [trial.outcome for trial in log.state.trials], "completed")
+    scene.queue.jobs.clear()
+    with pytest.raises(SubmitError, match="meet this rule already"):
+        scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+    done = scene.client.experiment(experiment.id).continue_(["searcher.stop=null"])
+    search = scene.client.stored(done.id)._snapshot.search
+    assert search is not None and search.state.waiting() == [0, 2, 3]
+    assert search.state.trials[1].status == "paused"
 
 
 def test_a_damaged_checkpoint_is_named(scene: Scene, parent: int) -> None:

@@ -115,3 +115,22 @@ def test_garbage_collection_keeps_the_front(scene: Scene) -> None:
     gone = experiment.set_gc_policy(**nothing)
     assert {one.uuid for one in gone.deleted} == {"c0", "c2", "c4"}
     assert {path.name for path in scene.checkpoints.iterdir()} == {"c1", "c3", "c5"}
+
+
+def test_the_report_has_the_front(scene: Scene) -> None:
+    """The objectives, and where each trial stands; a single metric adds nothing."""
+    (part,) = found(scene).snapshot(curves=False)["experiments"]
+    assert part["objectives"] == [
+        {"name": "loss", "smaller_is_better": True},
+        {"name": "speed", "smaller_is_better": False},
+        {"name": "memory", "bound": "<= 40"},
+    ]
+    shown = [trial for trial in part["trials"] if trial.get("front")]
+    assert [trial["id"] for trial in shown] == [2, 4, 6]
+    assert shown[0]["objectives"] == {"loss": 0.4, "speed": 1.0, "memory": 10.0}
+    kept = [trial.get("feasible") for trial in part["trials"]]
+    assert kept == [True, True, False, True, None, True]
+    scene.run(scene.experiment(), losses=[0.5], end="completed")
+    (part,) = scene.client.experiment(2).snapshot(curves=False)["experiments"]
+    keys = {"objectives", "front", "feasible"}
+    assert not keys & part.keys() and not keys & part["trials"][0].keys()

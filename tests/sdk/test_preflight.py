@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from detslurm._base import pythonpath
-from detslurm.sdk.submission.preflight import sampler_problems
+from detslurm.sdk.submission.preflight import check_sampler
 
 
 def optunas(**searcher: Any) -> dict[str, Any]:
@@ -27,12 +27,17 @@ def optunas(**searcher: Any) -> dict[str, Any]:
 
 def test_samples_are_tried_before_a_job_needs_them() -> None:
     """Arguments that Optuna refuses are said at once, of the sampler and of the pruner."""
-    assert sampler_problems(optunas(sampler="cmaes", pruner="median")) == []
-    (problem,) = sampler_problems(optunas(sampler_args={"startup": 3}))
+    assert check_sampler(optunas(sampler="cmaes", pruner="median")).problems == []
+    (problem,) = check_sampler(optunas(sampler_args={"startup": 3})).problems
     assert "searcher.sampler_args" in problem and "startup" in problem
     halving = {"name": "async_halving", "num_rungs": 2, "time_metric": "epochs", "max_time": 4}
-    assert sampler_problems(optunas(**halving)) == []
-    (problem,) = sampler_problems(optunas(pruner="threshold"))
+    assert check_sampler(optunas(**halving)) == ([], [])
+    problems, notes = check_sampler(optunas(sampler_args={"prior_weight": 2.0}))
+    assert problems == [] and len(notes) == 1
+    assert (
+        notes[0].startswith("searcher.sampler_args: Optuna warns: ") and "prior_weight" in notes[0]
+    )
+    (problem,) = check_sampler(optunas(pruner="threshold")).problems
     assert "searcher.pruner_args" in problem
 
 
@@ -41,9 +46,9 @@ def test_a_missing_optuna_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "optuna.py").write_text("raise ImportError('no such thing')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(pythonpath, "is_needed", lambda: True)
-    (problem,) = sampler_problems(optunas())
+    (problem,) = check_sampler(optunas()).problems
     assert "pip install 'detslurm[optuna]'" in problem
-    assert sampler_problems({**optunas(), "searcher": {"name": "random"}}) == []
+    assert check_sampler({**optunas(), "searcher": {"name": "random"}}) == ([], [])
 
 
 STORAGE_OF = """if True:

@@ -13,6 +13,8 @@ from detslurm.searcher.simulation import simulate
 from detslurm.searcher.trials import TrialPlan
 from tests.searcher.drive import ask, leave, report, search
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*experimental")  # in Optuna 4
+
 SPACE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}  # one dimension: four results do
 STOPPING = {"num_rungs": 2, "time_metric": "epochs", "max_time": 4, "divisor": 4}
 PROMOTION = {"num_rungs": 2, "max_length": 4, "divisor": 4}
@@ -234,4 +236,6 @@ def test_a_sample_depends_on_results_seed_and_trial_alone(sampler: str) -> None:
 
     (first, second), (other,) = asked(7, 8), asked(8)
     assert asked(7) == [first] and json.loads(json.dumps(first)) == first
-    assert len({event["hparams"]["x"] for event in (first, second, other)}) == 3
+    assert first["hparams"] != second["hparams"]
+    if sampler == "tpe":  # which counts trials at work in every version
+        assert second["hparams"] != other["hparams"]

@@ -44,11 +44,13 @@ def continue_experiment(experiment_id: int, **given: Any) -> None:
     """Train on with a finished, canceled or failed experiment, from its latest checkpoints.
 
     It becomes a new experiment, linked to this one, which stays as it is. Its trials go on
-    counting, and their curves begin with the training before. The code is that which ran.
+    counting, and their curves begin with the training before. The code is that which ran. A search
+    by results goes on with more trials, a longer length or more rounds.
 
     \b
     Examples:
       detslurm experiment continue 7 --config searcher.max_length.batches=2000
+      detslurm experiment continue 7 --config searcher.max_trials=200
       detslurm experiment continue 7 --trial 12 --config searcher.max_length.epochs=50
       detslurm experiment continue 7 --context . -f
     """

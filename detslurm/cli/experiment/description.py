@@ -18,8 +18,8 @@ from detslurm.cli.experiment.pareto import (
     objective_columns,
     objectives_text,
     row_data,
-    standing_data,
-    standings_of,
+    status_data,
+    statuses_of,
 )
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import (
@@ -104,9 +104,10 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield from _config_rows(experiment)
     if experiment.search is not None:
         yield "Search", search_text(experiment.search, ended=view.finished)
+        yield "Known results", experiment.search.known
         yield "Workers", workers_text(experiment.workers.values())
     if (several := experiment.row.objectives) is not None:
-        found = standings_of(experiment)
+        found = statuses_of(experiment)
         if view.best_trial is not None:
             best = best_text(several, found[view.best_trial])
             yield "Best", f"{best} (trial {view.best_trial})"
@@ -203,7 +204,8 @@ def _config_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
             yield name.replace("_", " ").capitalize(), value
     yield "Budget", experiment.budget
     yield "Max restarts", config.get("max_restarts")
-    yield "Checkpoints kept", _kept(experiment.gc_policy)
+    front = ["the Pareto front"] if experiment.row.objectives is not None else []
+    yield "Checkpoints kept", "; ".join([*_kept(experiment.gc_policy), *front]) or "none"
 
 
 def _version_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
@@ -248,14 +250,13 @@ def _looked_into(experiment: Experiment) -> list[TrialDir]:
     return list(itertools.islice(begun, _STAGED))
 
 
-def _kept(policy: GCPolicy) -> str:
+def _kept(policy: GCPolicy) -> list[str]:
     """Such as "the best and the 2 latest of each trial"."""
     counts = {"best": policy.save_trial_best, "latest": policy.save_trial_latest}
     of_each = " and ".join(_the(count, rank) for rank, count in counts.items() if count)
     best = policy.save_experiment_best
     parts = [f"{of_each} of each trial"] if of_each else []
-    parts += [f"{_the(best, 'best')} of all trials"] if best else []
-    return "; ".join(parts) or "none"
+    return parts + ([f"{_the(best, 'best')} of all trials"] if best else [])
 
 
 def _the(count: int, rank: str) -> str:
@@ -319,7 +320,7 @@ def properties(rows: Iterable[tuple[str, Any]]) -> str:
 def trials_table(experiment: Experiment) -> str:
     """An experiment's trials."""
     trials = experiment.trials()
-    objectives = objective_columns(experiment, standings_of(experiment))
+    objectives = objective_columns(experiment, statuses_of(experiment))
     course = [one for one in _COURSE if not objectives or one.header != "Best Validation"]
     return columns_text([*_IDENTITY, hparams_column(trials), *objectives, *course], trials)
 
@@ -442,7 +443,7 @@ def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[st
     """An experiment for JSON; with `metrics` each trial has all that it reported."""
     view, budget = experiment.view, experiment.budget
     data = row_data(view.row())
-    standings = standings_of(experiment)
+    statuses = statuses_of(experiment)
     try:
         data["config"] = experiment.config
     except StoreError:
@@ -464,7 +465,7 @@ def experiment_data(experiment: Experiment, *, metrics: bool = False) -> dict[st
         "jobs": list(view.jobs),
         "trials": [
             trial_row(trial)
-            | standing_data(standings.get(trial.id))
+            | status_data(statuses.get(trial.id))
             | ({"metrics": list(trial.metric_rows())} if metrics else {})
             for trial in experiment.trials()
         ],

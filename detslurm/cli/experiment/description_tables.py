@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from detslurm.cli.experiment.pareto import standings_of
+from detslurm.cli.experiment.pareto import statuses_of
 from detslurm.cli.output.printing import csv_text, plain, table
 from detslurm.sdk.parts import fs
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
-    from detslurm.sdk.experiments.pareto import Standing
+    from detslurm.sdk.experiments.pareto import ParetoStatus
     from detslurm.sdk.trials.trial import Trial
 
 Row = Mapping[str, Any]
@@ -44,10 +44,10 @@ def _tables(
     experiments: Sequence[Experiment], *, workloads: bool = True
 ) -> dict[str, Sequence[Row]]:
     trials = [trial for one in experiments for trial in one.trials()]
-    standings = {id: found for one in experiments for id, found in standings_of(one).items()}
+    statuses = {id: found for one in experiments for id, found in statuses_of(one).items()}
     tables: dict[str, Sequence[Row]] = {
         "experiments": [_experiment(one) for one in experiments],
-        "trials": [_trial(trial, standings.get(trial.id)) for trial in trials],
+        "trials": [_trial(trial, statuses.get(trial.id)) for trial in trials],
     }
     if workloads:
         tables["workloads"] = [row for trial in trials for row in _workloads(trial)]
@@ -60,15 +60,15 @@ def _experiment(one: Experiment) -> Row:
     return {name: getattr(view, name) for name in names} | {"path": str(one.path)}
 
 
-def _trial(trial: Trial, standing: Standing | None) -> Row:
+def _trial(trial: Trial, status: ParetoStatus | None) -> Row:
     row, best, latest = trial.row, trial.row.best_validation, trial.row.latest_checkpoint
     shown = ("id", "experiment_id", "state", "started", "ended", "run_count", "restarts", "steps",
              "hparams", "end_reason")  # fmt: skip
     objectives = {}
-    if standing is not None:
+    if status is not None:
         from detslurm.sdk.experiments.pareto import front_columns
 
-        objectives = front_columns(standing)
+        objectives = front_columns(status)
     return {name: getattr(row, name) for name in shown} | {
         "best_validation": best.value if best else None,
         "best_validation_steps": best.steps if best else None,

@@ -9,38 +9,38 @@ from detslurm.cli.output.printing import Column, number
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
-    from detslurm.sdk.experiments.pareto import Standing
+    from detslurm.sdk.experiments.pareto import ParetoStatus
     from detslurm.sdk.parts import ExperimentRow, SeveralObjectives
 
-Standings = Mapping[int, "Standing"]
+Statuses = Mapping[int, "ParetoStatus"]
 
 
-def standings_of(experiment: Experiment) -> Standings:
+def statuses_of(experiment: Experiment) -> Statuses:
     """Where each trial stands, by id; empty for a search that one metric decides."""
     if experiment.row.objectives is None:
         return {}
-    from detslurm.sdk.experiments.pareto import standings
+    from detslurm.sdk.experiments.pareto import pareto_statuses
 
-    return standings(experiment.row, experiment.trial_rows)
+    return pareto_statuses(experiment.row, experiment.trial_rows)
 
 
-def objective_columns(experiment: Experiment, standings: Standings) -> list[Column]:
+def objective_columns(experiment: Experiment, statuses: Statuses) -> list[Column]:
     """A column for each metric and constraint, and one for the front; none for a single metric."""
     several = experiment.row.objectives
     if several is None:
         return []
 
     def values(name: str) -> Column:
-        return Column(name, lambda trial: standings[trial.id].values[name], least=9)
+        return Column(name, lambda trial: statuses[trial.id].values[name], least=9)
 
-    return [*map(values, several.names), Column("Pareto", lambda t: mark(standings[t.id]))]
+    return [*map(values, several.names), Column("Pareto", lambda t: mark(statuses[t.id]))]
 
 
-def mark(standing: Standing) -> str:
+def mark(status: ParetoStatus) -> str:
     """What is to be said of a trial: it is on the front, or breaks a constraint."""
-    if standing.front:
+    if status.front:
         return "front"
-    return "infeasible" if standing.feasible is False else ""
+    return "infeasible" if status.feasible is False else ""
 
 
 def objectives_text(several: SeveralObjectives) -> str:
@@ -51,16 +51,16 @@ def objectives_text(several: SeveralObjectives) -> str:
     return ", ".join([*metrics, *bounds])
 
 
-def best_text(several: SeveralObjectives, standing: Standing) -> str:
+def best_text(several: SeveralObjectives, status: ParetoStatus) -> str:
     """The values of the best trial in a line."""
-    return ", ".join(f"{name} {number(standing.values[name])}" for name in several.names)
+    return ", ".join(f"{name} {number(status.values[name])}" for name in several.names)
 
 
-def front_text(standings: Standings) -> str:
+def front_text(statuses: Statuses) -> str:
     """The trials on the front."""
-    found = [str(trial) for trial, standing in standings.items() if standing.front]
+    found = [str(trial) for trial, status in statuses.items() if status.front]
     if not found:
-        return "no trial keeps all constraints" if standings else ""
+        return "no trial keeps all constraints" if statuses else ""
     return f"trial{'s' * (len(found) > 1)} {', '.join(found)}"
 
 
@@ -70,12 +70,12 @@ def row_data(row: ExperimentRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
-def standing_data(standing: Standing | None) -> dict[str, Any]:
+def status_data(status: ParetoStatus | None) -> dict[str, Any]:
     """The fields of a trial in JSON; none for a search that one metric decides."""
-    if standing is None:
+    if status is None:
         return {}
     return {
-        "objectives": standing.values,
-        "front": standing.front,
-        "feasible": standing.feasible,
+        "objectives": status.values,
+        "front": status.front,
+        "feasible": status.feasible,
     }

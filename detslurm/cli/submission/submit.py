@@ -148,6 +148,8 @@ def carry_out(plan: Plan, mine: Client, options: SubmitOptions) -> None:
         _show(plan, mine, as_json=options.as_json)
         return
     note(f"Preparing files: {plan.context.summary}")
+    if plan.known is not None:
+        note(f"Known results: {plan.known_summary}")
     done = _submitted(plan, mine, paused=options.paused)
     if plan.provenance is not None and (changes := plan.provenance.note):
         note(changes)
@@ -229,6 +231,7 @@ def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
         "store": str(mine.store.path),
         "context": plan.context.summary,
         **({"environment": plan.environment.summary} if plan.environment is not None else {}),
+        **({"known_results": plan.known_summary} if plan.known is not None else {}),
     }
     if as_json:
         print_json({**facts, "cost": cost.to_dict(), "script": script})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client, experiment_id
-from detslurm.cli.experiment.pareto import objective_columns, standing_data, standings_of
+from detslurm.cli.experiment.pareto import objective_columns, status_data, statuses_of
 from detslurm.cli.output.printing import Column, Table, shows
 
 if TYPE_CHECKING:
@@ -81,10 +81,10 @@ def list_trials(
             trials = _best_first(experiment, trials, metric, smaller=smaller)[:top]
         if reverse:  # of a metric the best ones stay, whichever comes first
             trials = trials[::-1]
-    found = standings_of(experiment)
+    found = statuses_of(experiment)
 
     def data() -> list[dict[str, Any]]:
-        return [description.trial_row(t) | standing_data(found.get(t.id)) for t in trials]
+        return [description.trial_row(t) | status_data(found.get(t.id)) for t in trials]
 
     shown = [Column(metric or "Metric", lambda trial: metric_value(trial, metric), least=13)]
     if metric == experiment.view.metric:

@@ -132,6 +132,7 @@ class Halving(Searcher, frozen=True, kw_only=True):
     max_length: MaxLength = None
     stop_once: StopOnce = None
     sampler: ModelSampler | None = None
+    prior_experiments: tuple[Positive, ...] = ()
     prior: FrozenDict = FrozenDict()
 
 
@@ -187,6 +188,7 @@ class Optuna(Searcher, frozen=True, kw_only=True, tag_field="name", tag="optuna"
     max_concurrent_trials: NonNegative = 16
     sampler: Sampler = "tpe"
     sampler_args: FrozenDict = FrozenDict()
+    prior_experiments: tuple[Positive, ...] = ()
     pruner: Pruner | None = None
     pruner_args: FrozenDict = FrozenDict()
     time_metric: Text | None = None

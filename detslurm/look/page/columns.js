@@ -1,7 +1,7 @@
 // The columns of the tables: what each is of a row, how it is written, and whether it is shown at first.
 import { bytes, counted, moment, number, percent, span, text, toNumber } from "./format.js";
 import { ranked, remembered, result, state } from "./state.js";
-import { differingHparams, hparamNames, nodesOf, queueTime, trainingTime } from "./trials.js";
+import { differingHparams, frontMark, hparamNames, nodesOf, queueTime, trainingTime } from "./trials.js";
 
 function column(key, title, get, { show = text, hint = "", shown = true, right = false } = {}) {
   return { key, title, get, show, hint, shown, right };
@@ -37,6 +37,7 @@ function hparamColumns() {
 function results() {
   return [
     column("result", `Best ${state.metric ?? ""}`, (trial) => result(trial), { ...RIGHT, hint: "the best value of the chosen metric" }),
+    column("front", "Pareto", frontMark, { shown: state.experiments.some((one) => one.objectives.length), hint: "whether it is on the front, or breaks a constraint" }),
     column("best_steps", "at batch", (trial) => trial.best_steps, { ...RIGHT, shown: false, hint: "where the searcher's metric was best" }),
     column("latest", "Latest", (trial) => trial.latest == null ? null : toNumber(trial.latest), { ...RIGHT, shown: false, hint: "the newest value of the searcher's metric" }),
     column("steps", "Batches", (trial) => trial.steps, { ...RIGHT, hint: "trained so far" }),

@@ -5,6 +5,7 @@ import { compareView } from "./compare.js";
 import { curvesView } from "./curves.js";
 import { importanceView } from "./importance.js";
 import { failuresView } from "./failures.js";
+import { frontView } from "./front.js";
 import { follow } from "./live.js";
 import { keepingFocus, lazily } from "./drawing.js";
 import { moment } from "./format.js";
@@ -22,7 +23,7 @@ import { trialView } from "./trial.js";
 
 function begin() {
   load(JSON.parse(document.getElementById("snapshot").textContent));
-  const views = [failuresView(), summaryView(), tableView(), curvesView(), compareView(), parallelView(), scatterView(), heatView(), importanceView(), rungsView(), timelineView()];
+  const views = [failuresView(), summaryView(), tableView(), curvesView(), compareView(), parallelView(), scatterView(), heatView(), importanceView(), frontView(), rungsView(), timelineView()];
   const [bar, trial, foot] = [el("header", { class: "top" }), trialView(), el("footer")];
   const all = el("div", { id: "all" }, views.map((view) => view.element));
   const page = document.getElementById("page");

@@ -59,14 +59,14 @@ export function load(snapshot) {
 
 function experimentOf(part) {
   const experiment = { name: "", state: "ACTIVE", labels: [], rungs: [], problems: [], config: {},
-    code: {}, smaller_is_better: true, trial_count: 0, ...part };
+    code: {}, objectives: [], smaller_is_better: true, trial_count: 0, ...part };
   experiment.trials = (part.trials ?? []).map((trial) => trialOf(trial, experiment));
   return experiment;
 }
 
 function trialOf(part, experiment) {
   const trial = { steps: 0, progress: 0, restarts: 0, runs: [], checkpoints: [], artifacts: [], profile: [],
-    log_tail: [], efficiency: {}, ...part, experiment };
+    log_tail: [], efficiency: {}, objectives: {}, front: false, feasible: null, ...part, experiment };
   trial.hparams = new Map(Object.entries(part.hparams ?? {}));
   trial.summary = new Map(Object.entries(part.summary ?? {}));
   trial.curves = new Map((part.curves ?? []).map((curve) => [`${curve.group}/${curve.metric}`, curve]));

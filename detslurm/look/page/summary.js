@@ -2,6 +2,7 @@
 import { badge, el, facts } from "./dom.js";
 import { keepingFolds } from "./drawing.js";
 import { trialLink } from "./failures.js";
+import { frontOf, objectiveText } from "./front.js";
 import { counted, exact, moment, number, percent, span } from "./format.js";
 import { state } from "./state.js";
 import { differingHparams } from "./trials.js";
@@ -43,7 +44,7 @@ function factsOf(one) {
   return [
     ["Owner", one.owner],
     ["Searcher", one.searcher],
-    ["Metric", one.metric && `${one.metric}, ${one.smaller_is_better ? "smaller" : "larger"} is better`],
+    ...(one.objectives.length ? several(one) : [["Metric", one.metric && `${one.metric}, ${one.smaller_is_better ? "smaller" : "larger"} is better`]]),
     ["Trials", trialCounts(one)],
     ["Progress", percent(one.progress)],
     ["Submitted", one.created && moment(one.created)],
@@ -51,6 +52,15 @@ function factsOf(one) {
     ["Code", one.code_version],
     ["Software", one.software],
     ["Labels", one.labels.join(", ")],
+  ];
+}
+
+function several(one) {
+  const front = frontOf(one);
+  const shown = front.slice(0, FIRST).flatMap((trial) => [trialLink(trial, `trial ${trial.id}`), " "]);
+  return [
+    ["Objectives", one.objectives.map(objectiveText).join(", ")],
+    ["Pareto front", front.length > 0 && el("span", {}, shown, front.length > FIRST && `and ${front.length - FIRST} more`)],
   ];
 }
 
@@ -81,7 +91,8 @@ function bestOf(one) {
 }
 
 function bestTrial(one) {
-  const having = one.trials.filter((trial) => typeof trial.best === "number");
+  const wanted = one.objectives.length ? frontOf(one) : one.trials;
+  const having = wanted.filter((trial) => typeof trial.best === "number");
   if (!having.length) return null;
   const better = (a, b) => (one.smaller_is_better ? a.best < b.best : a.best > b.best);
   return having.reduce((a, b) => (better(b, a) ? b : a)); // the first of equals

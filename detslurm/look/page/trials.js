@@ -47,6 +47,12 @@ function labelled(name, value) {
   return `${last} ${typeof value === "number" ? number(Number(value.toPrecision(3))) : JSON.stringify(value)}`;
 }
 
+// Where a trial of a search with several objectives stands.
+export function frontMark(trial) {
+  if (trial.front) return "front";
+  return trial.feasible === false ? "infeasible" : "";
+}
+
 export function trialById(id) {
   return state.trials.find((trial) => trial.id === id);
 }

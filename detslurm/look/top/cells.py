@@ -10,6 +10,7 @@ from detslurm._base.quantities import human_size, number
 from detslurm._base.states import FINISHED
 from detslurm.look.plot import progress_bar
 from detslurm.sdk.experiments.ordering import differing
+from detslurm.sdk.experiments.pareto import ParetoStatus, pareto_statuses
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 from detslurm.sdk.jobs.job import Job
 from detslurm.slurm.reasons import reason_of
@@ -53,21 +54,33 @@ def trial_rows(one: ExperimentSnapshot, rows: Iterable[TrialRow]) -> Rows:
     """Trials of an experiment, with the hyperparameters that differ and why those wait that do."""
     rows = [*rows]
     names, _ = differing(row.hparams for row in rows)
-    return {str(row.id): _trial(one, row, names) for row in rows}
+    found = pareto_statuses(one.row, one.trial_rows.values())
+    return {str(row.id): _trial(one, row, names, found.get(row.id)) for row in rows}
 
 
-def _trial(one: ExperimentSnapshot, row: TrialRow, names: Iterable[str]) -> tuple[str, ...]:
-    best, own = row.best_validation, dict(flat(row.hparams or {}))
+def _trial(
+    one: ExperimentSnapshot, row: TrialRow, names: Iterable[str], status: ParetoStatus | None
+) -> tuple[str, ...]:
+    own = dict(flat(row.hparams or {}))
     hparams = ", ".join(f"{one_line(n)}={one_line(own[n])}" for n in names if n in own)
     return (
         str(row.id),
         row.state,
         str(row.steps),
-        one_line(best.value if best else None),
+        _best(row, status),
         hparams,
         job_text(one, row),
         str(row.restarts),
     )
+
+
+def _best(row: TrialRow, status: ParetoStatus | None) -> str:
+    """The best result; of several objectives all, and whether the trial is on the front."""
+    best = row.best_validation
+    if status is None or best is None:
+        return one_line(best.value if best else None)
+    values = ", ".join(map(one_line, status.values.values()))
+    return f"{values} (front)" if status.front else values
 
 
 def job_text(one: ExperimentSnapshot, row: TrialRow) -> str:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from detslurm.searcher.halving.method import BracketPlan
-from detslurm.searcher.halving.rungs import rung_units
+from detslurm.searcher.halving.rungs import longer_units, rung_units
 from detslurm.searcher.method import length_of
+from detslurm.searcher.state import Bracket
+
+
+@dataclass(frozen=True)
+class BracketPlan:
+    """A bracket before it begins."""
+
+    units: Sequence[int]
+    max_trials: int
+    concurrency: int
 
 
 def bracket_plans(searcher: Mapping[str, Any]) -> list[BracketPlan]:
@@ -35,6 +45,35 @@ def bracket_plans(searcher: Mapping[str, Any]) -> list[BracketPlan]:
         )
         for rungs, share, limit in zip(counts, shares, limits, strict=True)
     ]
+
+
+def longer_plans(searcher: Mapping[str, Any], brackets: Sequence[Bracket]) -> list[BracketPlan]:
+    """The brackets of a search that goes on: those that it had, with more rungs on top where its
+    trials may train longer, and with their shares of the trials that are new."""
+    divisor, atonce = searcher.get("divisor", 4), searcher.get("max_concurrent_trials", 16)
+    longest = max_units(searcher)
+    units = [longer_units([r.units for r in b.rungs], longest, divisor) for b in brackets]
+    wanted = share_trials(searcher["max_trials"], divisor, [len(b.rungs) for b in brackets])
+    shares = larger_shares([b.max_trials for b in brackets], wanted)
+    if searcher["name"] == "async_halving":
+        limits = [first_trials(len(units[0]), shares[0], divisor, atonce)]
+    else:
+        limits = share_concurrency(atonce, divisor, shares)
+    return [
+        BracketPlan(units=each, max_trials=share, concurrency=min(limit, share))
+        for each, share, limit in zip(units, shares, limits, strict=True)
+    ]
+
+
+def larger_shares(shares: Sequence[int], wanted: Sequence[int]) -> list[int]:
+    """How many trials each bracket has once there are as many as are `wanted`: the new trials are
+    divided over the brackets, and none gets fewer than it has."""
+    left, larger = sum(wanted) - sum(shares), []
+    for share, more in zip(shares, wanted, strict=True):
+        new = max(min(more - share, left), 0)
+        larger.append(share + new)
+        left -= new
+    return larger
 
 
 def max_units(searcher: Mapping[str, Any]) -> int:

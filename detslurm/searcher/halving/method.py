@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from detslurm.searcher.events import Sampled
+from detslurm.searcher.events import WORST, Sampled
+from detslurm.searcher.halving.brackets import BracketPlan, longer_plans
 from detslurm.searcher.halving.model import ResultModel, lacks_sample
 from detslurm.searcher.halving.rungs import insert, remove
 from detslurm.searcher.method import Method, may_replace
 from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.state import Bracket, Rung, SearchTrial, State
-
-
-@dataclass(frozen=True)
-class BracketPlan:
-    """A bracket before it begins."""
-
-    units: Sequence[int]
-    max_trials: int
-    concurrency: int
 
 
 class Halving(Method):
@@ -49,6 +40,25 @@ class Halving(Method):
             for _ in range(min(plan.concurrency, plan.max_trials)):
                 self.create(state, number)
 
+    def extend(self, state: State) -> None:
+        for number, plan in enumerate(longer_plans(self.searcher, state.brackets)):
+            bracket = state.brackets[number]
+            top = len(bracket.rungs) - 1
+            bracket.rungs += [Rung(units=units) for units in plan.units[top + 1 :]]
+            bracket.max_trials, bracket.lowest = plan.max_trials, 0
+            self.reopen(state, number, top)
+            while self.may_create(bracket) and bracket.outstanding < plan.concurrency:
+                self.create(state, number)
+
+    def reopen(self, state: State, number: int, top: int) -> None:
+        """Take back the ends of a bracket's trials that may go on; `top` was its last rung."""
+        raise NotImplementedError
+
+    def best(self, rung: Rung) -> list[int]:
+        """The trials that go on from what was the last rung: one at least that has not diverged."""
+        count = max(int(len(rung.results) / self.divisor), 1)
+        return [index for score, _, index in rung.results[:count] if score != WORST]
+
     def create(self, state: State, number: int) -> None:
         """Create a trial in a bracket that has any left."""
         bracket = state.brackets[number]
@@ -56,7 +66,8 @@ class Halving(Method):
             bracket.created += 1
             bracket.lowest = 0
             bracket.rungs[0].outstanding += 1
-            modelled = self.model is not None and self.model.chooses(state)
+            is_free = state.created >= len(self.searcher.get("first") or ())
+            modelled = is_free and self.model is not None and self.model.chooses(state)
             length = self.target_length(bracket, 0)
             self.new(state, length, bracket=number, modelled=modelled)
 

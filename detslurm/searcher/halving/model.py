@@ -2,7 +2,8 @@
 
 A trial that is created once some rung has enough results waits without hyperparameters until a
 worker takes it; then Optuna chooses them by the results of the highest such rung. All others have
-the samples that they would have without a model.
+the samples that they would have without a model. Results of earlier experiments are a model until a
+rung has enough, and again beside the results of the top rung.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class ResultModel:
 
     def chooses(self, state: State) -> bool:
         """Whether the model, and not the stream, gives the next trial its sample."""
-        return state.created % RANDOM_EVERY != 0 and self._units(state) is not None
+        if state.created % RANDOM_EVERY == 0:
+            return False
+        earlier = sum(known.state == "complete" for known in state.earlier_results)
+        return earlier >= self.needed or self._units(state) is not None
 
     def history(self, state: State) -> TrialHistory:
         """What a sampler has to know: the results of one rung, and the trials on their way."""
@@ -48,7 +52,9 @@ class ResultModel:
                 known[index] = KnownTrial(self._sample(state, index), "complete", [report])
             elif trial.status in ("assigned", "waiting") and not lacks_sample(trial):
                 known[index] = KnownTrial(self._sample(state, index))
-        return TrialHistory(known)
+        # Trials of a lower rung were trained less, and can't be compared with them.
+        is_top = units in (None, max(rung.units for b in state.brackets for rung in b.rungs))
+        return TrialHistory(known, known=state.earlier_results if is_top else [])
 
     def _units(self, state: State) -> int | None:
         """The length of the highest rung with enough results, over all brackets together."""

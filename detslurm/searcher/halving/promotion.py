@@ -29,6 +29,26 @@ class Promotion(Halving):
             self._promote_next(state, bracket, level)
         self._let_go(state, bracket)
 
+    def extend(self, state: State) -> None:
+        super().extend(state)
+        for bracket in state.brackets:
+            self._let_go(state, bracket)
+
+    def reopen(self, state: State, number: int, top: int) -> None:
+        """Those pause again that were let go, and the best of what was the last rung go on."""
+        bracket = state.brackets[number]
+        longer = len(bracket.rungs) > top + 1
+        for index, trial in enumerate(state.trials):
+            if trial.bracket != number or not trial.final or (trial.rung == top and not longer):
+                continue
+            # One that has diverged was promoted to a rung that it never reached.
+            if trial.reached >= bracket.rungs[trial.rung].units:
+                trial.final = False
+                if trial.outcome == "completed":
+                    state.reopen(index)
+        for index in self.best(bracket.rungs[top]) if longer else ():
+            self._promote(state, index)
+
     def _judge(self, state: State, index: int, score: float) -> None:
         number = state.trials[index].bracket
         if not self._settle(state, index, score):

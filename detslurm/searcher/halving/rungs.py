@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 
 from detslurm.searcher.state import Rung, State
 
@@ -10,6 +11,15 @@ from detslurm.searcher.state import Rung, State
 def rung_units(num_rungs: int, max_units: int, divisor: float) -> list[int]:
     """The length at which each rung stands, lowest first; the last is `max_units`."""
     return [max(int(max_units / divisor**below), 1) for below in reversed(range(num_rungs))]
+
+
+def longer_units(units: Sequence[int], max_units: int, divisor: float) -> list[int]:
+    """The rungs of a bracket whose trials may train longer than before, to `max_units`: the same,
+    and above them each `divisor` times as far as the one below, the last at `max_units`."""
+    longer = [*units]
+    while longer[-1] < max_units:
+        longer.append(min(max(int(longer[-1] * divisor), longer[-1] + 1), max_units))
+    return longer
 
 
 def insert(state: State, rung: Rung, index: int, score: float, before_equals: bool) -> int:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from detslurm.searcher.events import WORST, Validated, number
-from detslurm.searcher.halving.method import BracketPlan, Halving
+from detslurm.searcher.halving.brackets import BracketPlan
+from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.halving.model import ResultModel
 from detslurm.searcher.method import length_of
-from detslurm.searcher.state import Bracket, State
+from detslurm.searcher.state import PROMOTED, Bracket, State
 
 
 class Stopping(Halving):
@@ -56,9 +57,23 @@ class Stopping(Halving):
         ):
             trial.stop = True
         else:
-            trial.rung += 1
-            bracket.rungs[trial.rung].outstanding += 1
-            trial.target_length = self.target_length(bracket, trial.rung)
+            self._go_on(state, index)
+
+    def _go_on(self, state: State, index: int) -> None:
+        trial = state.trials[index]
+        bracket = state.brackets[trial.bracket]
+        trial.rung += 1
+        bracket.rungs[trial.rung].outstanding += 1
+        trial.target_length = self.target_length(bracket, trial.rung)
+
+    def reopen(self, state: State, number: int, top: int) -> None:
+        """The best of what was the last rung go on; a trial that was stopped stays so."""
+        bracket = state.brackets[number]
+        for index in self.best(bracket.rungs[top]) if len(bracket.rungs) > top + 1 else ():
+            if state.trials[index].outcome == "completed" and state.trials[index].final:
+                state.reopen(index)
+                self._go_on(state, index)
+                state.enqueue(index, PROMOTED)
 
     def paused(self, state: State, index: int) -> None:
         # All rungs are behind a settled trial, or it would have been asked for the next.

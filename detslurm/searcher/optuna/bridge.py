@@ -8,7 +8,7 @@ gives with the same sampler and seed. Only searches by Optuna import it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -47,6 +47,7 @@ _PACKAGES = {
     "qmc": ("scipy",),
     "wilcoxon": ("scipy",),
 }
+_SOURCES = 10  # results, the best tenth of which CMA-ES begins with
 # These keep notes in the study, which are had again by asking for all trials once more.
 _REPLAYED = frozenset({"cmaes", "nsgaii", "nsgaiii", "qmc"})
 # The model of a halving search: TPE in Optuna 4 has the defaults of 5. GP needs no such arguments.
@@ -81,7 +82,7 @@ class Bridge:
         events: list[dict[str, Any]] = []
         for count, index in enumerate(wanted, len(history.trials)):
             event = self._sampled(index, self._ask(study, index))
-            generators = positions(study.sampler, self._sampler())
+            generators = positions(study.sampler, self._sampler(history.known))
             events.append({**event, "after": count, "generators": generators})
         return events
 
@@ -91,7 +92,7 @@ class Bridge:
         A trial in the study that has no result counts as running.
         """
         study = self._study(None)
-        for known in history.trials.values():
+        for known in (*history.known, *history.trials.values()):
             study.add_trial(self._frozen(known))
         events = []
         for index in wanted:
@@ -100,8 +101,9 @@ class Bridge:
         return events
 
     def _sampled(self, index: int, asked: Any) -> dict[str, Any]:
-        sample = to_sample(self._space, asked.params)
-        return {"e": "sampled", "trial": index, "hparams": masked_sample(sample, self._space)}
+        sample = masked_sample(to_sample(self._space, asked.params), self._space)
+        version = self._optuna.__version__
+        return {"e": "sampled", "trial": index, "hparams": sample, "optuna": version}
 
     def judge(
         self, history: TrialHistory, index: int, at: int, metric: float | None
@@ -123,8 +125,8 @@ class Bridge:
 
     def _rebuilt(self, history: TrialHistory, *, trials_only: bool = False) -> Any:
         """A study with the trials as they stand."""
-        study = self._study(None if trials_only else self._sampler())
-        for known in history.trials.values():
+        study = self._study(None if trials_only else self._sampler(history.known))
+        for known in (*history.known, *history.trials.values()):
             study.add_trial(self._frozen(known))
         if not trials_only:
             advance(study.sampler, history.generators)
@@ -132,8 +134,15 @@ class Bridge:
 
     def _replayed(self, history: TrialHistory) -> Any | None:
         """A study to which the history was replayed; None where it answers otherwise."""
-        study = self._study(self._sampler())
+        study = self._begun(history)
         return study if self._replay(study, {}, history, 0) else None
+
+    def _begun(self, history: TrialHistory) -> Any:
+        """A study that has the results of earlier experiments alone."""
+        study = self._study(self._sampler(history.known))
+        for known in history.known:
+            study.add_trial(self._frozen(known))
+        return study
 
     def _replay(
         self, study: Any, trials: dict[int, Any], history: TrialHistory, start: int
@@ -200,11 +209,38 @@ class Bridge:
     def _kind(self) -> str:
         return str(self._searcher.get("sampler", "tpe"))
 
-    def _sampler(self) -> Any:
+    def _sampler(self, earlier: Sequence[KnownTrial]) -> Any:
         _refuse_missing(self._kind)
         given = {"seed": self._seed, **(self._searcher.get("sampler_args") or {})}
+        if self._kind == "cmaes" and earlier:
+            given["source_trials"] = self._sources(earlier)
         made = getattr(self._optuna.samplers, SAMPLERS[self._kind])
         return _made(made, given, "searcher.sampler_args")
+
+    def _sources(self, earlier: Sequence[KnownTrial]) -> list[Any]:
+        """Earlier results as CMA-ES begins with them: whole trials, by their numbers alone."""
+        from optuna.distributions import CategoricalDistribution
+
+        numbers = {
+            name: kind
+            for name, kind in self._distributions.items()
+            if not (isinstance(kind, CategoricalDistribution) or kind.single())
+        }
+        whole = [self._frozen(known) for known in earlier if known.state == "complete"]
+        if len(whole) < _SOURCES:
+            raise BridgeError(
+                f"searcher.prior_experiments: cmaes needs {_SOURCES} results or more of"
+                f" trials that were not ended early, found {len(whole)}: name more experiments, or"
+                " use the sampler tpe"
+            )
+        return [
+            self._optuna.trial.create_trial(
+                value=trial.value,
+                params={name: trial.params[name] for name in numbers},
+                distributions=numbers,
+            )
+            for trial in whole
+        ]
 
     def _model(self, index: int) -> Any:
         from numpy.random import SeedSequence
@@ -242,7 +278,7 @@ class LastingBridge(Bridge):
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         if self._searcher["name"] != "optuna":
             return super().suggest(history, wanted)
-        self._lasting = self._lasting or self._study(self._sampler())
+        self._lasting = self._lasting or self._begun(history)
         self._replay(self._lasting, self._asked, history, self._steps)
         self._steps = len(history.order)
         events = []

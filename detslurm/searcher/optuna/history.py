@@ -25,3 +25,4 @@ class TrialHistory(msgspec.Struct, omit_defaults=True):
     trials: dict[int, KnownTrial] = {}
     order: list[int] = []
     generators: list[Position] = []
+    known: list[KnownTrial] = []  # of earlier experiments; the search itself has them once

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from detslurm.searcher.events import Sampled, Validated, finite
 from detslurm.searcher.independent import IndependentTrials
 from detslurm.searcher.method import length_of
@@ -32,11 +34,18 @@ class OptunaMethod(IndependentTrials):
         state.history = TrialHistory()
         super().start(state)
 
+    def train_on(self, state: State, index: int) -> None:
+        history = _history(state)
+        if index in history.trials:
+            history.trials[index].state = "running"
+            history.order.remove(~index)
+        super().train_on(state, index)
+
     def lacks_sample(self, trial: SearchTrial) -> bool:
         return trial.hparams is None
 
     def history(self, state: State) -> TrialHistory:
-        return _history(state)
+        return msgspec.structs.replace(_history(state), known=state.earlier_results)
 
     def sampled(self, state: State, event: Sampled) -> None:
         trial, history = state.trials[event.trial], _history(state)
