@@ -26,10 +26,17 @@ if TYPE_CHECKING:
     metavar="FILE.html",
     help="Write to this file; by default experiment-ID.html here.",
 )
+@click.option(
+    "--ped-anova", is_flag=True, help="Show Optuna's PED-ANOVA beside hyperparameter importance."
+)
 @click.option("--open", "open_it", is_flag=True, help="Show it in this machine's browser, too.")
 @describes
 def report(
-    ids: Sequence[int], trials: Sequence[int], output: Path | None, open_it: bool
+    ids: Sequence[int],
+    trials: Sequence[int],
+    output: Path | None,
+    ped_anova: bool,
+    open_it: bool,
 ) -> Document:
     """Write experiments to one page of HTML: tables, curves, searches, runs and checkpoints.
 
@@ -49,6 +56,10 @@ def report(
     chosen = _experiments(ids, trials)
     with steps("Reading") as progress:
         taken = snapshot(chosen, trials=trials or None, code=True, budget=PAGE, progress=progress)
+        if ped_anova:
+            from detslurm.look.ped_anova import with_ped_anova
+
+            taken = with_ped_anova(taken)
         text = page(taken)
     target = output or Path(default_name([experiment.id for experiment in chosen]))
     write(text, target)

@@ -48,6 +48,9 @@ def _refused(given: dict[str, Any], field: str) -> Iterator[Broken]:
     elif name == "optuna" and given.get("sampler", "tpe") not in SEVERAL:
         message = f"Optuna's {given['sampler']} can't learn from {what}"
         yield Broken("sampler", message, f"use one of {', '.join(SEVERAL[:5])}")
+    elif name in ("async_halving", "adaptive_asha") and given.get("sampler"):
+        message = f"the model that chooses samples in {name} can't learn from {what}"
+        yield Broken("sampler", message, "leave it out, or use the optuna searcher")
     if name == "optuna" and field == "metrics" and given.get("pruner", "nop") != "nop":
         message = "Optuna's pruners can't judge by several metrics"
         yield Broken("pruner", message, "leave it out, or use async_halving")

@@ -283,6 +283,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         code: The text files of its code by path, as far as they are small; empty if not asked for.
         trials: Its trials.
         rungs: The rungs of its search, lowest first.
+        ped_anova: The importance of hyperparameters by Optuna's PED-ANOVA, if asked for; in sum 1.
         problems: The unreadable records, in sentences.
     """
 
@@ -310,6 +311,7 @@ class ExperimentPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     code: dict[str, str] = msgspec.field(default_factory=dict)
     trials: list[TrialPart] = msgspec.field(default_factory=list)
     rungs: list[RungPart] = msgspec.field(default_factory=list)
+    ped_anova: dict[str, float] = msgspec.field(default_factory=dict)
     problems: list[str] = msgspec.field(default_factory=list)
 
 

@@ -100,6 +100,16 @@ def front_of(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     return several.comparison().front((c.validation_metrics, c) for c in whole)
 
 
+def fronts_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
+    """The ids of those on the Pareto front of their experiment, where its search has several
+    objectives; all checkpoints of each experiment are needed."""
+    groups: dict[int, list[Checkpoint]] = defaultdict(list)
+    for one in checkpoints:
+        if one.objectives is not None:
+            groups[one.experiment_id].append(one)
+    return frozenset(one.uuid for group in groups.values() for one in front_of(group))
+
+
 def unrated(checkpoints: Sequence[Checkpoint], sort_by: str | None = None) -> str:
     """Why none of them is the best, in words."""
     there = [one for one in checkpoints if one.state == "COMPLETED"]

@@ -233,7 +233,8 @@ def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) 
     if row is None:
         raise SubmitError(f"trial {trial_id} is not one of experiment {one.view.id}")
     searcher = base["searcher"]
-    common = {key: searcher[key] for key in ("metric", "smaller_is_better") if key in searcher}
+    compared = ("metric", "smaller_is_better", "metrics", "constraints")
+    common = {key: searcher[key] for key in compared if key in searcher}
     return {
         **base,
         "hyperparameters": _constants(restored_sample(row.hparams or {}, base["hyperparameters"])),

@@ -47,6 +47,21 @@ def test_top_shows_all_objectives(scene: Scene) -> None:
     assert best[:3] == ["0.5, 3, 10", "0.4, 1, 10 (front)", "0.1, 9, 50"]
 
 
+def test_lists_of_checkpoints_mark_the_front(scene: Scene, detslurm: Detslurm) -> None:
+    """The front of the whole experiment, also in a list of some of its checkpoints."""
+    searched(scene)
+    found = detslurm("checkpoint", "list", "-e", 1, "--json").data
+    assert [one["uuid"] for one in found if one["front"]] == ["c1", "c3", "c5"]
+    best = detslurm("experiment", "list-checkpoints", 1, "--best", 4, "--json").data
+    assert [(one["uuid"], one["front"]) for one in best] == [
+        ("c1", True), ("c3", True), ("c5", True), ("c0", False),
+    ]  # fmt: skip
+    for trial, front in ((1, False), (2, True)):
+        for command in (["checkpoint", "list", "-t"], ["trial", "list-checkpoints"]):
+            text = detslurm(*command, trial, "--csv").out
+            assert "loss,speed,memory,Pareto" in text and ("front" in text) is front
+
+
 def test_the_front_is_downloaded(scene: Scene, detslurm: Detslurm, tmp_path: Path) -> None:
     """`--front` copies all its checkpoints, and `--best` the best by the first metric of them."""
     searched(scene)

@@ -292,6 +292,13 @@ SEARCHER = [
         "by one metric",
     ),
     _searcher(
+        "a model of several metrics",
+        "  name: adaptive_asha\n  metrics: [{name: x}, {name: y}]\n  max_trials: 4\n"
+        "  max_length: {batches: 9}\n  sampler: tpe\n",
+        ":8:12: searcher.sampler",
+        "can't learn from several metrics",
+    ),
+    _searcher(
         "a rule beside constraints",
         "  name: grid\n  metric: x\n  constraints: {y: <= 3}\n  stop: {target: 3}\n",
         ":7:9:",

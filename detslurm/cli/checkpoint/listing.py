@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.output.printing import Column, Table
@@ -20,8 +20,15 @@ def state(checkpoint: Checkpoint) -> str:
     return "DAMAGED" if damaged else checkpoint.state
 
 
-def columns(metric: str | None = None, *, experiments: bool = False) -> list[Column]:
-    """The columns of a list; with `metric` that one's values instead of the searcher's."""
+def columns(
+    metric: str | None = None,
+    *,
+    experiments: bool = False,
+    objectives: Sequence[str] = (),
+    front: Container[str] = (),
+) -> list[Column]:
+    """The columns of a list; with `metric` that one's values instead of the searcher's, or instead
+    of those of all `objectives` and the `front`."""
     by_experiment = [Column("Exp. ID", lambda c: c.experiment_id, drop=2)] if experiments else []
     return [
         Column("UUID", lambda c: c.uuid, least=_NARROW),
@@ -30,12 +37,22 @@ def columns(metric: str | None = None, *, experiments: bool = False) -> list[Col
         Column("# of Batches", lambda c: c.steps_completed),
         Column("State", state, "state"),
         Column("Kind", lambda c: c.kind, drop=6),
-        Column(metric or "Validation Metric", lambda c: value(c, metric), drop=1),
+        *_results(metric, objectives, front),
         Column("Size", lambda c: c.size, "size"),
         Column("Time", lambda c: c.report_time, "time", drop=3),
         Column("Path", lambda c: c.location, drop=5),
         Column("Problem", lambda c: c.problem, drop=4),
     ]
+
+
+def _results(metric: str | None, objectives: Sequence[str], front: Container[str]) -> list[Column]:
+    if metric is not None or not objectives:
+        return [Column(metric or "Validation Metric", lambda c: value(c, metric), drop=1)]
+
+    def values(name: str) -> Column:
+        return Column(name, lambda c: value(c, name), drop=1)
+
+    return [*map(values, objectives), Column("Pareto", lambda c: "front" * (c.uuid in front))]
 
 
 def value(checkpoint: Checkpoint, metric: str | None) -> float | None:
@@ -46,14 +63,24 @@ def value(checkpoint: Checkpoint, metric: str | None) -> float | None:
 
 
 def as_rows(
-    found: Sequence[Checkpoint], metric: str | None = None, *, experiments: bool = False
+    found: Sequence[Checkpoint],
+    metric: str | None = None,
+    *,
+    experiments: bool = False,
+    front: Container[str] = (),
 ) -> Table:
-    """A list of checkpoints."""
+    """A list of checkpoints; `front` has the ids of those on their experiment's Pareto front."""
+    several = {one.objectives.names if one.objectives else () for one in found}
+    objectives = several.pop() if len(several) == 1 else ()
     return Table(
-        columns(metric, experiments=experiments),
+        columns(metric, experiments=experiments, objectives=objectives, front=front),
         found,
-        lambda: [data(one, metric) for one in found],
+        lambda: [data(one, metric) | _front_data(one, front) for one in found],
     )
+
+
+def _front_data(checkpoint: Checkpoint, front: Container[str]) -> dict[str, bool]:
+    return {} if checkpoint.objectives is None else {"front": checkpoint.uuid in front}
 
 
 def as_table(found: Iterable[Checkpoint]) -> str:

@@ -81,10 +81,12 @@ def list_checkpoints(
       detslurm checkpoint list --older-than 30d --sort-by size --desc
       detslurm checkpoint list -t 12 --json
     """
-    from detslurm.sdk.checkpoints.choosing import as_stored, in_order, sort_names
+    from detslurm.sdk.checkpoints.choosing import as_stored, fronts_of, in_order, sort_names
 
     mine = client()
     found: Iterable[Checkpoint] = _of(mine, experiments, trials, deleted=deleted)
+    several = {one.experiment_id for one in found if one.objectives is not None}
+    front = fronts_of(mine.checkpoints(sorted(several))) if several else ()
     is_metric = sort_by is not None and sort_by.lower() not in (*_FIELDS, "searcher_metric")
     if found and is_metric and sort_by not in (names := sort_names(found)):
         raise click.UsageError(f"--sort-by {sort_by}: give one of {', '.join(names)}")
@@ -97,7 +99,8 @@ def list_checkpoints(
     if limit is not None:
         chosen = chosen[:limit]
     metric = sort_by if is_metric else None
-    return listing.as_rows(as_stored(mine.store, chosen), metric, experiments=True)
+    shown = as_stored(mine.store, chosen)
+    return listing.as_rows(shown, metric, experiments=True, front=front)
 
 
 def _of(

@@ -74,7 +74,7 @@ def describe(ids: list[int], outdir: Path | None, metrics: bool, as_csv: bool) -
     "--best",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Show only the N best, by the searcher's metric.",
+    help="Show only the N best, by the searcher's metric, or front by front if it has several.",
 )
 @shows
 def list_checkpoints(experiment_id: int, best: int | None) -> Table:
@@ -86,11 +86,12 @@ def list_checkpoints(experiment_id: int, best: int | None) -> Table:
       detslurm experiment list-checkpoints 7 --best 3
     """
     from detslurm.cli.checkpoint import listing
-    from detslurm.sdk.checkpoints.choosing import as_stored, best_first
+    from detslurm.sdk.checkpoints.choosing import as_stored, best_first, fronts_of
 
     mine = client()
     found = as_stored(mine.store, mine.checkpoints([experiment_id]))
-    return listing.as_rows(found if best is None else best_first(found)[:best])
+    shown = found if best is None else best_first(found)[:best]
+    return listing.as_rows(shown, front=fronts_of(found))
 
 
 @click.command()

@@ -162,8 +162,12 @@ def kill(ids: list[int], as_json: bool) -> None:
 def list_checkpoints(trial_id: int) -> Table:
     """List the checkpoints of a trial, oldest first."""
     from detslurm.cli.checkpoint import listing
+    from detslurm.sdk.checkpoints.choosing import fronts_of
 
-    return listing.as_rows(client().stored_trial(trial_id).checkpoints())
+    trial = client().stored_trial(trial_id)
+    several = trial.experiment.row.objectives is not None
+    front = fronts_of(trial.experiment.checkpoints()) if several else ()
+    return listing.as_rows(trial.checkpoints(), front=front)
 
 
 @click.command("support-bundle")

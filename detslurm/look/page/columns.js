@@ -83,7 +83,7 @@ function metricColumns() {
 }
 
 export function experimentColumns() {
-  const best = (experiment) => toNumber(result(ranked(experiment.trials)[0]));
+  const best = (experiment) => toNumber(result(ranked(experiment.trials.filter((trial) => trial.feasible !== false))[0]));
   return [
     column("experiment", "Experiment", (one) => one.id, { show: String, right: true }),
     column("name", "Name", (one) => one.name),

@@ -21,12 +21,23 @@ function drawImportance(box) {
   const found = differingHparams(trials).map((name) => ({ name, ...importance(trials.map((trial) => trial.hparams.get(name)), results) }))
     .filter((one) => one.share != null).sort((one, other) => one.share - other.share).slice(-20);
   if (!found.length) return box.clear("No hyperparameter has values that repeat often enough to compare.");
-  box.draw([bars(found), noise(found)], {
+  const other = pedAnova(found);
+  box.draw([bars(found), noise(found), ...(other ? [other] : [])], {
     height: 100 + 28 * found.length, barmode: "overlay", legend: { orientation: "h", y: 1, yanchor: "bottom" }, margin: { l: 60, r: 20, t: 40, b: 50 },
     xaxis: { title: { text: `part of the differences in ${plain(metricName())} that goes with it` }, range: [0, 1], tickformat: ".0%" },
     yaxis: { type: "category", tickvals: found.map((_, place) => place), ticktext: found.map((one) => plain(one.name)), type: "linear", range: [-0.6, found.length - 0.4] },
   });
   box.say(`From ${counted(trials.length, "trial")}: eta squared of the results' ranks, each hyperparameter alone, among the trials that have it. A bar that ends before its mark may be chance. What depends on several together, and trials stopped early, are not told apart.`);
+}
+
+// Optuna's measure beside ours, where the page was asked for it and shows one experiment.
+function pedAnova(found) {
+  const shares = state.experiments.length === 1 ? state.experiments[0].ped_anova : null;
+  const known = shares ? found.filter((one) => one.name in shares) : [];
+  return known.length && {
+    type: "scatter", mode: "markers", name: "PED-ANOVA (Optuna), a share of all", x: known.map((one) => shares[one.name]), y: known.map((one) => found.indexOf(one)),
+    marker: { symbol: "diamond", size: 11, color: palette()[2] }, hovertemplate: "PED-ANOVA: %{x:.0%}<extra></extra>",
+  };
 }
 
 function bars(found) {

@@ -75,12 +75,13 @@ def to_params(space: Space, sample: Sample) -> dict[str, Any]:
         for key in route:
             value = value[key]
         if spec["type"] == "categorical":
-            value = _position(spec["vals"], value)
+            value = position(spec["vals"], value)
         params[parameter_name(route)] = value
     return params
 
 
-def _position(vals: Any, value: Any) -> int:
+def position(vals: Any, value: Any) -> int:
+    """Where a value stands among the categories."""
     # True == 1 == 1.0, but they are different categories.
     for index, known in enumerate(vals):
         if type(known) is type(value) and known == value:
