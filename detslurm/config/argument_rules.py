@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -66,7 +67,7 @@ def _faults(form: Form, space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if form == "hydra":
         yield from _hydra(space)
     elif isinstance(form, str) and form != "flags":
-        yield from _template(form, [".".join(path) for path, _ in possible_values(space)])
+        yield from _template(form, space)
     elif isinstance(form, str):
         yield from _flags(Flags(), space)
     elif form.flags is not None:
@@ -76,18 +77,35 @@ def _faults(form: Form, space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def possible_values(space: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Yield each hyperparameter's path with each value that it may have: of a range the lowest."""
     for name, spec in space.items():
-        below = (*path, name)
-        match spec:
-            case {"type": "const"}:
-                yield below, spec.get("val")
-            case {"type": "categorical", "vals": [*values]}:
-                yield from ((below, value) for value in values)
-            case {"type": _}:
-                yield below, spec.get("minval")
-            case Mapping():
-                yield from possible_values(spec, below)
-            case _:
-                yield below, spec
+        yield from _possible(spec, (*path, name))
+
+
+def _possible(spec: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    match spec:
+        case {"type": "const"}:
+            yield path, spec.get("val")
+        case {"type": "categorical", "vals": [*values]}:
+            yield from ((path, value) for value in values)
+        case {"type": "choice", "vals": [*values]}:
+            for value in values:
+                yield from _possible(value, path)
+        case {"type": _}:
+            yield path, spec.get("minval")
+        case Mapping():
+            yield from possible_values(spec, path)
+        case _:
+            yield path, spec
+
+
+def _certain(spec: Any, path: Path = ()) -> set[str]:
+    """The names that all trials have a value or a group of."""
+    match spec:
+        case {"type": "choice", "vals": [first, *others]}:
+            return _certain(first, path).intersection(*(_certain(val, path) for val in others))
+        case Mapping() if "type" not in spec:
+            below = (_certain(inner, (*path, name)) for name, inner in spec.items())
+            return {".".join(path)}.union(*below)
+    return {".".join(path)}
 
 
 def _flags(form: Flags, space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -121,7 +139,7 @@ def _hydra(space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield str(error), "use a file"
 
 
-def _template(template: str, names: list[str]) -> Iterator[tuple[str, str]]:
+def _template(template: str, space: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if _BARE_WORD.fullmatch(template):
         yield f"there is no form {template!r}", "write flags, hydra, or a template with {name}"
         return
@@ -130,13 +148,22 @@ def _template(template: str, names: list[str]) -> Iterator[tuple[str, str]]:
     except ValueError as error:
         yield f"the template can't be read: {error}", ""
         return
+    names = list(dict.fromkeys(".".join(path) for path, _ in possible_values(space)))
     unknown = [f for f in given if not any(_covers(f, name) for name in names)]
-    unused = [name for name in dict.fromkeys(names) if not any(_covers(f, name) for f in given)]
+    unused = [name for name in names if not any(_covers(f, name) for f in given)]
     if unknown:
         yield f"there is no hyperparameter {', '.join(unknown)}", "write {{ for a brace itself"
     if unused:
         texts = " ".join(f"{{{name}}}" for name in unused)
         yield f"the template leaves out {', '.join(unused)}", f"add {texts}"
+    fixed = [
+        name for word in shlex.split(template) if not word.startswith("-") for name in fields(word)
+    ]
+    for name in dict.fromkeys(fixed):
+        if name not in unknown and name not in _certain(space):
+            option = f"--{name.rpartition('.')[2]}={{{name}}}"
+            message = f"some trials have no {name}, and only a word that begins with - is left out"
+            yield message, f"write the option and its value as one word, such as {option}"
 
 
 def _covers(field: str, name: str) -> bool:

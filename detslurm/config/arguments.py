@@ -135,10 +135,13 @@ def filled(template: str, hparams: Mapping[str, Any]) -> list[str]:
     """Return the words of a template with values in place of `{name}`.
 
     Each value stays within its word, whatever it holds. A list becomes several words where its
-    field is the whole word.
+    field is the whole word. An option is left out where the val of a choice lacks its value. Raises
+    `ValueError` for any other name that there is not.
     """
     words = []
     for word in shlex.split(template):
+        if word.startswith("-") and any(_is_lacking(hparams, name) for name in fields(word)):
+            continue
         alone = _FIELD.fullmatch(word)
         value = lookup(hparams, alone[1]) if alone and alone[1] is not None else None
         if isinstance(value, list):
@@ -157,6 +160,15 @@ def lookup(hparams: Mapping[str, Any], name: str) -> Any:
     if not rest or not isinstance(below, Mapping):
         raise ValueError(f"there is no hyperparameter {name}")
     return lookup(below, rest)
+
+
+def _is_lacking(hparams: Mapping[str, Any], name: str) -> bool:
+    """Whether a name leads into a hyperparameter that has no such part in this trial."""
+    try:
+        lookup(hparams, name)
+    except ValueError:
+        return name.partition(".")[0] in hparams
+    return False
 
 
 def _replacement(field: re.Match[str], hparams: Mapping[str, Any]) -> str:

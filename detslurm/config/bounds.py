@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
-from collections.abc import Callable
 from typing import NamedTuple
 
-OPERATORS: dict[str, Callable[[float, float], bool]] = {
-    "<=": operator.le,
-    ">=": operator.ge,
-    "<": operator.lt,
-    ">": operator.gt,
-}
 _TEXT = re.compile(r"\s*(<=|>=|<|>)\s*(\S+)\s*")
 
 
 class Bound(NamedTuple):
-    """An operator of `OPERATORS` and the finite number on its right."""
+    """An operator (`<=`, `>=`, `<`, `>`) and the finite number on its right."""
 
     operator: str
     limit: float
 
     def excess(self, value: float) -> float:
-        """Return by how much a finite value breaks the bound: 0 if it keeps the bound."""
-        if OPERATORS[self.operator](value, self.limit):
-            return 0.0
-        return abs(value - self.limit) or math.ulp(0.0)  # `< 40` doesn't allow 40
+        """Return by how much a finite value breaks the bound; 0 or less if it keeps the bound."""
+        above = value - self.limit if "<" in self.operator else self.limit - value
+        # `< 40` doesn't allow 40.
+        return above or (0.0 if "=" in self.operator else math.ulp(0.0))
 
-    def __str__(self) -> str:
-        return f"{self.operator} {self.limit:g}"
+    @property
+    def kept(self) -> float:
+        """A value that keeps the bound."""
+        room = 1 + abs(self.limit)
+        return self.limit - room if "<" in self.operator else self.limit + room
 
 
 def bound_of(text: str) -> Bound | None:

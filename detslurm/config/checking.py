@@ -15,6 +15,7 @@ import msgspec
 from msgspec import inspect as schema
 
 from detslurm.config import describe
+from detslurm.config.choice_rules import val_nodes
 from detslurm.config.describe import type_info
 from detslurm.config.errors import ConfigProblem, Position
 from detslurm.config.key_suggestions import recommended, unknown_key_hint
@@ -201,19 +202,23 @@ class Checker:
 
     def _hyperparameters(self, node: YamlNode, path: str) -> None:
         for name, spec in node.value.items():
-            below = key_path(path, name)
-            if not spec.is_mapping:
-                continue
-            if "type" not in spec.value:
-                self._hyperparameters(spec, below)
-                continue
-            kind = spec.value["type"]
-            if isinstance(kind.value, str):
-                self._value(spec, type_info(Range), below, _NO_EXTRA)
-            else:
-                types = describe.one_of(sorted(describe_types()))
-                message = f"{types} is expected, found {describe.found(kind)}"
-                self._report(kind.at, key_path(below, "type"), message, _TYPE_HINT)
+            self._hyperparameter(spec, key_path(path, name))
+
+    def _hyperparameter(self, spec: YamlNode, path: str) -> None:
+        if not spec.is_mapping:
+            return
+        if "type" not in spec.value:
+            self._hyperparameters(spec, path)
+            return
+        kind = spec.value["type"]
+        if isinstance(kind.value, str):
+            self._value(spec, type_info(Range), path, _NO_EXTRA)
+            for index, val in enumerate(val_nodes(spec)):
+                self._hyperparameter(val, key_path(f"{path}.vals", index))
+        else:
+            types = describe.one_of(sorted(describe_types()))
+            message = f"{types} is expected, found {describe.found(kind)}"
+            self._report(kind.at, key_path(path, "type"), message, _TYPE_HINT)
 
     def _wrong_kind(
         self, node: YamlNode, kind: schema.Type, path: str, extra: Extra, hint: str = ""
@@ -247,7 +252,7 @@ def _tag_hint(path: str, tag: Any) -> str:
 
 
 def describe_types() -> list[str]:
-    """The five types of hyperparameters."""
+    """The types of hyperparameters."""
     return [str(member.tag) for member in describe.members(type_info(Range))]  # type: ignore[attr-defined]
 
 

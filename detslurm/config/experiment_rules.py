@@ -11,6 +11,7 @@ from typing import Any
 from detslurm._base import contract
 from detslurm._base.quantities import human_size
 from detslurm.config.argument_rules import argument_problems
+from detslurm.config.choice_rules import choice_problems, val_nodes
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.foreign_ranges import foreign_ranges
 from detslurm.config.point_rules import point_problems
@@ -29,6 +30,7 @@ def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
         _workspace,
         _grid,
         _hyperparameters,
+        choice_problems,
         foreign_ranges,
         _slots,
         _budget,
@@ -78,6 +80,8 @@ def _uncounted(node: YamlNode, path: str) -> Iterator[ConfigProblem]:
             yield ConfigProblem.at(
                 node.where, path, message, "add count: the number of grid points"
             )
+        for index, val in enumerate(val_nodes(node)):
+            yield from _uncounted(val, key_path(f"{path}.vals", index))
     elif node.is_mapping:
         for key, child in node.value.items():
             yield from _uncounted(child, key_path(path, key))
@@ -88,6 +92,8 @@ def _points(node: YamlNode) -> int:
         return 1
     if "type" not in node.value:
         return functools.reduce(lambda n, child: n * _points(child), node.value.values(), 1)
+    if vals := val_nodes(node):
+        return sum(map(_points, vals))
     kind, spec = node.value["type"].value, node.plain()
     if kind == "categorical":
         return len(spec.get("vals") or ())
@@ -128,6 +134,8 @@ def _longest(node: YamlNode) -> Any:
         return {name: _longest(child) for name, child in node.value.items()}
     spec = node.plain()
     values = [spec.get("val")] if spec["type"] == "const" else spec.get("vals")
+    if vals := val_nodes(node):
+        values = list(map(_longest, vals))
     if isinstance(values, list) and values:
         return max(values, key=lambda value: len(json.dumps(value)))
     return spec

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from detslurm.config.checking import Noted
+from detslurm.config.choice_rules import val_nodes
 from detslurm.config.errors import ConfigProblem
 from detslurm.config.yaml_node import YamlNode, key_path
 
@@ -42,13 +43,20 @@ def alike_trials(root: YamlNode) -> Iterator[Noted]:
 
 
 def _groups(node: YamlNode, path: str) -> Iterator[tuple[str, YamlNode]]:
-    """All mappings below a hyperparameter space; a range's own members are left out."""
+    """All mappings below a hyperparameter space; a range's own members are left out, the vals of a
+    choice are not."""
     for key, child in node.value.items():
-        if child.is_mapping:
-            below = key_path(path, key)
-            yield below, child
-            if "type" not in child.value:
-                yield from _groups(child, below)
+        yield from _group(child, key_path(path, key))
+
+
+def _group(node: YamlNode, path: str) -> Iterator[tuple[str, YamlNode]]:
+    if not node.is_mapping:
+        return
+    yield path, node
+    if "type" not in node.value:
+        yield from _groups(node, path)
+    for index, val in enumerate(val_nodes(node)):
+        yield from _group(val, key_path(f"{path}.vals", index))
 
 
 def _meant(spec: Mapping[str, Any]) -> str | None:

@@ -9,10 +9,11 @@ from detslurm._base.quantities import counted
 from detslurm.config.checking import Checker
 from detslurm.config.describe import did_you_mean, found
 from detslurm.config.errors import ConfigProblem, Position
-from detslurm.config.points import Misfit, PointEntry, Route, entries, fitted, is_constant, is_group
+from detslurm.config.points import Misfit, PointEntry, Route, entries, fitted
 from detslurm.config.schema.hyperparameters import Hyperparameters
 from detslurm.config.schema.searcher import Confidence
 from detslurm.config.secret_names import is_secret
+from detslurm.config.spaces import is_choice, is_constant, is_group
 from detslurm.config.yaml_node import YamlNode, key_path
 
 REFERENCE = "trial"
@@ -64,6 +65,8 @@ def misfits(point: Mapping[str, Any], space: Mapping[str, Any]) -> Iterator[tupl
 def _unknown(entry: PointEntry, space: Mapping[str, Any]) -> tuple[str, str]:
     name = ".".join(entry.keys)
     hint = did_you_mean(name, _names(space))
+    if is_choice(space.get(outer := name.partition(".")[0])):
+        hint = f"give {outer} whole: a mapping of all that one of its vals holds"
     if entry.keys == (REFERENCE,):
         hint = "{trial: N} takes the hyperparameters of trial N, and stands alone"
     return f'there is no hyperparameter "{name}"', hint

@@ -7,10 +7,11 @@ each key means, and `fitted` returns the value in the form that a sample has.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detslurm.config.secret_values import masked_values
+from detslurm.config.spaces import bounds, constant, is_choice, is_constant, is_group, place_among
 
 Space = Mapping[str, Any]
 Route = tuple[str, ...]
@@ -34,16 +35,6 @@ class Misfit(ValueError):
     def __init__(self, expected: str) -> None:
         super().__init__(expected)
         self.expected = expected
-
-
-def is_group(spec: Any) -> bool:
-    """Whether a part of a space is a mapping of hyperparameters."""
-    return isinstance(spec, Mapping) and not isinstance(spec.get("type"), str)
-
-
-def is_constant(spec: Any) -> bool:
-    """Whether a hyperparameter has the same value in every trial."""
-    return not isinstance(spec, Mapping) or spec.get("type") == "const"
 
 
 def entries(space: Space, given: Mapping[str, Any]) -> Iterator[PointEntry]:
@@ -96,15 +87,6 @@ def with_value(sample: Mapping[str, Any], route: Route, value: Any) -> dict[str,
     return {**sample, key: with_value(sample.get(key, {}), rest, value) if rest else value}
 
 
-def bounds(spec: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The smallest and the largest value of an `int`, `double` or `log`."""
-    low, high = spec["minval"], spec["maxval"]
-    if spec["type"] != "log":
-        return low, high
-    ends = sorted(spec["base"] ** float(end) for end in (low, high))  # a base below 1 turns them
-    return ends[0], ends[1]
-
-
 def fitted(spec: Any, value: Any, name: str = "") -> Any:
     """The value as a sample has it. Raises `Misfit` where the hyperparameter can't have it.
 
@@ -113,11 +95,41 @@ def fitted(spec: Any, value: Any, name: str = "") -> Any:
     if is_group(spec):
         raise Misfit("a mapping of hyperparameters")
     if is_constant(spec):
-        constant = spec["val"] if isinstance(spec, Mapping) else spec
-        return _one_of([constant], value, f"the constant {_shown(constant, name)}")
+        known = constant(spec)
+        return _one_of([known], value, f"the constant {_shown(known, name)}")
+    if is_choice(spec):
+        place = place_among(spec["vals"], value)
+        if place is None:
+            raise Misfit(
+                f"one of the vals, with all that it holds: {_outlines(spec['vals'], name)}"
+            )
+        return _fitted_val(spec["vals"][place], value, name)
     if spec["type"] == "categorical":
         return _one_of(spec["vals"], value, f"one of {_shown(list(spec['vals']), name)}")
     return _number(spec, value)
+
+
+def _fitted_val(val: Any, value: Any, name: str) -> Any:
+    if is_group(val):
+        return {key: _fitted_val(val[key], value[key], key) for key in sorted(val)}
+    return fitted(val, value, name)
+
+
+def _outlines(vals: Sequence[Any], name: str) -> str:
+    """The vals of a choice as messages show them: the names of a group, or the value."""
+    shown = [f"{{{', '.join(val)}}}" if is_group(val) else _shown(val, name) for val in vals]
+    return " or ".join(dict.fromkeys(shown))
+
+
+def varying(space: Space, above: Route = ()) -> Iterator[tuple[Route, Mapping[str, Any]]]:
+    """All hyperparameters that are drawn, and the ways to them; a choice is one of them, with all
+    that it holds."""
+    for key in sorted(space):
+        spec, route = space[key], (*above, key)
+        if is_group(spec):
+            yield from varying(spec, route)
+        elif not is_constant(spec):
+            yield route, spec
 
 
 def _number(spec: Mapping[str, Any], value: Any) -> Any:

@@ -16,11 +16,19 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every part: immutable."""
 
 
+class RunMetric(_Section, frozen=True, kw_only=True):
+    """One of several metrics of a search."""
+
+    name: str
+
+
 class RunSearcher(_Section, frozen=True, kw_only=True):
     """The keys that all searchers share, and the length of a trial's training."""
 
     name: str = "single"
     metric: str | None = None
+    metrics: tuple[RunMetric, ...] = ()
+    constraints: dict[str, str] = {}
     source_checkpoint_uuid: str | None = None
     max_length: int | dict[str, int] | None = None
     length_per_round: int | dict[str, int] | None = None
@@ -29,6 +37,13 @@ class RunSearcher(_Section, frozen=True, kw_only=True):
     max_trials: int = 1
     max_concurrent_trials: int | None = None
     stop: dict[str, Any] | None = None
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The metrics that trials are compared by, and those of constraints."""
+        first = () if self.metric is None else (self.metric,)
+        others = (metric.name for metric in self.metrics)
+        return tuple(dict.fromkeys((*first, *others, *self.constraints)))
 
     @property
     def length(self) -> int | None:

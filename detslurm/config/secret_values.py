@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from detslurm.config.secret_names import MASK, is_secret
 from detslurm.config.secret_texts import masked_text, masked_words
+from detslurm.config.spaces import constant, is_choice, is_constant, is_group, place_among
 
 
 def masked_values(value: Any, name: str = "") -> Any:
@@ -32,25 +33,15 @@ def masked_values(value: Any, name: str = "") -> Any:
     return masked_text(value) if isinstance(value, str) else value
 
 
-def masked_sample(
-    hparams: Mapping[str, Any], space: Mapping[str, Any], outer: str = ""
-) -> dict[str, Any]:
+def masked_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
     """Return a trial's hyperparameters as records hold them, without constants that are secrets.
 
     Args:
         hparams: The hyperparameters.
         space: The configuration's `hyperparameters`, as plain data. A value that is drawn is part
             of the result, and stays.
-        outer: The name that the hyperparameters stand under.
     """
-    found = dict(hparams)
-    for name, spec in space.items():
-        below = _below(outer, name)
-        if name in found and _is_nested(spec) and isinstance(found[name], Mapping):
-            found[name] = masked_sample(found[name], spec, below)
-        elif name in found and found[name] == (const := _constant(spec)):
-            found[name] = masked_values(const, below)
-    return found
+    return _with_constants(hparams, space, _masked)
 
 
 def shareable_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,37 +55,51 @@ def shareable_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> di
     return {**masked_values(hparams), **masked_sample(sampled, space)}
 
 
-def restored_sample(
-    hparams: Mapping[str, Any], space: Mapping[str, Any], outer: str = ""
-) -> dict[str, Any]:
+def restored_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters of which `masked_sample` made these.
 
     Args:
         hparams: The hyperparameters as recorded.
         space: The same configuration's `hyperparameters`.
-        outer: The name that the hyperparameters stand under.
     """
+    return _with_constants(hparams, space, _restored)
+
+
+Change = Callable[[Any, Any, str], Any]
+
+
+def _masked(value: Any, const: Any, name: str) -> Any:
+    return masked_values(const, name) if value == const else value
+
+
+def _restored(value: Any, const: Any, name: str) -> Any:
+    return const if value == masked_values(const, name) else value
+
+
+def _with_constants(
+    hparams: Mapping[str, Any], space: Mapping[str, Any], change: Change, outer: str = ""
+) -> dict[str, Any]:
+    """The hyperparameters, of which `change` gives the constants from value, constant and name."""
     found = dict(hparams)
     for name, spec in space.items():
-        below = _below(outer, name)
-        if name in found and _is_nested(spec) and isinstance(found[name], Mapping):
-            found[name] = restored_sample(found[name], spec, below)
-        elif name in found and found[name] == masked_values(const := _constant(spec), below):
-            found[name] = const
+        if name in found:
+            found[name] = _changed(found[name], spec, change, _below(outer, name))
     return found
+
+
+def _changed(value: Any, spec: Any, change: Change, name: str) -> Any:
+    if is_constant(spec):
+        return change(value, constant(spec), name)
+    if is_group(spec):
+        is_mapping = isinstance(value, Mapping)
+        return _with_constants(value, spec, change, name) if is_mapping else value
+    if is_choice(spec):
+        place = place_among(spec["vals"], value)
+        val = None if place is None else spec["vals"][place]
+        return value if is_constant(val) else _changed(value, val, change, name)  # drawn: stays
+    return value
 
 
 def _below(outer: str, name: str) -> str:
     """The name that counts inside of a mapping: all of `credentials` is secret, whatever it is."""
     return outer if is_secret(outer, 0) and not is_secret(name) else name
-
-
-def _is_nested(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and not isinstance(spec.get("type"), str)
-
-
-def _constant(spec: Any) -> Any:
-    """The value of a constant; None for a drawn value."""
-    if not isinstance(spec, Mapping):
-        return spec
-    return spec.get("val") if spec.get("type") == "const" else None

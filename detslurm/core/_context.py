@@ -373,7 +373,7 @@ def _init_in_job(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            metric=None if in_own_script() else _numeric_metric(searcher),
+            compared=() if in_own_script() else _numeric_metrics(searcher),
             rated=rated,
             chief_decides=not is_chief
             and (searcher.name not in _INDEPENDENT or searcher.stop is not None),
@@ -399,9 +399,9 @@ def _init_in_job(
     )
 
 
-def _numeric_metric(searcher: RunSearcher) -> str | None:
-    """The metric that must be a number where it is reported; custom methods take any."""
-    return searcher.metric if searcher.name != "custom" else None
+def _numeric_metrics(searcher: RunSearcher) -> tuple[str, ...]:
+    """The metrics that must be numbers where they are reported; custom methods take any."""
+    return searcher.compared if searcher.name != "custom" else ()
 
 
 def _search(info: ClusterInfo, flag: PreemptFlag | None) -> TrialSearch | None:
@@ -459,7 +459,7 @@ def _init_unmanaged(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            metric=_numeric_metric(convert(unmanaged_info.searcher, RunSearcher)),
+            compared=_numeric_metrics(convert(unmanaged_info.searcher, RunSearcher)),
         ),
         searcher=SearcherContext(dist, script.recorder, FixedLengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(script.recorder)),

@@ -16,7 +16,7 @@ from typing import Any
 
 from detslurm._base.info import ClusterInfo
 from detslurm.config.run_config import RunConfig
-from detslurm.core._lengths import number
+from detslurm.core._lengths import completed_metric
 from detslurm.core._metrics import plain
 from detslurm.errors import MetricError
 from detslurm.searcher import Search, SearchTrial, State
@@ -52,6 +52,7 @@ class TrialSearch:
         self._index, self._fencing_token = index, fencing_token
         self._must_leave = must_leave
         self._length = config.searcher.length
+        self._compared = config.searcher.compared
 
     @cached_property
     def _log(self) -> EventLog[State]:
@@ -88,9 +89,9 @@ class TrialSearch:
         return self._fencing_token not in (None, self._trial.fencing_token)
 
     def metric(self, given: Any) -> Any:
-        """A number; for a custom search whatever JSON can express."""
+        """A number, or numbers by name; for a custom search whatever JSON can express."""
         if not self._custom:
-            return number(given)
+            return completed_metric(given, self._compared)
         value = plain({"": given}).get("")
         if value is None:
             raise ValueError("a custom search needs a metric: report_completed() got none")
@@ -98,8 +99,9 @@ class TrialSearch:
 
     def completed(self, length: int, metric: Any) -> None:
         """Report the metric at a length; its consequence is what `next` returns."""
-        given = metric if self._custom else _said(metric)
-        self._commit({"e": "validated", "length": length, "metric": given})
+        values = metric if isinstance(metric, Mapping) else {self._compared[0]: metric}
+        said = {"metric": metric} if self._custom else self._said(values)
+        self._commit({"e": "validated", "length": length, **said})
 
     @property
     def _custom(self) -> bool:
@@ -158,24 +160,30 @@ class TrialSearch:
     def _report(self, steps: int, metrics: Mapping[str, Any], due: int) -> bool:
         """Commit a report that is due; False for one that comes early."""
         try:
-            metric, now = self._parse(steps, metrics)
+            values, now = self._parse(steps, metrics)
         except MetricError:
             if self._trial.target_length is None:
                 raise
             return False  # code of the older generation reports by its operations
         if now >= due:
-            self._commit({"e": "validated", "time": now, "metric": _said(metric)})
+            self._commit({"e": "validated", "time": now, **self._said(values)})
         return now >= due
 
-    def _parse(self, steps: int, metrics: Mapping[str, Any]) -> tuple[float, float]:
-        metric = _number("searcher metric", self._search.metric, metrics)
+    def _parse(self, steps: int, metrics: Mapping[str, Any]) -> tuple[dict[str, float], float]:
+        values = {name: _number("searcher metric", name, metrics) for name in self._compared}
         name = self._search.time_metric
         if name is None or (name == "batches" and name not in metrics):
-            return metric, steps
+            return values, steps
         now = _number("time metric", name, metrics)
         if not math.isfinite(now):
             raise MetricError(f"error parsing time metric ({name}): it is {now}")
-        return metric, now
+        return values, now
+
+    def _said(self, values: Mapping[str, float]) -> dict[str, Any]:
+        """What an event has of them: the first is the metric; NaN is null, as in any JSON."""
+        said = {name: None if math.isnan(value) else value for name, value in values.items()}
+        several = {"metrics": said} if len(said) > 1 else {}
+        return {"metric": said[self._compared[0]], **several}
 
     def _commit(self, report: Mapping[str, Any]) -> None:
         report_event = {**report, "trial": self._index}
@@ -210,8 +218,3 @@ def _number(what: str, name: str, metrics: Mapping[str, Any]) -> float:
 
 def _warn(error: Exception) -> None:
     logger.warning("the search can't be updated now, trying again: %s", error)
-
-
-def _said(metric: Any) -> Any:
-    # The worst has no number: null means it in any JSON.
-    return None if isinstance(metric, float) and math.isnan(metric) else metric

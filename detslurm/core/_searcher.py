@@ -87,11 +87,13 @@ class SearcherOperation(Displayed):
         once.
 
         Args:
-            searcher_metric: A number; NaN counts as the worst. A custom search takes anything that
-                JSON can express.
+            searcher_metric: A number; NaN counts as the worst. Where the search has several
+                metrics, or constraints on others, a mapping of all of them by name. A custom search
+                takes anything that JSON can express.
 
         Raises:
-            RuntimeError: If a worker calls, or the operation is completed already.
+            RuntimeError: If a worker calls, the operation is completed already, or the mapping
+                lacks a metric.
             TypeError: If the metric is not a number.
             ValueError: If the metric is text that is not a number, or a custom search gets None.
         """

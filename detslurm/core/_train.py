@@ -75,7 +75,7 @@ class TrainContext(Displayed):
         tensorboard: TensorboardFiles | None = None,
         auto_tensorboard: AutoTensorboard | None = None,
         lines: MetricLines | None = None,
-        metric: str | None = None,
+        compared: Sequence[str] = (),
         rated: RatedSteps | None = None,
         chief_decides: bool = False,
     ) -> None:
@@ -92,8 +92,8 @@ class TrainContext(Displayed):
         self._tensorboard = tensorboard
         self._auto_tensorboard = auto_tensorboard
         self._lines = lines
-        self._metric = metric
-        self._lack_was_told = False
+        self._compared = compared
+        self._lack_was_told: set[str] = set()
         self._rated = rated
         self._chief_decides = chief_decides  # by its reports a search does; this is another rank
 
@@ -132,12 +132,13 @@ class TrainContext(Displayed):
 
         Args:
             steps_completed: The number of batches trained so far.
-            metrics: Values by name. The searcher's metric must be a number; NaN, infinities and
-                arrays with a single element are, while text, lists and True are not.
+            metrics: Values by name. The searcher's metrics, and those of its constraints, must be
+                numbers; NaN, infinities and arrays with a single element are, while text, lists and
+                True are not.
 
         Raises:
-            RuntimeError: If a value is None, if the searcher's metric is not a number, or if the
-                search needs its metric and this report lacks it.
+            RuntimeError: If a value is None, if a metric of the searcher is not a number, or if the
+                search needs its metrics and this report lacks one.
             TypeError: If `steps_completed` is not a whole number.
             ValueError: If one of the metrics was already reported at this step, or the steps are
                 2**63 or more.
@@ -232,8 +233,8 @@ class TrainContext(Displayed):
         values = plain(metrics)
         if group == "validation":
             _refuse_none(values)
-            if self._metric is not None:
-                self._rate_by(self._metric, metrics, values)
+            for name in self._compared:
+                self._rate_by(name, metrics, values)
         reported = self._reported[group]
         if repeated := reported.repeated(steps, values.keys()):
             raise ValueError(
@@ -254,7 +255,7 @@ class TrainContext(Displayed):
                     " by those of rank 0 alone: report its metric there",
                     self._dist.rank,
                 )
-            if self._rated is not None and (self._metric is None or self._metric in values):
+            if self._rated is not None and values.keys() >= {*self._compared}:
                 self._rated.validated(steps)
         reported.add(steps, values.keys())
         if self._auto_tensorboard is not None:
@@ -268,9 +269,9 @@ class TrainContext(Displayed):
         """Make a number of the searcher's metric; warn once of a report without it."""
         if name in metrics:
             values[name] = _number(name, values.get(name))
-            self._lack_was_told = True  # others of the step may come by another call
-        elif self._dist.rank == 0 and not self._lack_was_told:
-            self._lack_was_told = True
+            self._lack_was_told.add(name)  # others of the step may come by another call
+        elif self._dist.rank == 0 and name not in self._lack_was_told:
+            self._lack_was_told.add(name)
             logger.warning(
                 "validation metrics without %r, by which checkpoints are rated (searcher.metric in"
                 " the configuration): reported were %s",

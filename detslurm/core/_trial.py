@@ -51,7 +51,7 @@ def lengths_of(
         return search
     if length is None or (view.length or {}).get("length", -1) >= length:
         return FixedLengths([])
-    return FixedLengths([length])
+    return FixedLengths([length], searcher.compared)
 
 
 def collect_partial_checkpoints(

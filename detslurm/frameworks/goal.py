@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base.info import get_cluster_info
@@ -20,11 +20,13 @@ class Goal:
     Positions are in `unit`, that of the experiment's lengths.
     """
 
-    def __init__(self, operations: Iterator[SearcherOperation], unit: Unit, metric: str) -> None:
+    def __init__(
+        self, operations: Iterator[SearcherOperation], unit: Unit, compared: Sequence[str]
+    ) -> None:
         self._operations = operations
         self._operation = next(operations, None)
         self.unit = unit
-        self._metric = metric
+        self._compared = compared
 
     @classmethod
     def of(cls, core: Context) -> Goal | None:
@@ -35,7 +37,7 @@ class Goal:
             return None
         unit = core.searcher.get_configured_units() or Unit.BATCHES
         try:
-            return cls(core.searcher.operations(), unit, searcher.metric or "")
+            return cls(core.searcher.operations(), unit, searcher.compared)
         except ValueError:  # it has no max_length
             return None
 
@@ -64,13 +66,15 @@ class Goal:
             self._operation.report_progress(position)
 
     def complete(self, validation: Mapping[str, Any]) -> None:
-        """Complete the operation with the searcher's metric, and take the next operation."""
+        """Complete the operation with the searcher's metrics, and take the next operation."""
         operation = self._operation
         if operation is not None and operation.is_chief:
-            if self._metric not in validation:
+            missing = [repr(name) for name in self._compared if name not in validation]
+            if missing:
                 raise RuntimeError(
-                    f"the search compares {self._metric!r}, which the evaluation did not give;"
+                    f"the search compares {', '.join(missing)}, which the evaluation did not give;"
                     f" there are {', '.join(sorted(validation)) or 'none'}"
                 )
-            operation.report_completed(validation[self._metric])
+            values = {name: validation[name] for name in self._compared}
+            operation.report_completed(values if len(values) > 1 else next(iter(values.values())))
         self._operation = next(self._operations, None)

@@ -89,7 +89,7 @@ def _legend_line(row: TrialRow, line: Line, names: Sequence[str], searched: bool
     if best is not None and best.value is not None and best.steps != steps:
         shown += f", best {_text_of(best.value)} @ {best.steps}"
     hparams = dict(flat(row.hparams or {}))
-    told = ", ".join(f"{name}={_text_of(hparams.get(name))}" for name in names)
+    told = ", ".join(f"{name}={_text_of(hparams.get(name))}" for name in names if name in hparams)
     return f"trial {row.id}  {row.state}  {shown}  {told}".rstrip()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 _THEIRS = ("trial_id", "last_ckpt", "step_id", "last_val", "batches_trained", "epochs_trained")
@@ -23,9 +23,11 @@ class TrialState:
     data_seed: int | None = None
     ranks: int = 1
     best: float | None = None
-    searcher_metric: float | None = None
+    searcher_metric: float | dict[str, float] | None = None
     validated: bool = False
     stop_requested: bool = False  # by the trial, before it had the length that was asked for
+    # Where a search has several metrics: those of the validations that none dominates.
+    front: list[dict[str, float]] = field(default_factory=list)
 
     @property
     def saved_here(self) -> bool:

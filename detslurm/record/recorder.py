@@ -87,11 +87,11 @@ class RunReports:
         context = self._begun()
         values: dict[str, Any] = dict(report.values)
         self._note_time(values)
-        if report.group == "validation" and self._searcher.metric in values:
+        if report.group == "validation" and values.keys() & {*self._searcher.compared}:
             values = {**self._time(report.step), **values}
         try:
             context.train.report_metrics(report.group, report.step, values)
-        except MetricError as err:  # a report of the step without the searcher's metric
+        except MetricError as err:  # a report of the step without the searcher's metrics
             logger.debug("%s", err)
         except ValueError as err:
             self._tell(str(err))
@@ -172,7 +172,7 @@ def main() -> int:
     assert info is not None
     config = RunConfig.of(info.trial._config)
     validation = () if config.record is None else config.record.validation
-    groups = Groups(config.searcher.metric or "", validation)
+    groups = Groups(config.searcher.compared, validation)
     channel, reports = Channel(sys.stdin.fileno()), RunReports(config)
     try:
         gatherer = Gatherer(groups.of, several_ranks=len(info.slot_ids) > 1)

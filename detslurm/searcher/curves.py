@@ -24,10 +24,14 @@ class Curves(Protocol):
 class Synthetic:
     """Curves that fall like a power of the units, each to its own floor at its own rate.
 
-    A trial's curve depends on its seed alone; trials also differ in speed, by 0.3 at most.
+    A trial's curve depends on its seed, and on `salt`, which several metrics differ in; trials
+    also differ in speed, by 0.3 at most.
     """
 
-    def __init__(self, smaller_is_better: bool = True, unit_seconds: float = 1.0) -> None:
+    def __init__(
+        self, smaller_is_better: bool = True, unit_seconds: float = 1.0, *, salt: int = 0
+    ) -> None:
+        self._salt = salt
         self._sign = 1.0 if smaller_is_better else -1.0
         self._unit_seconds = unit_seconds
         self._shapes: dict[int, tuple[float, float, float]] = {}
@@ -42,7 +46,7 @@ class Synthetic:
 
     def _shape(self, plan: TrialPlan, index: int) -> tuple[float, float, float]:
         if index not in self._shapes:
-            stream = _Mixer(plan.seed)
+            stream = _Mixer(plan.seed + self._salt)
             self._shapes[index] = (
                 stream.uniform(0.05, 0.6),
                 stream.uniform(0.1, 0.8),

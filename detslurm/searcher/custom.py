@@ -36,6 +36,11 @@ class Custom(Method):
         state.dialogue = Dialogue()
         _note(state, "initial_operations")
 
+    def extend(self, state: State) -> None:
+        """The method is told, and decides what comes; closed trials stay closed."""
+        _dialogue(state).verdict = None
+        _note(state, "search_extended")
+
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         if not self.arrived(state, index, units, event):
             return

@@ -105,6 +105,14 @@ class SearchMethod(abc.ABC):
         """Return the operations in `searcher_state` after the trial `request_id` has ended before
         its length, for an `exited_reason`."""
 
+    def on_search_extended(self, searcher_state: SearcherState) -> list[Operation]:
+        """Return the operations in `searcher_state` with which a search goes on that has ended.
+
+        A method that lacks this does not consent: its search is never continued. Closed trials stay
+        closed; new trials may start from their checkpoints.
+        """
+        raise NotImplementedError
+
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
         """Save the `searcher_state` of the search `experiment_id`, and the method's own, to the
         directory `path`; the runner calls it."""
@@ -138,6 +146,9 @@ def answer(method: SearchMethod, state: SearcherState, event: Mapping[str, Any])
     state.last_event_id = event["id"]
     if kind == "initial_operations":
         return method.initial_operations(state)
+    if kind == "search_extended":
+        state.experiment_completed = state.experiment_failed = False
+        return [*method.on_search_extended(state), Progress(method.progress(state))]
     trial = UUID(event["request_id"])
     if kind == "trial_created":
         state.trials_created.add(trial)

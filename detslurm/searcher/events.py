@@ -33,7 +33,10 @@ class WorkRequested(msgspec.Struct, frozen=True, tag_field="e", tag="work_reques
 
 
 class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
-    """A trial's chief reports its metric at a length, or at a time of the time metric."""
+    """A trial's chief reports its metric at a length, or at a time of the time metric.
+
+    Where a search compares by several values, `metrics` has them by name, and `metric` the first.
+    """
 
     trial: int
     metric: Any = None
@@ -42,6 +45,7 @@ class Validated(msgspec.Struct, frozen=True, tag_field="e", tag="validated"):
     stop: bool = False  # the verdict of a pruner, and what it noted down
     notes: dict[str, Any] = {}
     fencing_token: int | None = None  # if given, it counts only while that run is the trial's last
+    metrics: dict[str, Any] = {}
 
     @property
     def units(self) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.searcher.events import Validated, number
+from detslurm.searcher.events import Validated
 from detslurm.searcher.method import Method, length_of, may_replace
 from detslurm.searcher.state import PROMOTED, State
 
@@ -44,7 +44,8 @@ class IndependentTrials(Method):
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         trial = state.trials[index]
         if units >= trial.reached:
-            trial.metric, trial.reached = number(event.metric), units
+            trial.reached = units
+            self.note(trial, event)
 
     def closed(self, state: State, index: int) -> None:
         if self.may_create(state):

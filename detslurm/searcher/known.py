@@ -8,10 +8,18 @@ from typing import Any, Final
 import msgspec
 
 from detslurm._base.quantities import counted
-from detslurm.config.points import Misfit, Route, Space, fitted, is_constant, value_at, with_value
+from detslurm.config.points import (
+    Misfit,
+    Route,
+    Space,
+    fitted,
+    value_at,
+    varying,
+    with_value,
+)
+from detslurm.config.spaces import is_constant
 from detslurm.searcher.events import KnownResults, finite
 from detslurm.searcher.optuna.history import KnownTrial
-from detslurm.searcher.optuna.space import parameters
 
 MOST: Final = 1000
 
@@ -93,9 +101,9 @@ def _values_in(space: Space, hparams: Mapping[str, Any], then: Space) -> dict[st
     """
     values: dict[str, Any] = {}
     try:
-        for route, spec in parameters(space):
+        for route, spec in varying(space):
             values = with_value(values, route, fitted(spec, value_at(hparams, route)))
-        for route, _ in parameters(then):
+        for route, _ in varying(then):
             constant = _constant_at(space, route)
             if constant is not None:
                 fitted(constant, value_at(hparams, route))

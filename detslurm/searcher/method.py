@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detslurm.searcher.events import Operations, Sampled, Validated, number, score
+from detslurm.searcher.objectives import Objectives
 from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.state import CREATED, SearchTrial, State
 
@@ -23,6 +24,7 @@ class Method:
     def __init__(self, searcher: Mapping[str, Any]) -> None:
         self.searcher = searcher
         self.smaller_is_better: bool = searcher.get("smaller_is_better", True)
+        self.objectives = Objectives.of(searcher)
 
     def start(self, state: State) -> None:
         """Create the first trials."""
@@ -85,8 +87,13 @@ class Method:
         trial = state.trials[index]
         if trial.target_length is None or trial.settled or units < trial.target_length:
             return False
-        trial.reached, trial.metric = trial.target_length, number(event.metric)
+        trial.reached = trial.target_length
+        self.note(trial, event)
         return True
+
+    def note(self, trial: SearchTrial, event: Validated) -> None:
+        """Keep what a trial reports."""
+        trial.metric, trial.metrics = number(event.metric), event.metrics
 
     def score(self, metric: Any) -> float:
         """The metric as a number of which smaller is better."""

@@ -12,10 +12,11 @@ import bisect
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from detslurm.config.bounds import Bound, bound_of
-from detslurm.searcher.events import WORST, finite
+from detslurm.searcher.events import WORST, finite, score
 
 
 class Result(NamedTuple):
@@ -60,7 +61,7 @@ class Objectives(NamedTuple):
             searcher: The section.
         """
         given = searcher.get("metrics") or [
-            {"name": searcher["metric"], "smaller_is_better": searcher.get("smaller_is_better")}
+            {"name": searcher.get("metric"), "smaller_is_better": searcher.get("smaller_is_better")}
         ]
         bounds = {k: bound_of(text) for k, text in (searcher.get("constraints") or {}).items()}
         return cls(
@@ -84,15 +85,23 @@ class Objectives(NamedTuple):
         Args:
             values: Its metrics by name, with any values.
         """
-        known = {name: finite(values.get(name)) for name in self.names}
-        numbers = {name: value for name, value in known.items() if value is not None}
-        if len(numbers) < len(known):
-            return WORST_RESULT
-        excess = (bound.excess(numbers[name]) for name, bound in self.constraints.items())
-        signed = ((numbers[m.name], m.smaller_is_better) for m in self.metrics)
-        scores = tuple(value if smaller else -value for value, smaller in signed)
-        violation = sum(excess, 0.0)
-        return Result(violation, scores) if violation < WORST else WORST_RESULT
+        scores = tuple(score(values.get(m.name), m.smaller_is_better) for m in self.metrics)
+        violation = sum((max(one, 0.0) for one in self.excesses(values).values()), 0.0)
+        return WORST_RESULT if WORST in (violation, *scores) else Result(violation, scores)
+
+    def excesses(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """Return by how much each constraint is broken; 0 or less if it is kept.
+
+        Args:
+            values: The metrics of a trial by name, with any values. One that isn't a finite number
+                breaks its constraint by an infinite amount.
+        """
+        known = [
+            (name, bound, finite(values.get(name))) for name, bound in self.constraints.items()
+        ]
+        return {
+            name: WORST if value is None else bound.excess(value) for name, bound, value in known
+        }
 
 
 def dominates(one: Result, other: Result) -> bool:
@@ -116,11 +125,11 @@ def front(results: Sequence[Result]) -> list[int]:
         results: The results.
     """
     best: list[int] = []
-    for index in _from_the_best(results):
-        if results[index].violation:
+    for result, equals in _from_the_best(results):
+        if result.violation:
             break
-        if not _dominated(results[index], best, results.__getitem__):
-            best.append(index)
+        if not _dominated(result, reversed(best), results.__getitem__):
+            best += equals
     return sorted(best)
 
 
@@ -131,11 +140,11 @@ def fronts(results: Sequence[Result]) -> list[list[int]]:
         results: The results.
     """
     found: list[list[int]] = []
-    for index in _from_the_best(results):
-        rank = _rank(found, results[index], results.__getitem__)
+    for result, equals in _from_the_best(results):
+        rank = _rank(found, result, results.__getitem__)
         if rank == len(found):
             found.append([])
-        found[rank].append(index)
+        found[rank] += equals
     return [sorted(one) for one in found]
 
 
@@ -145,7 +154,7 @@ def add_to_fronts(found: list[list[int]], new: int, result: Callable[[int], Resu
     This costs less than `fronts()` of all results.
 
     Args:
-        found: The fronts of the other results.
+        found: The fronts of the other results, each in ascending order.
         new: The name of the new result.
         result: Returns the result of a name.
     """
@@ -177,9 +186,10 @@ def best_first(found: Iterable[list[int]], result: Callable[[int], Result]) -> I
         yield from sorted(one, key=lambda index: -distance[index])
 
 
-def _from_the_best(results: Sequence[Result]) -> list[int]:
-    """In this order no result dominates one before it."""
-    return sorted(range(len(results)), key=results.__getitem__)
+def _from_the_best(results: Sequence[Result]) -> Iterator[tuple[Result, Iterator[int]]]:
+    """Each result with the positions that it has; in this order none dominates one before it."""
+    order = sorted(range(len(results)), key=results.__getitem__)
+    return groupby(order, key=results.__getitem__)
 
 
 def _dominated(this: Result, by: Iterable[int], result: Callable[[int], Result]) -> bool:

@@ -11,8 +11,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from detslurm.config.points import Space, bounds, entries, fitted, with_value
-from detslurm.searcher.hyperparameters import Sample
+from detslurm.config.points import Space, entries, fitted, with_value
+from detslurm.config.spaces import bounds, is_constant, is_group, place_among
+from detslurm.searcher.hyperparameters import Sample, draw
 from detslurm.searcher.mt19937 import RandomStream
 
 # The standard deviation as a part of the range, and the chance of a category beyond its share.
@@ -42,9 +43,11 @@ class Prior:
 
 def _near(spec: Mapping[str, Any], about: Any, confidence: str, stream: RandomStream) -> Any:
     """A value near to `about`; it never leaves the range."""
-    if spec["type"] == "categorical":
-        is_trusted = stream.uniform(0.0, 1.0) < _CHANCE[confidence]
-        return about if is_trusted else stream.choice(spec["vals"])
+    if spec["type"] in ("categorical", "choice"):
+        if stream.uniform(0.0, 1.0) >= _CHANCE[confidence]:
+            return draw({"": spec}, stream)[""]
+        place = place_among(spec["vals"], about) if spec["type"] == "choice" else None
+        return about if place is None else _near_val(spec["vals"][place], about, confidence, stream)
     low, high = bounds(spec)
     spread = _SPREAD[confidence]
     if spec["type"] == "log":
@@ -55,6 +58,12 @@ def _near(spec: Mapping[str, Any], about: Any, confidence: str, stream: RandomSt
     else:  # half a step on both sides, so that the ends are as likely as other integers
         value = round(_normal(about, spread, stream, low - 0.5, high + 0.5))
     return min(max(value, low), high)
+
+
+def _near_val(val: Any, about: Any, confidence: str, stream: RandomStream) -> Any:
+    if is_group(val):
+        return {k: _near_val(val[k], about[k], confidence, stream) for k in sorted(val)}
+    return about if is_constant(val) else _near(val, about, confidence, stream)
 
 
 def _normal(mean: float, spread: float, stream: RandomStream, low: float, high: float) -> float:

@@ -6,14 +6,13 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from detslurm.searcher.hyperparameters import Sample, choices, draw
+from detslurm.searcher.hyperparameters import Sample, draw, draws_of, pass_over
 from detslurm.searcher.mt19937 import RandomStream
 from detslurm.searcher.trials import TrialPlan, grid_of
 
 if TYPE_CHECKING:
     from detslurm.searcher.prior import Prior
 
-_INTERVAL_WORDS = 2
 _OWN_WORDS = 5  # a trial's request id and its seed
 
 
@@ -26,7 +25,7 @@ class Samples:
         self._grid = grid_of(searcher, space) if searcher["name"] == "grid" else None
         self._first = () if self._grid else searcher.get("first") or ()
         self._prior = _prior_of(searcher, space)
-        self._choices = [] if self._grid else list(choices(space))
+        self._draws = [] if self._grid else draws_of(space)
         self._ahead = RandomStream(seed)
         self._starts = array("Q", [0])  # words before each trial, as far as `_ahead` is
         self._drawn: dict[int, TrialPlan] = {}
@@ -50,11 +49,7 @@ class Samples:
         return self._draw(index, stream)
 
     def _pass_over(self) -> None:
-        for n in self._choices:
-            if n is None:
-                self._ahead.skip(_INTERVAL_WORDS)
-            else:
-                self._ahead.below(n)
+        pass_over(self._draws, self._ahead)
         self._ahead.skip(_OWN_WORDS)
 
     def _draw(self, index: int, stream: RandomStream) -> TrialPlan:

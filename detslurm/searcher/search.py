@@ -95,6 +95,11 @@ class Search:
         return self.method.smaller_is_better
 
     @property
+    def compares_one(self) -> bool:
+        """Whether one metric alone decides, and no constraint."""
+        return self.method.objectives.single
+
+    @property
     def time_metric(self) -> str | None:
         """The metric by which reports are placed in time, if the configuration names any."""
         return self.searcher.get("time_metric")

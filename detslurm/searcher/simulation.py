@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from detslurm.searcher.curves import Curves, Synthetic
-from detslurm.searcher.events import WORST
+from detslurm.searcher.objectives import front
 from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.preview import Row
 from detslurm.searcher.search import Search
@@ -38,6 +38,7 @@ class SimulatedTrial(msgspec.Struct):
     end: float = 0.0
     outcome: str | None = None
     bracket: int = 0
+    metrics: dict[str, float] = {}  # where the search compares by several values
 
 
 class Simulation(msgspec.Struct):
@@ -51,9 +52,10 @@ class Simulation(msgspec.Struct):
     total_units: int
     trials: int
     events: int
-    best: SimulatedTrial | None
+    best: SimulatedTrial | None  # where one metric decides
     rows: list[Row]
     each: list[SimulatedTrial]
+    front: list[int] = []  # the best trials, where several do
     end_reason: str | None = None  # which rule of `searcher.stop` ended it
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,9 +76,10 @@ def simulate(
     """Run the search of a resolved configuration on `workers` virtual workers.
 
     `units` is how long trials train that are given no length, `start_seconds` what it costs
-    a worker to take up a trial. Where a search asks a sampler, `suggest` answers, such as
-    `LastingBridge.suggest`; by default such samples are random, because the curves of this
-    package don't depend on them.
+    a worker to take up a trial. `curves` are those of the searcher's metric. Further metrics have
+    curves of their own, independent of it, and all constraints are kept. Where a search asks a
+    sampler, `suggest` answers, such as `LastingBridge.suggest`; by default such samples are random,
+    because the curves of this package don't depend on them.
     """
     return _run(config, workers, curves, units, start_seconds, suggest).to_end()
 
@@ -130,6 +133,8 @@ class _Run:
         self._workers = workers
         self._ends: list[tuple[float, int, str, int]] = []  # when, order, worker, to units
         self._each: dict[int, SimulatedTrial] = {}
+        others = enumerate(search.method.objectives.metrics[1:], 1)
+        self._others = {o.name: Synthetic(o.smaller_is_better, salt=n) for n, o in others}
 
     def to_end(self) -> Simulation:
         for _ in self.steps():
@@ -196,8 +201,10 @@ class _Run:
         trial, seen = self._state.trials[index], self._each[index]
         seen.units, seen.end = units, self._now
         seen.metric = self._curves.metric(self._plan(index), index, units)
+        seen.metrics = self._metrics(index, units, seen.metric)
         key = "time" if self._search.judges_reports else "length"
-        self._apply({"e": "validated", "trial": index, key: units, "metric": seen.metric})
+        event = {"e": "validated", "trial": index, key: units, "metric": seen.metric}
+        self._apply(event | ({"metrics": seen.metrics} if seen.metrics else {}))
         more = trial.target_length is not None or self._search.judges_reports
         if (
             more
@@ -208,6 +215,15 @@ class _Run:
             self._train(worker, index, units)
         else:
             self._leave(worker, index, trial)
+
+    def _metrics(self, index: int, units: int, metric: float) -> dict[str, float]:
+        """All that the search compares; empty where one metric alone decides."""
+        objectives, plan = self._search.method.objectives, self._plan(index)
+        if objectives.single:
+            return {}
+        kept = {name: bound.kept for name, bound in objectives.constraints.items()}
+        curves = {name: one.metric(plan, index, units) for name, one in self._others.items()}
+        return {**kept, objectives.metrics[0].name: metric, **curves}
 
     def _leave(self, worker: str, index: int, trial: SearchTrial) -> None:
         outcome = "out_of_ops" if trial.settled else "completed"
@@ -225,8 +241,10 @@ class _Run:
             trial = self._state.trials[seen.trial - 1]
             seen.outcome, seen.bracket = trial.outcome, trial.bracket
         counts = Counter(t.units for t in each)
-        scores = {t.trial: self._search.method.score(t.metric) for t in each}
-        judged = [t for t in each if scores[t.trial] < WORST]
+        objectives = self._search.method.objectives
+        first, *others = objectives.metrics
+        compared = [objectives.result({first.name: t.metric, **t.metrics}) for t in each]
+        best = [each[place] for place in front(compared)]
         return Simulation(
             searcher=self._search.name,
             unit=self._search.unit or self._search.time_metric,
@@ -236,8 +254,9 @@ class _Run:
             total_units=sum(t.trained for t in each),
             trials=self._state.created,
             events=self._events,
-            best=min(judged, key=lambda t: scores[t.trial], default=None),
+            best=None if others or not best else best[0],
             rows=[Row(counts[n], n) for n in sorted(counts)],
             each=each,
+            front=[t.trial for t in best] if others else [],
             end_reason=self._search.end_reason(self._state, range(1, self._state.created + 1)),
         )

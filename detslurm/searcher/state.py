@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from detslurm.searcher.events import KnownResults
+from detslurm.searcher.objectives import Result
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 
 Status = Literal["waiting", "assigned", "paused", "closed"]
@@ -47,6 +48,7 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
     incarnation: str | None = None  # which process of its worker has it
     closing: bool = False  # nothing more will be asked of it than its target length
     modelled: bool = False  # a model of the results chooses its hyperparameters, once it is taken
+    metrics: dict[str, Any] = {}  # as last reported, where the search compares by several values
 
     @property
     def settled(self) -> bool:
@@ -60,12 +62,17 @@ class SearchTrial(msgspec.Struct, array_like=True, gc=False):
 
 
 class Rung(msgspec.Struct, array_like=True, gc=False):
-    """One rung: the results at `units`, best first, and how many are still on their way."""
+    """One rung: the results at `units`, best first, and how many are still on their way.
+
+    Where the search compares by several values, the score is the rank, and `compared` has what is
+    compared of each trial.
+    """
 
     units: int
     results: list[tuple[float, int, int]] = []  # score, order among equals, trial
     seen: int = 0
     outstanding: int = 0
+    compared: dict[int, Result] = {}
 
 
 class Bracket(msgspec.Struct, array_like=True, gc=False):

@@ -106,6 +106,22 @@ class ObjectiveComparison:
         results, rated = self._rated(given)
         return [rated[place] for place in sorted(front(results), key=results.__getitem__)]
 
+    def joined(
+        self, front: Sequence[dict[str, float]], new: dict[str, float]
+    ) -> list[dict[str, float]] | None:
+        """A front with one more; None where one of the front dominates or equals the new one.
+
+        Where none keeps all constraints, the front is of those that break them least.
+        """
+        from detslurm.searcher.objectives import fronts
+
+        known = [*front, new]
+        results = [self._objectives.result(metrics) for metrics in known]
+        best = fronts(results)[0]
+        if len(front) not in best or results[-1] in results[:-1]:
+            return None
+        return [known[place] for place in best]
+
     def _rated(
         self, given: Iterable[tuple[Mapping[str, Any], T]]
     ) -> tuple[Sequence[Result], Sequence[T]]:

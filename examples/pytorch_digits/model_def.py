@@ -31,6 +31,14 @@ def network(channels, dropout):
     )
 
 
+def optimizer_of(model, hparams):
+    """Adam, unless the search has chosen SGD; conditions.yaml has ranges of their options."""
+    rate, chosen = hparams["learning_rate"], hparams.get("optimizer", {"name": "adam"})
+    if chosen["name"] == "sgd":
+        return torch.optim.SGD(model.parameters(), rate, momentum=chosen["momentum"])
+    return torch.optim.Adam(model.parameters(), rate, betas=(chosen.get("beta1", 0.9), 0.999))
+
+
 class DigitsTrial(pytorch.PyTorchTrial):
     def __init__(self, context):
         self.context = context
@@ -39,7 +47,7 @@ class DigitsTrial(pytorch.PyTorchTrial):
         self.train_data, self.test_data = digits()
         model = network(context.get_hparam("channels"), context.get_hparam("dropout"))
         self.model = context.wrap_model(model)
-        optimizer = torch.optim.Adam(self.model.parameters(), context.get_hparam("learning_rate"))
+        optimizer = optimizer_of(self.model, context.get_hparams())
         self.optimizer = context.wrap_optimizer(optimizer)
         context.wrap_lr_scheduler(
             torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.9),

@@ -29,6 +29,7 @@ class DerivedExperiments(ExperimentBase):
         includes: Iterable[os.PathLike[str] | str] = (),
         cluster: str | None = None,
         paused: bool = False,
+        method_runner: str | None = None,
     ) -> Self:
         """Continue a finished, canceled or failed experiment from its latest checkpoints, and
         return a new experiment.
@@ -48,10 +49,11 @@ class DerivedExperiments(ExperimentBase):
                 if it promotes them.
             context_dir: The directory of the code; by default the code that this experiment ran.
             cluster: `slurm`, `local` or `auto`; by default that of this experiment.
+            method_runner: For a custom search, which process runs its method; by default none.
         """
         from detslurm.sdk.submission.derived_plan import Changes, plan_continuation
 
-        changes = Changes(config, overrides, context_dir, includes, cluster)
+        changes = Changes(config, overrides, context_dir, includes, cluster, method_runner)
         plan = plan_continuation(self._snapshot, self._queues, changes, trial_id)
         return self._submit(plan, paused)
 

@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from detslurm._base import pythonpath
-from detslurm.searcher.optuna.space import distributions, parameters, position
+from detslurm.config.points import varying
+from detslurm.config.spaces import is_choice
+from detslurm.searcher.optuna.space import distribution, position
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -52,13 +54,13 @@ def _measure(results: Results) -> Importance:
         problem = f"Optuna can't be imported ({error}): pip install 'detslurm[optuna]'"
         return Importance(problem=problem)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    kinds = distributions(results.space)
-    names = {".".join(route): spec for route, spec in parameters(results.space)}
-    optunas = dict(zip(kinds, names, strict=True))
+    # What only some trials have can't be compared by it.
+    drawn = {".".join(r): spec for r, spec in varying(results.space) if not is_choice(spec)}
+    kinds = {name: distribution(spec) for name, spec in drawn.items()}
     study = optuna.create_study(direction="minimize" if results.smaller_is_better else "maximize")
     try:
         for hparams, value in results.trials:
-            params = {own: _value(names[name], hparams[name]) for own, name in optunas.items()}
+            params = {name: _value(spec, hparams[name]) for name, spec in drawn.items()}
             trial = optuna.trial.create_trial(params=params, distributions=kinds, value=value)
             study.add_trial(trial)
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
@@ -69,7 +71,7 @@ def _measure(results: Results) -> Importance:
         return Importance(problem=str(error))
     if not shares:
         return Importance(problem="too few trials have a result")
-    return Importance({optunas[own]: float(share) for own, share in shares.items()})
+    return Importance({name: float(share) for name, share in shares.items()})
 
 
 def _value(spec: Mapping[str, Any], value: Any) -> Any:

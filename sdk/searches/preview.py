@@ -51,6 +51,11 @@ def simulate_search(
     if curves is None:
         smaller = config["searcher"].get("smaller_is_better", True)
         made = Synthetic(smaller, unit_seconds=unit_seconds)
+    elif len(config["searcher"].get("metrics", ())) > 1:
+        raise PreviewError(
+            "learning curves have one metric, and this search compares by several: simulate it"
+            " without them"
+        )
     else:
         made = Recorded(curves, unit_seconds=unit_seconds)
     workers = worker_count(config, slots)

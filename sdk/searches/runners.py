@@ -6,14 +6,14 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm.sdk.client import Client
 from detslurm.sdk.jobs.queues import Queues, connector
-from detslurm.sdk.searches.driver import MethodStorage, SavedMethod, SearchDriver, load
+from detslurm.sdk.searches.driver import MethodStorage, SavedMethod, SearchDriver, load, save
 from detslurm.sdk.searches.method_storage import CheckpointStorage, DirectoryStorage
 from detslurm.sdk.searches.worker_pool import WorkerPool
 from detslurm.sdk.submitting import Config
@@ -117,14 +117,49 @@ class LocalSearchRunner(SearchRunner):
         folder.mkdir(exist_ok=True)
         return self._drive(experiment, DirectoryStorage(folder), waits_for_store=True)
 
+    def continue_(self, overrides: Sequence[str] = ()) -> int:
+        """Go on with the search of `searcher_dir`, which has ended, in a new experiment, until that
+        is over; return the new experiment's id.
+
+        The method consents with its `on_search_extended()`. A runner that was killed meanwhile
+        continues the same search by `run()`, or by this if it has not said that it is searching.
+
+        Args:
+            overrides: Changes of the configuration, each as `a.b=YAML`; by default none.
+
+        Raises:
+            RuntimeError: If the method does not consent, or there is no search.
+        """
+        method = self.search_method
+        if type(method).on_search_extended is SearchMethod.on_search_extended:
+            raise RuntimeError(
+                f"{type(method).__name__} has no on_search_extended(): its search does not go on"
+                " once it has ended"
+            )
+        store = Store.open()
+        if (parent := self._known(store)) is None:
+            raise RuntimeError(f"{self._folder} has no search to go on with: run() begins one")
+        before = DirectoryStorage(self._folder / f"exp_{parent.id}")
+        saved = load(method, before) or SavedMethod(self.state, parent.id, [])
+        mark = self._mark(store, f"{_MARK_FILE}_{parent.id}")
+        if (experiment := _find_marked(store, mark)) is None:
+            known = Client(store.path, warn=_warn).experiment(parent.id)
+            done = known.continue_(overrides, method_runner=mark.text)
+            experiment = store.experiment(done.id)
+        storage = DirectoryStorage(self._folder / f"exp_{experiment.id}")
+        saved.experiment_id = experiment.id
+        save(method, saved, storage)
+        logger.info("searching in experiment %s", experiment.id)
+        return self._drive(experiment, storage, waits_for_store=True)
+
     def _known(self, store: Store) -> ExperimentDir | None:
         names = [path.name.removeprefix("exp_") for path in self._folder.glob("exp_*")]
         numbers = sorted(int(name) for name in names if name.isdigit())
         return store.experiment(numbers[-1]) if numbers else None
 
-    def _mark(self, store: Store) -> SubmissionMark:
+    def _mark(self, store: Store, name: str = _MARK_FILE) -> SubmissionMark:
         """The mark of our submission, which is created the first time."""
-        path = self._folder / _MARK_FILE
+        path = self._folder / name
         if not path.exists():
             last = next(store.newest_first(), 0)
             fs.put_if_absent(path, f"{uuid.uuid4()} {last}\n".encode())  # a kill leaves no half

@@ -199,7 +199,7 @@ class SearchView:
     def _rung(self, number: int, level: int) -> RungView:
         rung = self.state.brackets[number].rungs[level]
         best = trial = None
-        if rung.results and math.isfinite(rung.results[0][0]):
+        if self._search.compares_one and rung.results and math.isfinite(rung.results[0][0]):
             score, _, index = rung.results[0]
             best = score if self._search.smaller_is_better else -score
             trial = self._ids[index] if index < len(self._ids) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -57,18 +58,21 @@ def refuse_flags(config: ExperimentConfig, context: ContextFiles, context_dir: P
 
 
 def _flags(config: Mapping[str, Any]) -> list[str]:
-    """The names of the flags that a trial would get."""
-    sample: dict[str, Any] = {}
-    for path, value in possible_values(config["hyperparameters"]):
-        below = sample
-        for name in path[:-1]:
-            below = below.setdefault(name, {})
-        below[path[-1]] = True if value is False else value
+    """The names of the flags that trials would get."""
     form = form_of(config["arguments"])
     if form == "hydra":
         return []
-    words = arguments_of(form, sample)
-    return [match[1] for word in words if (match := re.match(r"--([A-Za-z][^\s=]*)", word))]
+    if isinstance(form, str) and form != "flags":
+        words = shlex.split(form)
+    else:
+        words = arguments_of(form, {})
+        for path, value in possible_values(config["hyperparameters"]):
+            sample: Any = True if value is False else value
+            for name in reversed(path):
+                sample = {name: sample}
+            words += arguments_of(form, sample)
+    found = [match[1] for word in words if (match := re.match(r"--([A-Za-z][^\s={]*)", word))]
+    return list(dict.fromkeys(found))
 
 
 def _help(command: PythonCommand, context_dir: Path) -> str:

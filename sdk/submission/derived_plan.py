@@ -53,6 +53,7 @@ class Changes:
     context_dir: os.PathLike[str] | str | None = None
     includes: Iterable[os.PathLike[str] | str] = ()
     cluster: str | None = None
+    method_runner: str | None = None
 
     def __post_init__(self) -> None:
         settings.as_list("overrides", self.overrides)
@@ -116,7 +117,7 @@ def _plan_extension(
 ) -> Plan:
     """An experiment whose search goes on where that of `one` ended."""
     config = loaded.config.to_dict()
-    extension = extension_of(one, base, config)
+    extension = extension_of(one, base, config, changes.method_runner)
     plan = _planned(one, queues, loaded, changes, extension.state)
     derivation = Derivation(one.view.id, "continue", extension.begins, extension.event)
     return replace(
@@ -305,6 +306,7 @@ def _planned(
         cluster=queues.cluster(changes.cluster or one.view.cluster or "auto"),
         site=load_site(),
         store=store,
+        method_runner=changes.method_runner,
         parent=one.directory,
         state=state,
     )

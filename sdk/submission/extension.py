@@ -30,8 +30,8 @@ _KEEPS = """\
 with this change; --config searcher.prior_experiments=[{1}] gives it the results of this one"""
 _SMALLER = "searcher.{0}: {1} is less than the {2} of experiment {3}: a search goes on with more"
 _CUSTOM = """\
-experiment {0}: its search method runs in a script of yours, and decides alone whether it goes on:
-continue one trial with --trial, or run the script again in another searcher_dir"""
+experiment {0}: its search method runs in a script of yours, and decides whether its search goes on:
+call LocalSearchRunner.continue_() there, or continue one trial with --trial"""
 _NOTHING = """\
 nothing is left to do for the search of experiment {0}: set a larger searcher.{1}, or let one
 trial go on with --trial"""
@@ -54,12 +54,15 @@ class Extension:
 
 
 def extension_of(
-    one: ExperimentSnapshot, before: Mapping[str, Any], after: Mapping[str, Any]
+    one: ExperimentSnapshot,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    method_runner: str | None,
 ) -> Extension:
     """How the search of `one` goes on; the configurations are those of both experiments.
 
     Raises `SubmitError`."""
-    if before["searcher"]["name"] == "custom":
+    if before["searcher"]["name"] == "custom" and method_runner is None:
         raise SubmitError(_CUSTOM.format(one.view.id))
     if problems := [*_refused(one.view.id, before, after)]:
         raise SubmitError("\n".join(problems))

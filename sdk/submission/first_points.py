@@ -9,10 +9,9 @@ from msgspec import structs
 
 from detslurm.config import ExperimentConfig, LoadedExperiment
 from detslurm.config.point_rules import REFERENCE, is_reference, misfits
-from detslurm.config.points import value_at, with_value
+from detslurm.config.points import value_at, varying, with_value
 from detslurm.config.secret_values import restored_sample
 from detslurm.sdk.errors import SubmitError
-from detslurm.searcher.optuna.space import parameters
 from detslurm.store import ExperimentDir, NotFound, Store
 
 Sample = Mapping[str, Any]
@@ -45,7 +44,7 @@ def _point_of(store: Store, trial_id: int, space: Mapping[str, Any]) -> dict[str
     """The trial's values of all hyperparameters that vary in this space."""
     sample = _sample_of(store, trial_id)
     point: dict[str, Any] = {}
-    for route, _ in parameters(space):
+    for route, _ in varying(space):
         name = ".".join(route)
         try:
             point = with_value(point, route, value_at(sample, route))

@@ -78,12 +78,19 @@ def _range(draw: st.DrawFn) -> dict[str, Any]:
     )
 
 
+def _with_choices(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Groups, and choices between whatever hyperparameters may be."""
+    vals = st.lists(children, min_size=1, max_size=2)
+    choices = st.fixed_dictionaries({"type": st.just("choice"), "vals": vals})
+    return st.dictionaries(NAMES, children, max_size=2) | choices
+
+
 SCALAR_CONSTANTS = st.integers(-9, 9) | FINITE | st.booleans() | st.text("ab", max_size=3)
 SPACES = st.dictionaries(
     NAMES,
     st.recursive(
         SCALAR_CONSTANTS | _range(),
-        lambda children: st.dictionaries(NAMES, children, max_size=2),
+        _with_choices,
         max_leaves=4,
     ),
     max_size=4,

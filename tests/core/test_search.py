@@ -16,6 +16,7 @@ import pytest
 from detslurm import core
 from detslurm.config import load_experiment
 from detslurm.core import DistributedContext, PreemptMode, Unit, _search
+from detslurm.errors import MetricError
 from detslurm.searcher import Search, State
 from detslurm.store import EventLog, read_records, trial_metrics
 from tests.store.faults import failing
@@ -426,6 +427,54 @@ class TestStopping:
 
         for outcome in on_ranks(2, body):
             assert isinstance(outcome, ValueError) and "max_length" in str(outcome)
+
+
+SEVERAL: dict[str, Any] = {
+    "metrics": [{"name": "loss"}, {"name": "speed", "smaller_is_better": False}],
+    "constraints": {"gb": "<= 40"},
+}
+WHOLE = {"loss": 0.5, "speed": 2, "gb": math.nan}
+
+
+class TestSeveral:
+    """A search by several metrics, or with constraints."""
+
+    def test_reports_carry_all_of_them(self, begin: Begin) -> None:
+        """Those that are missing are named; a constraint that wasn't measured is null."""
+        here = begin({**STOPPING, **SEVERAL})
+        with core.init() as context:
+            report = context.train.report_validation_metrics
+            with pytest.raises(MetricError, match=r"searcher metric \(speed\).*only loss, epochs"):
+                report(1, {"loss": 0.5, "epochs": 3})
+            with pytest.raises(MetricError, match=r"searcher metric \(gb\).*'40'"):
+                report(2, {"loss": 0.5, "speed": 1, "gb": "40", "epochs": 3})
+            report(3, {**WHOLE, "speed": np.float32(2), "epochs": 3, "other": "text"})
+        trial = here.state.trials[0]
+        assert (trial.metric, trial.metrics) == (0.5, {"loss": 0.5, "speed": 2.0, "gb": None})
+
+    def test_a_completed_operation_takes_a_mapping(self, begin: Begin) -> None:
+        here = begin({**PROMOTION, **SEVERAL})
+        with core.init() as context:
+            op = next(context.searcher.operations())
+            with pytest.raises(MetricError, match=r"by loss, speed, gb: .* 0.5 lacks loss, speed"):
+                op.report_completed(0.5)
+            with pytest.raises(MetricError, match=r"lacks speed$"):
+                op.report_completed({"loss": 0.5, "gb": 1})
+            op.report_completed({**WHOLE, "more": 1})
+        trial = here.state.trials[0]
+        assert (trial.reached, trial.metrics) == (3, {"loss": 0.5, "speed": 2.0, "gb": None})
+
+    def test_so_it_is_where_no_result_decides(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        searcher = {"name": "random", "metric": "loss", "max_trials": 1, "max_length": 3, **SEVERAL}
+        job = enter(tmp_path / "root", monkeypatch, {"searcher": searcher})
+        with core.init() as context:
+            op = next(context.searcher.operations())
+            with pytest.raises(MetricError, match="lacks gb"):
+                op.report_completed({"loss": 0.5, "speed": 1})
+            op.report_completed(WHOLE)
+        assert kinds(job) == ["completed"]
 
 
 @pytest.mark.parametrize(

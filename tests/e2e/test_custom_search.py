@@ -222,5 +222,49 @@ def test_a_method_inside_an_experiment(desk: Desk) -> None:
     assert sum(c.state == "COMPLETED" for c in desk.trial(outer).checkpoints) in (1, 2)
 
 
+MORE = """\
+    import sys, uuid
+    from detslurm.searcher import Close, Create, LocalSearchRunner, Shutdown, ValidateAfter
+    from method import Halves
+
+    class More(Halves):
+        def initial_operations(self, state):
+            return self.begin()
+
+        def on_search_extended(self, state):
+            assert len(state.trials_closed) == 1
+            return self.begin()
+
+        def on_trial_closed(self, state, request_id):
+            return [Shutdown()]
+
+    runner = LocalSearchRunner((More if "consents" in sys.argv else Halves)(), "kept")
+    if "first" in sys.argv:
+        print(runner.run("experiment.yaml", "trained"))
+    else:
+        print(runner.continue_(["description=more"]))
+        assert runner.state.experiment_completed and len(runner.state.trials_created) == 2
+"""
+
+
+def test_a_method_goes_on_after_its_end(desk: Desk) -> None:
+    """In a new experiment, with what it was and knew; only if it consents."""
+    desk.write("method.py", METHOD.replace("from determined import", "from detslurm import"))
+    desk.write("more.py", MORE)
+    desk.write("experiment.yaml", CONFIG)
+    gate = '        gate = root / ("go" if info.trial.hparams["x"] < 0.45 else "finish")'
+    desk.write("trained/train.py", TRAIN.replace(gate, "        gate = root"))
+    assert desk.user.run("python3", "more.py", "consents", "first").stdout.split()[-1] == "1"
+    refused = desk.run("e", "continue", "1", "--config", "description=more", check=False)
+    assert "LocalSearchRunner.continue_()" in refused.stderr
+    refused = desk.user.run("python3", "more.py", check=False)
+    assert "Halves has no on_search_extended()" in refused.stderr
+    assert desk.user.run("python3", "more.py", "consents").stdout.split()[-1] == "2"
+    desk.wait_for_state(2, "COMPLETED")
+    assert [row.hparams for row in desk.view(2).trials] == [{"x": 0.1}, {"x": 0.2}]
+    assert [trial.reached for trial in search_state(desk, 2).trials] == [4, 4]
+    assert (desk.view(2).parent, desk.trial(2).run_count, desk.trial(2).continues) == (1, 1, 1)
+
+
 def _closed(state: State) -> int:
     return sum(trial.status == "closed" for trial in state.trials)

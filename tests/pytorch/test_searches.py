@@ -9,6 +9,8 @@ import pytest
 
 from detslurm import InvalidHP, get_cluster_info, pytorch
 from detslurm.pytorch import Batch, Epoch
+from detslurm.pytorch._state import TrialState
+from detslurm.pytorch.checkpointing._checkpoint_policy import CheckpointPolicy
 from detslurm.pytorch.harness import main
 from detslurm.store import trial_metrics
 from tests.pytorch.searched import Searched
@@ -55,6 +57,15 @@ class Losing(Searching):
 
     def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
         return {"error": super().evaluate_batch(batch, batch_idx)["loss"]}
+
+
+class Measured(Searching):
+    """Its validations have a metric and a bounded figure beside the loss."""
+
+    def evaluate_batch(self, batch: Any, batch_idx: int) -> dict[str, Any]:
+        loss = super().evaluate_batch(batch, batch_idx)["loss"]
+        rate = self.context.get_hparam("rate")
+        return {"loss": loss, "rate": rate, "size": float(self.context.get_trial_id())}
 
 
 def script(kind: type[Searching] = Searching, **fit: Any) -> Any:
@@ -113,6 +124,32 @@ def test_stopping_in_batches(root: Path, monkeypatch: pytest.MonkeyPatch, how: s
         view = search.trial(index)
         assert view.latest_checkpoint is not None and view.latest_checkpoint.steps == last
         assert (view.state, len(view.runs)) == ("COMPLETED", 1)
+
+
+def test_several_metrics_and_a_constraint(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Trainer reports all of them; the policy `best` saves what no earlier one dominates."""
+    metrics = [{"name": "loss"}, {"name": "rate", "smaller_is_better": False}]
+    more = {"metrics": metrics, "constraints": {"size": "<= 3"}}
+    search = Searched(root, monkeypatch, {**ASHA, "max_length": {"epochs": 4}, **more}, RATE)
+    state = search.run(script(Measured, validation_period=Epoch(1), checkpoint_policy="best"))
+    assert search.view().state == "COMPLETED"
+    (bracket,) = state.brackets
+    assert [(rung.units, len(rung.results)) for rung in bracket.rungs] == [(1, 4), (2, 2), (4, 1)]
+    for index, trial in enumerate(state.trials):
+        assert trial.metrics.keys() == {"loss", "rate", "size"}
+        saved = {one.steps for one in search.trial(index).checkpoints}
+        assert saved <= set(validated(search, index)) and trial.reached * EPOCH in saved
+
+
+def test_a_front_of_validations() -> None:
+    """One that an earlier validation dominates or equals is not worth a checkpoint."""
+    searcher = {"metrics": [{"name": "a"}, {"name": "b"}], "metric": "a"}
+    policy, state = CheckpointPolicy("best", searcher, None, needed=True), TrialState()
+    values = [(1, 5), (2, 6), (1, 5), (2, 4), (0.5, 4.5), (float("nan"), 0)]
+    reports = [{"a": a, "b": b} for a, b in values]
+    saved = [policy.is_to_be_saved(policy.searcher_metric(one), state) for one in reports]
+    assert saved == [True, False, False, True, True, False]
+    assert state.front == [{"a": 2.0, "b": 4.0}, {"a": 0.5, "b": 4.5}]
 
 
 def test_samples_that_are_refused_and_trials_that_stop(

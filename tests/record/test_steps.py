@@ -27,6 +27,7 @@ Reports = list[tuple[str, int, dict[str, float]]]
         ("eval/accuracy", "validation"),
         ("test_acc", "validation"),
         ("score", "validation"),  # the searcher's metric
+        ("latency_ms", "validation"),  # another one
         ("train/loss", "training"),
         ("interval", "training"),
         ("lr", "training"),
@@ -34,12 +35,12 @@ Reports = list[tuple[str, int, dict[str, float]]]
 )
 def test_names_decide_the_group(name: str, group: str) -> None:
     """A pattern matches the whole name, or a part between slashes."""
-    assert Groups("score", VALIDATION).of(name) == group
+    assert Groups(["score", "latency_ms"], VALIDATION).of(name) == group
 
 
 def test_patterns_of_the_user_replace_the_default_ones() -> None:
     """The searcher's metric is a validation metric all the same."""
-    groups = Groups("val_loss", ["dev*"])
+    groups = Groups(["val_loss"], ["dev*"])
     assert [groups.of(name) for name in ("dev/f1", "val_acc", "val_loss")] == [
         "validation",
         "training",
@@ -49,7 +50,7 @@ def test_patterns_of_the_user_replace_the_default_ones() -> None:
 
 def gathered(*messages: Message) -> Reports:
     """All reports of the messages, and of the flush at the end."""
-    gatherer = Gatherer(Groups("val_loss", VALIDATION).of)
+    gatherer = Gatherer(Groups(["val_loss"], VALIDATION).of)
     found = [report for message in messages for report in gatherer.take(message)]
     return [(r.group, r.step, r.values) for r in [*found, *gatherer.flush()]]
 
@@ -104,7 +105,7 @@ def test_ranks_that_print_the_same_count_once() -> None:
     """In a run of several slots a step that comes again in the log is another rank's."""
     lines = [Message("log0", step, {"acc": 1.0}, "validation") for step in (1, 2, 1, 2)]
     for several, steps in ((True, [1, 2]), (False, [1, 2, 3, 4])):
-        gatherer = Gatherer(Groups("acc", VALIDATION).of, several_ranks=several)
+        gatherer = Gatherer(Groups(["acc"], VALIDATION).of, several_ranks=several)
         found = [report for line in lines for report in gatherer.take(line)]
         assert [report.step for report in [*found, *gatherer.flush()]] == steps
 

@@ -21,6 +21,7 @@ Events = list[dict[str, Any]]
 HALVING: dict[str, Any] = {"name": "async_halving", "num_rungs": 3, "divisor": 2}
 BY_LENGTH: dict[str, Any] = {"max_length": {"batches": 8}}
 BY_TIME: dict[str, Any] = {"time_metric": "batches", "max_time": 8}
+TWO: dict[str, Any] = {"metrics": [{"name": "loss"}, {"name": "size"}]}
 SEEDS = settings(max_examples=60, deadline=None)
 
 
@@ -55,7 +56,9 @@ def drive(found: Search, state: State, seed: int, stop_after: int = 10_000) -> E
         else:
             target = trial.target_length or found.next_report(state, index)
             metric = dice.choice([dice.random(), 0.5, 0.5, math.nan])
-            add(e="validated", trial=index, length=target, metric=metric)
+            loss = None if math.isnan(metric) else metric  # as the chief reports it
+            two = {} if found.compares_one else {"metrics": {"loss": loss, "size": index % 4}}
+            add(e="validated", trial=index, length=target, metric=metric, **two)
     return log
 
 
@@ -79,7 +82,9 @@ def essence(state: State) -> dict[str, Any]:
     return {**plain, "queue": queue, "next_ticket": 0, "requests": {}}
 
 
-@pytest.mark.parametrize("by", [BY_LENGTH, BY_TIME, {**BY_LENGTH, "stop_once": True}])
+@pytest.mark.parametrize(
+    "by", [BY_LENGTH, BY_TIME, {**BY_LENGTH, "stop_once": True}, {**BY_LENGTH, **TWO}]
+)
 @SEEDS
 @given(
     seed=st.integers(0, 10**6),
@@ -144,8 +149,9 @@ def test_optuna_with_more_trials_is_the_larger_search(seed: int, few: int, more:
         {**HALVING, **BY_TIME},
         {"name": "adaptive_asha", "divisor": 2, **BY_LENGTH},
         {"name": "optuna", "max_length": 4},
+        {**HALVING, **BY_LENGTH, **TWO},
     ],
-    ids=["promotion", "stopping", "adaptive", "optuna"],
+    ids=["promotion", "stopping", "adaptive", "optuna", "two metrics"],
 )
 @SEEDS
 @given(seed=st.integers(0, 10**6), cut=st.integers(0, 60))

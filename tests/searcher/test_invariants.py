@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from detslurm._base.states import RunOutcome
 from detslurm.searcher import Search, State
+from detslurm.searcher.objectives import fronts
+from detslurm.searcher.state import Rung
 from tests.searcher.drive import ask, leave, search, train
 
 MAX_TRIALS = 9
@@ -18,6 +20,10 @@ TOP = 27
 CONCURRENT: dict[str, Any] = {"max_trials": MAX_TRIALS, "max_concurrent_trials": 3}
 BY_LENGTH: dict[str, Any] = {"divisor": 3, "max_length": {"batches": TOP}}
 BY_TIME: dict[str, Any] = {"divisor": 3, "time_metric": "batches", "max_time": TOP}
+SEVERAL: dict[str, Any] = {
+    "metrics": [{"name": "loss"}, {"name": "size", "smaller_is_better": False}],
+    "constraints": {"gb": "<= 1"},
+}
 METHODS: dict[str, dict[str, Any]] = {
     "single": {"name": "single", "max_length": TOP},
     "random": {"name": "random", **CONCURRENT, "max_length": TOP},
@@ -48,6 +54,15 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "adaptive": {"name": "adaptive_asha", "mode": "conservative", **CONCURRENT, **BY_LENGTH},
     "adaptive stopping": {"name": "adaptive_asha", "mode": "standard", **CONCURRENT, **BY_TIME},
+    "several by promotion": {
+        "name": "async_halving",
+        "num_rungs": 3,
+        **CONCURRENT,
+        **BY_LENGTH,
+        "divisor": 2,
+        **SEVERAL,
+    },
+    "several by stopping": {"name": "adaptive_asha", **CONCURRENT, **BY_TIME, **SEVERAL},
     "pbt": {
         "name": "pbt",
         "population_size": 4,
@@ -91,6 +106,12 @@ STEPS = st.lists(
 )
 
 
+def values(metric: Any, index: int, length: int) -> dict[str, Any]:
+    """A report of several metrics, some of which break the constraint, or lack it."""
+    gb = {} if (index + length) % 5 == 0 else {"gb": (index * length) % 3}
+    return {"loss": metric, "size": (index * 7 + length) % 4, **gb}
+
+
 def event_of(search: Search, state: State, step: tuple[Any, ...]) -> dict[str, Any] | None:
     """The event that a step of a script stands for, in the present state."""
     kind, who, *rest = step
@@ -104,7 +125,13 @@ def event_of(search: Search, state: State, step: tuple[Any, ...]) -> dict[str, A
         return None
     if kind == "report":
         length = state.trials[index].target_length or search.next_report(state, index) or TOP
-        return {"e": "validated", "trial": index, "length": length, "metric": rest[0]}
+        return {
+            "e": "validated",
+            "trial": index,
+            "length": length,
+            "metric": rest[0],
+            **({} if search.compares_one else {"metrics": values(rest[0], index, length)}),
+        }
     return {
         "e": "run_ended",
         "trial": index,
@@ -149,12 +176,23 @@ def check_rungs(search: Search, state: State) -> None:
             there = [i for i in own if len(state.trials[i].rung_results) > level]
             assert sorted(i for _, _, i in rung.results) == there
             assert rung.results == sorted(rung.results)
-            assert [r[:2] for r in rung.results] == [
-                state.trials[i].rung_results[level] for _, _, i in rung.results
-            ]
+            if search.compares_one:
+                assert [r[:2] for r in rung.results] == [
+                    state.trials[i].rung_results[level] for _, _, i in rung.results
+                ]
+            else:
+                check_ranks(rung)
             coming = [i for i in own if state.trials[i].rung == level and i not in there]
             assert rung.outstanding == len(coming)
             assert all(state.trials[i].status != "closed" for i in coming)
+
+
+def check_ranks(rung: Rung) -> None:
+    """The score of each result is its rank among all of them."""
+    trials = sorted(rung.compared)
+    expected = fronts([rung.compared[index] for index in trials])
+    ranks = {trials[place]: rank for rank, front in enumerate(expected) for place in front}
+    assert {index: score for score, _, index in rung.results} == ranks
 
 
 def check_promoted(search: Search, state: State) -> None:
@@ -207,7 +245,7 @@ def test_any_history_keeps_the_promises(name: str, steps: list[tuple[Any, ...]])
         assert all(t.rung >= rung for t, rung in zip(state.trials, rungs, strict=False))
         promoted += [i for i, rung in enumerate(rungs) if state.trials[i].rung > rung]
         state = chosen.load(once)
-    if ("promotion" in name or name == "adaptive") and not state.begins_nothing:
+    if (name.startswith("promotion") or name == "adaptive") and not state.begins_nothing:
         check_promoted(chosen, state)
     assert all(promoted.count(i) <= len(state.brackets[0].rungs) - 1 for i in promoted)
     again = chosen.initial()

@@ -29,8 +29,10 @@ SECTION = {"name": "random", "max_trials": 8, "metrics": TWO, "constraints": {"g
 VALUES = st.sampled_from([0, 1, 1.5, 2, -1, 41, 1e308, -1e308, math.nan, math.inf, -math.inf]) | (
     st.sampled_from([None, True, "0.5", [1.0]])
 )
+NAMES = ("loss", "accuracy", "size", "gb", "s")
+WHOLE = st.fixed_dictionaries({name: st.integers(0, 4) for name in NAMES})
 REPORTS = st.lists(
-    st.dictionaries(st.sampled_from(["loss", "accuracy", "size", "gb", "s"]), VALUES), max_size=24
+    WHOLE | WHOLE | st.dictionaries(st.sampled_from(NAMES), VALUES), min_size=4, max_size=24
 )
 SECTIONS = st.fixed_dictionaries(
     {
@@ -188,6 +190,13 @@ def _optuna(**more: Any) -> dict[str, Any]:
         ({**SECTION, "constraints": {"gb": "<= nan"}}, "searcher.constraints", "gb lacks"),
         ({"name": "custom", "metrics": TWO}, "searcher.metrics", "pass a mapping"),
         (_optuna(sampler="cmaes"), "searcher.sampler", "use one of tpe"),
+        ({**SECTION, "stop": {"target": 1}, "constraints": {}}, "searcher.stop", "leave it out"),
+        (
+            {"name": "async_halving", "num_rungs": 2, "max_trials": 4, "max_length": 8}
+            | {"sampler": "tpe", "metrics": TWO},
+            "searcher.sampler",
+            "or use the optuna searcher",
+        ),
         (_optuna(pruner="median"), "searcher.pruner", "leave it out"),
         (
             {

@@ -15,7 +15,8 @@ import torch
 from detslurm.searcher import Search, State
 from detslurm.searcher.optuna.bridge import PRUNERS, SAMPLERS, Bridge, BridgeError
 from detslurm.searcher.optuna.history import TrialHistory
-from detslurm.searcher.optuna.space import distributions, to_params, to_sample
+from detslurm.searcher.optuna.space import distributions, sample_of, suggest_by, to_params
+from tests.searcher.conditional import OPTIMIZERS, is_possible
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -120,6 +121,14 @@ def optunas(
     return [trial.values[0] for trial in study.trials]
 
 
+def rebuilt(space: Sample, params: Sample) -> Sample:
+    """The sample of which these are Optuna's parameters; all of them are taken."""
+    left = dict(params)
+    sample = sample_of(space, lambda name, _: left.pop(name))
+    assert not left
+    return sample
+
+
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -130,6 +139,27 @@ def test_a_search_goes_number_by_number_as_with_optuna_itself(sampler: str) -> N
     """Trial by trial, and so in its best so far, though each sample is another process's."""
     ours = Job(config(60, sampler=sampler)).run(loss)
     assert ours == pytest.approx(optunas(60, sampler))
+
+
+@pytest.mark.parametrize(("sampler", "trials"), [("tpe", 24), ("random", 9), ("brute_force", 4)])
+def test_choices_go_as_with_optuna_itself(sampler: str, trials: int) -> None:
+    """Of each choice the sampler is asked for its val, and for what this val holds."""
+    steps = {"type": "int", "minval": 1, "maxval": 3}
+    few = {"optimizer": {"type": "choice", "vals": ["none", {"name": "sgd", "momentum": steps}]}}
+    space = few if sampler == "brute_force" else OPTIMIZERS
+
+    def objective(sample: Sample) -> float:
+        taken = {} if sample["optimizer"] == "none" else sample["optimizer"]
+        return float(abs(taken.get("beta1", 0) - 0.9) + abs(taken.get("momentum", 2) - 0.9))
+
+    job = Job(config(trials, space=space, sampler=sampler))
+    ours = job.run(objective)
+    study = optuna.create_study(sampler=getattr(optuna.samplers, SAMPLERS[sampler])(seed=3))
+    study.optimize(lambda trial: objective(sample_of(space, suggest_by(trial))), n_trials=trials)
+    assert ours == pytest.approx([trial.value for trial in study.trials])
+    samples = [trial.hparams for trial in job.state.trials]
+    assert all(is_possible(space, sample) for sample in samples)
+    assert sampler != "brute_force" or len({json.dumps(sample) for sample in samples}) == 4
 
 
 def test_the_optimum_is_found_in_as_few_trials() -> None:
@@ -164,7 +194,7 @@ def test_samples_keep_to_the_space() -> None:
         assert 1e-4 <= sample["lr"] <= 1 and -5 <= sample["x"] <= 5
         assert sample["model"]["layers"] in range(1, 10)
         assert sample["model"]["act"] in ("relu", {"leaky": 0.1}, None)
-        assert to_sample(SPACE, to_params(SPACE, sample)) == sample
+        assert rebuilt(SPACE, to_params(SPACE, sample)) == sample
 
 
 def test_corners_of_a_space() -> None:
@@ -174,13 +204,13 @@ def test_corners_of_a_space() -> None:
         "a.b": {"type": "log", "base": 0.5, "minval": 1, "maxval": 2},
         "flag": {"type": "categorical", "vals": [1, True, 1.0]},
     }
-    made = distributions(space)
-    assert len(made) == 3
+    params = {"a.b": 1, "a\\.b": 0.3, "flag": 2}
+    sample = rebuilt(space, params)
+    assert sample == {"a": {"b": 1}, "a.b": 0.3, "flag": 1.0}
+    made = distributions(space, sample)
+    assert made.keys() == params.keys()
     (log,) = (d for d in made.values() if getattr(d, "log", False) and d.high < 1)
     assert (log.low, log.high) == (0.25, 0.5)
-    params = {"a.b": 1, "a\\.b": 0.3, "flag": 2}
-    sample = to_sample(space, params)
-    assert sample == {"a": {"b": 1}, "a.b": 0.3, "flag": 1.0}
     assert to_params(space, sample) == params
     assert to_params(space, {**sample, "flag": True})["flag"] == 1
 

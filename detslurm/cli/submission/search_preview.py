@@ -233,6 +233,8 @@ def _simulation_text(result: Simulation, slots_per_trial: int) -> str:
         best = result.best
         metric = number(best.metric)
         lines["best"] = f"trial {best.trial}: {metric} after {_units(best.units, result.unit)}"
+    if result.front:
+        lines["front"] = f"trials {', '.join(map(str, result.front))}"
     if result.end_reason is not None:
         lines["ended by"] = result.end_reason
     return "\n".join([shown, "", *(f"{name:>10}: {value}" for name, value in lines.items())])

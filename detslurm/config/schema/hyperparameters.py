@@ -1,4 +1,4 @@
-"""Hyperparameters: constants, ranges, categories, and mappings of these, as deep as one likes."""
+"""Hyperparameters: constants, ranges, categories, choices, and mappings of these, at any depth."""
 
 from __future__ import annotations
 
@@ -48,7 +48,13 @@ class Categorical(Section, frozen=True, kw_only=True, tag_field="type", tag="cat
     vals: Annotated[tuple[Any, ...], msgspec.Meta(min_length=1)]
 
 
-Range = Const | Int | Double | Log | Categorical
+class Choice(Section, frozen=True, kw_only=True, tag_field="type", tag="choice"):
+    """One of several vals, each of which may be whatever a hyperparameter may be."""
+
+    vals: Annotated[tuple[Any, ...], msgspec.Meta(min_length=1)]
+
+
+Range = Const | Int | Double | Log | Categorical | Choice
 
 
 class Hyperparameters(FrozenDict):
@@ -67,4 +73,6 @@ def parse_one(spec: Any) -> Range | Hyperparameters:
     if "type" not in spec:
         return Hyperparameters.parse(spec)
     parsed: Range = msgspec.convert(freeze(spec), Range)
+    if isinstance(parsed, Choice):
+        return Choice(vals=tuple(map(parse_one, parsed.vals)))
     return parsed

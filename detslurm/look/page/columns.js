@@ -26,7 +26,7 @@ function hparamColumns() {
   const differing = new Set(differingHparams());
   return hparamNames().map((name) =>
     column(`hparam ${name}`, name, (trial) => trial.hparams.get(name), {
-      show: (value) => (value === undefined ? "–" : text(value)),
+      show: (value) => (value === undefined ? "" : text(value)),
       right: state.trials.every((trial) => typeof (trial.hparams.get(name) ?? 0) === "number"),
       shown: differing.has(name) && differing.size <= 12,
       hint: "hyperparameter",

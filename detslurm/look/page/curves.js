@@ -6,7 +6,7 @@ import { choice, el } from "./dom.js";
 import { shownTrials } from "./filter.js";
 import { counted, number, text } from "./format.js";
 import { plotGrid } from "./plot_grid.js";
-import { lineStyle, plain, plotBox } from "./plots.js";
+import { lineStyle, modeOf, plain, plotBox } from "./plots.js";
 import { change, curveOf, metricName, ranked, state } from "./state.js";
 import { points, unpack } from "./unpacking.js";
 import { openTrial } from "./routing.js";
@@ -80,18 +80,12 @@ function isThinned(curve) {
   return curve.count > curve.values.length;
 }
 
-// A point between two gaps is no line: it is shown as a marker.
-function modeOf(values) {
-  const alone = values.some((value, place) => value != null && values[place - 1] == null && values[place + 1] == null);
-  return alone ? "lines+markers" : "lines";
-}
-
 function selectedElsewhere(trial) {
   return state.selected.size > 0 && !state.selected.has(trial.id);
 }
 
 function hover(trial, names) {
-  const values = names.map((name) => `${plain(name)}: ${plain(text(trial.hparams.get(name)))}`);
+  const values = names.filter((name) => trial.hparams.has(name)).map((name) => `${plain(name)}: ${plain(text(trial.hparams.get(name)))}`);
   return [`${plain(trialName(trial))}, ${plain(trial.state.toLowerCase())}`, ...values].join("<br>");
 }
 

@@ -4,7 +4,7 @@ import { brushing } from "./brushes.js";
 import { button, el } from "./dom.js";
 import { shownTrials } from "./filter.js";
 import { counted, number, text } from "./format.js";
-import { isDark, plain, plotBox, shade } from "./plots.js";
+import { isDark, modeOf, plain, plotBox, shade } from "./plots.js";
 import { change, metricName, ranked, result, state } from "./state.js";
 import { axisOf } from "./scales.js";
 import { comparable } from "./scatter.js";
@@ -79,7 +79,7 @@ function lines(view, trials) {
     y.push(null);
     texts.push("");
   }
-  return { x, y, text: texts, type: "scatter", mode: "lines", hoverinfo: "text", showlegend: false };
+  return { x, y, text: texts, type: "scatter", mode: modeOf(y), marker: { size: 5 }, hoverinfo: "text", showlegend: false };
 }
 
 function grey(view, kept) {

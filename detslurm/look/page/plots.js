@@ -111,3 +111,9 @@ export function plotBox(name, label) {
     },
   };
 }
+
+// A point between two gaps is no line: it is shown as a marker.
+export function modeOf(values) {
+  const alone = values.some((value, place) => value != null && values[place - 1] == null && values[place + 1] == null);
+  return alone ? "lines+markers" : "lines";
+}

@@ -51,8 +51,10 @@ function isLogarithmic(name, ratio) {
 }
 
 function drawnAs(part, names) {
-  const inner = names.reduce((one, name) => (one && typeof one === "object" && Object.hasOwn(one, name) ? one[name] : undefined), part);
-  return inner?.type;
+  if (!part || typeof part !== "object") return undefined;
+  if (part.type === "choice") return (part.vals ?? []).map((val) => drawnAs(val, names)).find(Boolean);
+  if (!names.length) return part.type;
+  return Object.hasOwn(part, names[0]) ? drawnAs(part[names[0]], names.slice(1)) : undefined;
 }
 
 function categories(name, values) {

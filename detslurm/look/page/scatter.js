@@ -38,7 +38,8 @@ function drawScatter(box) {
   box.say(`${counted(trials.length, "trial")}: the best ${metricName().slice(0, 80)} against each hyperparameter that differs. Selected trials are diamonds.`);
 }
 
-function small(name, number_, trials, layout) {
+function small(name, number_, every, layout) {
+  const trials = every.filter((trial) => trial.hparams.has(name));
   const axis = axisOf(name, trials.map((trial) => trial.hparams.get(name)));
   const value = (trial) => trial.hparams.get(name);
   const chosen = trials.map((trial) => state.selected.has(trial.id));
@@ -87,12 +88,12 @@ function drawHeat(chosen, box, bar, redraw) {
 // Cells along an axis: the values themselves where there are few, or else between numbers that a
 // person would write. `axis` has their names, and `names` those of each cell.
 function cellsOf(name, trials) {
-  const values = trials.map((trial) => trial.hparams.get(name));
+  const values = trials.filter((trial) => trial.hparams.has(name)).map((trial) => trial.hparams.get(name));
   const axis = axisOf(name, values);
   const distinct = new Set(values.map((value) => JSON.stringify(value)));
   if (!axis.numeric || distinct.size <= CELLS) {
-    const keys = [...distinct].sort((one, other) => axis.place(JSON.parse(one ?? "null")) - axis.place(JSON.parse(other ?? "null")));
-    const names = keys.map((key) => plain(key === undefined ? "none" : text(JSON.parse(key))));
+    const keys = [...distinct].sort((one, other) => axis.place(JSON.parse(one)) - axis.place(JSON.parse(other)));
+    const names = keys.map((key) => plain(text(JSON.parse(key))));
     return { names, axis: { tickvals: names.map((_, place) => place + 0.5), ticktext: names }, cell: (trial) => keys.indexOf(JSON.stringify(trial.hparams.get(name))) };
   }
   const edges = roundNumbers(axis.low, axis.high, CELLS, axis.logarithmic);

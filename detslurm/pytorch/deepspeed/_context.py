@@ -219,6 +219,6 @@ def _constant(name: str, value: Any) -> Any:
     kind = value.get("type")
     if kind == "const":
         return value.get("val")
-    if kind in ("int", "double", "log", "categorical"):
+    if kind in ("int", "double", "log", "categorical", "choice"):
         raise ValueError(f"the hyperparameter {name} has a range, {dict(value)}: choose a value")
     return {key: _constant(f"{name}.{key}", inner) for key, inner in value.items()}

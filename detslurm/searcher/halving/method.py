@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detslurm.searcher.events import WORST, Sampled
+from detslurm.searcher.events import Sampled
 from detslurm.searcher.halving.brackets import BracketPlan, longer_plans
+from detslurm.searcher.halving.fronts import ByFronts
 from detslurm.searcher.halving.model import ResultModel, lacks_sample
-from detslurm.searcher.halving.rungs import insert, remove
+from detslurm.searcher.halving.rungs import ByMetric, Ranking
 from detslurm.searcher.method import Method, may_replace
 from detslurm.searcher.optuna.history import TrialHistory
 from detslurm.searcher.state import Bracket, Rung, SearchTrial, State
@@ -17,19 +18,22 @@ from detslurm.searcher.state import Bracket, Rung, SearchTrial, State
 class Halving(Method):
     """Brackets side by side; each creates its share of the trials and judges only those."""
 
-    before_equals = False
-
     def __init__(
         self,
         searcher: Mapping[str, Any],
         brackets: Sequence[BracketPlan],
         model: ResultModel | None = None,
+        *,
+        before_equals: bool = False,
     ) -> None:
         super().__init__(searcher)
         self.model = model
         self.samples_late = model is not None
         self.brackets = brackets
         self.divisor: float = searcher.get("divisor", 4)
+        self.ranking: Ranking = ByFronts(self.objectives)
+        if self.objectives.single:
+            self.ranking = ByMetric(self.smaller_is_better, before_equals)
 
     def start(self, state: State) -> None:
         state.brackets = [
@@ -57,7 +61,7 @@ class Halving(Method):
     def best(self, rung: Rung) -> list[int]:
         """The trials that go on from what was the last rung: one at least that has not diverged."""
         count = max(int(len(rung.results) / self.divisor), 1)
-        return [index for score, _, index in rung.results[:count] if score != WORST]
+        return self.ranking.best(rung, count)
 
     def create(self, state: State, number: int) -> None:
         """Create a trial in a bracket that has any left."""
@@ -91,12 +95,12 @@ class Halving(Method):
         """The request to a trial on its way to a rung."""
         return bracket.rungs[rung].units
 
-    def enter(self, state: State, index: int, score: float) -> int:
+    def enter(self, state: State, index: int, compared: Any) -> int:
         """A trial has its result in the rung it was on its way to; its place there."""
         trial = state.trials[index]
         rung = state.brackets[trial.bracket].rungs[trial.rung]
         rung.outstanding -= 1
-        return insert(state, rung, index, score, self.before_equals)
+        return self.ranking.enter(state, rung, index, compared)
 
     def withdraw(self, state: State, index: int) -> None:
         """Forget a trial with invalid hyperparameters; another takes its place."""
@@ -104,7 +108,7 @@ class Halving(Method):
         bracket = state.brackets[trial.bracket]
         if len(trial.rung_results) <= trial.rung:
             bracket.rungs[trial.rung].outstanding -= 1
-        remove(state, bracket.rungs, index)
+        self.ranking.remove(state, bracket.rungs, index)
         bracket.invalid += 1
         self.create(state, trial.bracket)
 

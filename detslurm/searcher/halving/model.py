@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from detslurm.searcher.events import WORST
+from detslurm.searcher.hyperparameters import dimensions
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
-from detslurm.searcher.optuna.space import parameters
 from detslurm.searcher.sampling import Samples
 from detslurm.searcher.state import Rung, SearchTrial, State
 
@@ -82,10 +82,10 @@ def model_of(
     searcher: Mapping[str, Any], space: Mapping[str, Any], samples: Samples
 ) -> ResultModel | None:
     """The model that a `searcher` section asks for; None if all samples are random."""
-    dimensions = sum(1 for _ in parameters(space))
-    if searcher.get("sampler") is None or not dimensions:
+    most = dimensions(space)
+    if searcher.get("sampler") is None or not most:
         return None
-    return ResultModel(samples, searcher.get("smaller_is_better", True), 2 * (dimensions + 1))
+    return ResultModel(samples, searcher.get("smaller_is_better", True), 2 * (most + 1))
 
 
 def _rungs_at(state: State, units: int | None) -> list[Rung]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from detslurm.searcher.events import WORST, Validated
 from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.state import PROMOTED, Bracket, State
@@ -14,12 +16,12 @@ class Promotion(Halving):
 
     def validated(self, state: State, index: int, units: int, event: Validated) -> None:
         if self.arrived(state, index, units, event):
-            self._judge(state, index, self.score(event.metric))
+            self._judge(state, index, self.ranking.compared(event.metric, event.metrics))
 
     def ended(self, state: State, index: int) -> None:
         trial = state.trials[index]
         if len(trial.rung_results) <= trial.rung:
-            self._judge(state, index, WORST)
+            self._judge(state, index, self.ranking.worst)
 
     def refused(self, state: State, index: int) -> None:
         self.withdraw(state, index)
@@ -49,17 +51,17 @@ class Promotion(Halving):
         for index in self.best(bracket.rungs[top]) if longer else ():
             self._promote(state, index)
 
-    def _judge(self, state: State, index: int, score: float) -> None:
+    def _judge(self, state: State, index: int, compared: Any) -> None:
         number = state.trials[index].bracket
-        if not self._settle(state, index, score):
+        if not self._settle(state, index, compared):
             self.create(state, number)
         self._let_go(state, state.brackets[number])
 
-    def _settle(self, state: State, index: int, score: float) -> bool:
+    def _settle(self, state: State, index: int, compared: Any) -> bool:
         """Enter a result; whether any trial was promoted by it."""
         trial = state.trials[index]
         bracket, level = state.brackets[trial.bracket], trial.rung
-        place = self.enter(state, index, score)
+        place = self.enter(state, index, compared)
         if level == len(bracket.rungs) - 1:
             if trial.status != "closed":
                 state.finish(index)
@@ -69,13 +71,14 @@ class Promotion(Halving):
         return self._promote_next(state, bracket, level)
 
     def _promote_next(self, state: State, bracket: Bracket, level: int) -> bool:
-        """Promote the last of the best, unless it was before (the ones above it were)."""
-        results = bracket.rungs[level].results
-        best = int(len(results) / self.divisor)
-        if not best:
-            return False
-        index = results[best - 1][2]
-        return state.trials[index].rung == level and self._promote(state, index)
+        """Promote the first of the best that was not promoted before."""
+        rung, above = bracket.rungs[level], bracket.rungs[level + 1]
+        best = int(len(rung.results) / self.divisor)
+        promoted = len(above.results) + above.outstanding
+        found = self.ranking.newly_best(rung, best, promoted) if best else ()
+        paused = (one for one in found if state.trials[one].rung == level)
+        index = next((one for one in paused if not state.trials[one].final), None)
+        return index is not None and self._promote(state, index)
 
     def _promote(self, state: State, index: int) -> bool:
         trial = state.trials[index]
@@ -87,10 +90,11 @@ class Promotion(Halving):
         trial.rung += 1
         bracket.rungs[trial.rung].outstanding += 1
         if trial.final or trial.status == "closed":  # so it fails on the next rung: room is made
-            return self._settle(state, index, WORST)
+            return self._settle(state, index, self.ranking.worst)
         units = bracket.rungs[trial.rung].units
         if units <= trial.reached:  # short lengths have rungs of equal length: it is there already
-            return self._settle(state, index, self.score(trial.metric))
+            compared = self.ranking.compared(trial.metric, trial.metrics)
+            return self._settle(state, index, compared)
         trial.target_length = units
         if trial.status == "paused":
             state.enqueue(index, PROMOTED)

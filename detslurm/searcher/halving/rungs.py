@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+from detslurm.searcher.events import WORST, score
 from detslurm.searcher.state import Rung, State
 
 
@@ -22,21 +24,59 @@ def longer_units(units: Sequence[int], max_units: int, divisor: float) -> list[i
     return longer
 
 
-def insert(state: State, rung: Rung, index: int, score: float, before_equals: bool) -> int:
-    """Enter a trial's result; its place, counted from the best."""
-    order = -rung.seen if before_equals else rung.seen
-    rung.seen += 1
-    result = (score, order, index)
-    place = bisect.bisect_left(rung.results, result)
-    rung.results.insert(place, result)
-    trial = state.trials[index]
-    trial.rung_results = [*trial.rung_results, (score, order)]
-    return place
+class Ranking(Protocol):
+    """The order of the results on a rung. A trial's `rung_results` say which were the worst."""
+
+    worst: Any  # what is compared of a trial that failed
+
+    def compared(self, metric: Any, metrics: Mapping[str, Any]) -> Any:
+        """What is compared of a report."""
+
+    def enter(self, state: State, rung: Rung, index: int, compared: Any) -> int:
+        """Enter a trial's result; its place, counted from the best."""
+
+    def remove(self, state: State, rungs: list[Rung], index: int) -> None:
+        """Take all results of a trial out of the rungs."""
+
+    def best(self, rung: Rung, count: int) -> list[int]:
+        """The best `count` trials, but for those that have diverged."""
+
+    def newly_best(self, rung: Rung, count: int, promoted: int) -> Iterable[int]:
+        """The trials of the best `count` to promote, best first; `promoted` trials were before.
+
+        Some of them may be among those.
+        """
 
 
-def remove(state: State, rungs: list[Rung], index: int) -> None:
-    """Take all results of a trial out of the rungs."""
-    trial = state.trials[index]
-    for rung, (score, order) in zip(rungs, trial.rung_results, strict=False):
-        del rung.results[bisect.bisect_left(rung.results, (score, order, index))]
-    trial.rung_results = []
+class ByMetric:
+    """One metric decides; of equals the earlier is better, with `before_equals` the later."""
+
+    worst = WORST
+
+    def __init__(self, smaller_is_better: bool, before_equals: bool) -> None:
+        self._smaller_is_better, self._before_equals = smaller_is_better, before_equals
+
+    def compared(self, metric: Any, metrics: Mapping[str, Any]) -> float:
+        return score(metric, self._smaller_is_better)
+
+    def enter(self, state: State, rung: Rung, index: int, compared: float) -> int:
+        order = -rung.seen if self._before_equals else rung.seen
+        rung.seen += 1
+        result = (compared, order, index)
+        place = bisect.bisect_left(rung.results, result)
+        rung.results.insert(place, result)
+        trial = state.trials[index]
+        trial.rung_results = [*trial.rung_results, (compared, order)]
+        return place
+
+    def remove(self, state: State, rungs: list[Rung], index: int) -> None:
+        trial = state.trials[index]
+        for rung, (compared, order) in zip(rungs, trial.rung_results, strict=False):
+            del rung.results[bisect.bisect_left(rung.results, (compared, order, index))]
+        trial.rung_results = []
+
+    def best(self, rung: Rung, count: int) -> list[int]:
+        return [index for compared, _, index in rung.results[:count] if compared != WORST]
+
+    def newly_best(self, rung: Rung, count: int, promoted: int) -> Iterable[int]:
+        return (rung.results[count - 1][2],)  # the ones above it were among them before

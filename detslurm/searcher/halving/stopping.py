@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detslurm.searcher.events import WORST, Validated, number
+from detslurm.searcher.events import Validated
 from detslurm.searcher.halving.brackets import BracketPlan
 from detslurm.searcher.halving.method import Halving
 from detslurm.searcher.halving.model import ResultModel
@@ -24,11 +24,10 @@ class Stopping(Halving):
         brackets: Sequence[BracketPlan],
         model: ResultModel | None = None,
     ) -> None:
-        super().__init__(searcher, brackets, model)
         # Two generations: with max_length a trial is asked for one rung after the other, and
         # the earlier of two equals is ahead; with max_time it trains freely, and the later is.
         self.asks = length_of(searcher)[0] is not None
-        self.before_equals = not self.asks
+        super().__init__(searcher, brackets, model, before_equals=not self.asks)
 
     def target_length(self, bracket: Bracket, rung: int) -> int | None:
         return bracket.rungs[rung].units if self.asks else None
@@ -39,20 +38,21 @@ class Stopping(Halving):
         if units < bracket.rungs[trial.rung].units:
             return
         trial.reached = max(trial.reached, units)
-        trial.metric = number(event.metric)
+        self.note(trial, event)
+        compared = self.ranking.compared(event.metric, event.metrics)
         while not trial.stop and units >= bracket.rungs[trial.rung].units:
-            self._judge(state, index, self.score(event.metric))
+            self._judge(state, index, compared)
         if trial.stop:
             self.create(state, trial.bracket)
 
-    def _judge(self, state: State, index: int, score: float) -> None:
+    def _judge(self, state: State, index: int, compared: Any) -> None:
         """The trial stops at its rung, or goes on to the next."""
         trial = state.trials[index]
         bracket, level = state.brackets[trial.bracket], trial.rung
-        place = self.enter(state, index, score)
+        place = self.enter(state, index, compared)
         if level == len(bracket.rungs) - 1:
             trial.stop = trial.final = True
-        elif score == WORST or place >= max(
+        elif compared == self.ranking.worst or place >= max(
             int(len(bracket.rungs[level].results) / self.divisor), 1
         ):
             trial.stop = True
@@ -81,7 +81,7 @@ class Stopping(Halving):
 
     def ended(self, state: State, index: int) -> None:
         """A trial that ends below its top rung is the worst there; another one begins."""
-        self.enter(state, index, WORST)
+        self.enter(state, index, self.ranking.worst)
         self.create(state, state.trials[index].bracket)
 
     def refused(self, state: State, index: int) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 import msgspec
 
 from detslurm.config.secret_values import masked_sample
+from detslurm.searcher.events import finite
+from detslurm.searcher.objectives import Objectives
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.rng import advance, positions
-from detslurm.searcher.optuna.space import distributions, to_params, to_sample
+from detslurm.searcher.optuna.space import distributions, sample_of, suggest_by, to_params
 from detslurm.searcher.sampling import Samples
 
 SAMPLERS = {
@@ -67,8 +69,11 @@ class Bridge:
     def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
         self._searcher, self._space, self._seed = searcher, space, seed
         self._optuna = _quiet_optuna()
-        self._distributions = _Shared(distributions(space))
+        self._shared: dict[tuple[str, ...], _Shared] = {}
         self._samples = Samples(searcher, space, seed)  # the points that are tried first
+        self._objectives = Objectives.of(searcher)
+        if self._objectives.constraints and not hasattr(self._optuna.Trial, "set_constraint"):
+            raise BridgeError("constraints need Optuna 5: pip install 'optuna>=5'")
 
     def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
         """`sampled` events for trials, in order.
@@ -97,11 +102,12 @@ class Bridge:
         events = []
         for index in wanted:
             study.sampler = self._model(index)
-            events.append(self._sampled(index, study.ask(self._distributions)))
+            events.append(self._sampled(index, self._asked_of(study)))
         return events
 
-    def _sampled(self, index: int, asked: Any) -> dict[str, Any]:
-        sample = masked_sample(to_sample(self._space, asked.params), self._space)
+    def _sampled(self, index: int, trial: Any) -> dict[str, Any]:
+        params = trial.params
+        sample = masked_sample(sample_of(self._space, lambda name, _: params[name]), self._space)
         version = self._optuna.__version__
         return {"e": "sampled", "trial": index, "hparams": sample, "optuna": version}
 
@@ -117,10 +123,11 @@ class Bridge:
     # -- studies ---------------------------------------------------------------------------------
 
     def _study(self, sampler: Any) -> Any:
-        direction = "minimize" if self._searcher.get("smaller_is_better", True) else "maximize"
+        metrics = self._objectives.metrics
+        directions = ["minimize" if one.smaller_is_better else "maximize" for one in metrics]
         # Hyperband shares trials out by the name of the study: it has to stay the same.
         return self._optuna.create_study(
-            sampler=sampler, pruner=self._pruner(), direction=direction, study_name="detslurm"
+            sampler=sampler, pruner=self._pruner(), directions=directions, study_name="detslurm"
         )
 
     def _rebuilt(self, history: TrialHistory, *, trials_only: bool = False) -> Any:
@@ -165,14 +172,23 @@ class Bridge:
         if index < len(self._searcher.get("first") or ()):
             point = self._samples.plan(index).hparams
             study.enqueue_trial(to_params(self._space, point))
-        return study.ask(self._distributions)
+        return self._asked_of(study)
+
+    def _asked_of(self, study: Any) -> Any:
+        """A new trial with all its parameters: of each choice those that its val holds."""
+        trial = study.ask()
+        sample_of(self._space, suggest_by(trial))
+        return trial
 
     def _tell(self, study: Any, trial: Any, known: KnownTrial) -> None:
         states = self._optuna.trial.TrialState
-        for at, metric in known.reports:
-            trial.report(_number(metric), at)
+        if len(self._objectives.metrics) == 1:  # else Optuna has no intermediate values
+            for at, metric in known.reports:
+                trial.report(_number(metric), at)
+        for name, excess in self._excesses(known).items():
+            trial.set_constraint(name, excess)
         if known.state == "complete" and known.reports:
-            study.tell(trial, self._value(known))
+            study.tell(trial, self._values(known))
         else:
             study.tell(trial, state=states.PRUNED if known.state == "pruned" else states.FAIL)
 
@@ -185,23 +201,44 @@ class Bridge:
             "failed": states.FAIL,
         }[known.state]
         judged = known.state in ("complete", "pruned") and known.reports
+        params = to_params(self._space, known.hparams)
+        shared = self._distributions(params, known.hparams)
         frozen = self._optuna.trial.create_trial(
             state=state,
-            value=self._value(known) if judged else None,
-            params=to_params(self._space, known.hparams),
-            distributions=self._distributions,
+            values=self._values(known) if judged else None,
+            params=params,
+            distributions=shared,
             intermediate_values={at: _number(metric) for at, metric in known.reports},
             system_attrs=dict(known.notes),
         )
-        frozen.distributions = self._distributions
+        for name, excess in self._excesses(known).items():
+            frozen.set_constraint(name, excess)
+        frozen.distributions = shared
         return frozen
 
-    def _value(self, known: KnownTrial) -> float:
-        """The result of a trial: its last report; no number counts as the worst."""
-        value = _number(known.reports[-1][1])
-        if not math.isnan(value):
-            return value
-        return math.inf if self._searcher.get("smaller_is_better", True) else -math.inf
+    def _distributions(self, params: Mapping[str, Any], hparams: Mapping[str, Any]) -> _Shared:
+        """Those of the trials with these parameters, which are theirs by their names."""
+        names = tuple(params)
+        if names not in self._shared:
+            self._shared[names] = _Shared(distributions(self._space, dict(hparams)))
+        return self._shared[names]
+
+    def _values(self, known: KnownTrial) -> list[float]:
+        """The result of a trial: its last report. If a metric is no number, all are the worst."""
+        metrics = self._objectives.metrics
+        reported = {metrics[0].name: known.reports[-1][1], **known.metrics}
+        values = [finite(reported.get(one.name)) for one in metrics]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) == len(metrics):
+            return numbers
+        return [math.inf if one.smaller_is_better else -math.inf for one in metrics]
+
+    def _excesses(self, known: KnownTrial) -> dict[str, float]:
+        """By how much a trial breaks the constraints, once it has reported."""
+        if not known.reports:
+            return {}
+        name = self._objectives.metrics[0].name
+        return self._objectives.excesses({name: known.reports[-1][1], **known.metrics})
 
     # -- samplers and pruners --------------------------------------------------------------------
 
@@ -223,7 +260,7 @@ class Bridge:
 
         numbers = {
             name: kind
-            for name, kind in self._distributions.items()
+            for name, kind in distributions(self._space, earlier[0].hparams).items()
             if not (isinstance(kind, CategoricalDistribution) or kind.single())
         }
         whole = [self._frozen(known) for known in earlier if known.state == "complete"]
@@ -289,7 +326,7 @@ class LastingBridge(Bridge):
 
 
 class _Shared(dict[str, Any]):
-    """The distributions, which all trials share: copies would take most of a study's time."""
+    """Distributions that trials share: copies would take most of a study's time."""
 
     def __deepcopy__(self, memo: Any) -> _Shared:
         return self

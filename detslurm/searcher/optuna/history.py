@@ -17,6 +17,7 @@ class KnownTrial(msgspec.Struct, omit_defaults=True):
     state: Literal["running", "complete", "pruned", "failed"] = "running"
     reports: list[tuple[int, float | None]] = []
     notes: dict[str, Any] = {}  # the pruner's own
+    metrics: dict[str, Any] = {}  # of the last report, where the search compares by several values
 
 
 class TrialHistory(msgspec.Struct, omit_defaults=True):

@@ -70,9 +70,10 @@ class OptunaMethod(IndependentTrials):
             trial.reached = max(trial.reached, min(units, self.target_length - 1))
         if units <= last:
             return  # reported before, by a run that was lost
-        trial.metric = finite(event.metric)
+        trial.metric, trial.metrics = finite(event.metric), event.metrics
         trial.stop = event.stop
         known.reports.append((units, trial.metric))
+        known.metrics = event.metrics
         known.notes.update(event.notes)
 
     def closed(self, state: State, index: int) -> None:

@@ -1,83 +1,111 @@
 """Our hyperparameter spaces in Optuna's terms, and its parameters back in ours.
 
-Categories are handed over by their position, so that they may be any values; constants stay here.
+Categories and the vals of choices are handed over by their position, so that they may be any
+values; constants stay here. What a val of a choice draws has a name of its own, because another
+val may draw something else under the same name: `optimizer[1].lr`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from detslurm.searcher.hyperparameters import Sample, Space, is_nested
+from detslurm.config.spaces import bounds, constant, is_choice, is_constant, is_group, place_among
+from detslurm.searcher.hyperparameters import Sample, Space
 
-Route = tuple[str, ...]
-
-
-def parameters(space: Space, route: Route = ()) -> Iterator[tuple[Route, Mapping[str, Any]]]:
-    """Every hyperparameter that varies with the way to it, in sorted order."""
-    for key in sorted(space):
-        spec = space[key]
-        if is_nested(spec):
-            yield from parameters(spec, (*route, key))
-        elif isinstance(spec, Mapping) and spec["type"] != "const":
-            yield (*route, key), spec
+Suggest = Callable[[str, Mapping[str, Any]], Any]
+"""The value of a range by the name of its parameter; of categories and choices, the position."""
 
 
-def parameter_name(route: Route) -> str:
-    """The name of a nested hyperparameter: `optimizer.lr`."""
-    return ".".join(key.replace("\\", "\\\\").replace(".", "\\.") for key in route)
+def sample_of(space: Space, suggest: Suggest, outer: str = "") -> Sample:
+    """The sample of the suggested values; only what it holds is asked for, in sorted order."""
+    return {key: _value_of(space[key], suggest, _name(outer, key)) for key in sorted(space)}
 
 
-def distributions(space: Space) -> dict[str, Any]:
-    """Optuna's distributions by name."""
-    return {parameter_name(route): _distribution(spec) for route, spec in parameters(space)}
+def _value_of(spec: Any, suggest: Suggest, name: str) -> Any:
+    if is_constant(spec):
+        return constant(spec)
+    if is_group(spec):
+        return sample_of(spec, suggest, name)
+    value = suggest(name, spec)
+    if is_choice(spec):
+        return _value_of(spec["vals"][value], suggest, f"{name}[{value}]")
+    return spec["vals"][value] if spec["type"] == "categorical" else value
 
 
-def _distribution(spec: Mapping[str, Any]) -> Any:
-    from optuna import distributions as kinds
+def suggest_by(trial: Any) -> Suggest:
+    """Let an Optuna trial suggest values."""
 
-    kind = spec["type"]
-    if kind == "categorical":
-        return kinds.CategoricalDistribution(tuple(range(len(spec["vals"]))))
-    if kind == "int":
-        return kinds.IntDistribution(spec["minval"], spec["maxval"])
-    if kind == "double":
-        return kinds.FloatDistribution(spec["minval"], spec["maxval"])
-    # minval and maxval are exponents; a base below 1 turns them round.
-    ends = sorted(spec["base"] ** float(spec[end]) for end in ("minval", "maxval"))
-    low, high = (max(end, sys.float_info.min) for end in ends)
-    return kinds.FloatDistribution(low, high, log=True)
+    def suggest(name: str, spec: Mapping[str, Any]) -> Any:
+        kind = spec["type"]
+        if kind in ("categorical", "choice"):
+            return trial.suggest_categorical(name, range(len(spec["vals"])))
+        if kind == "int":
+            return trial.suggest_int(name, spec["minval"], spec["maxval"])
+        return trial.suggest_float(name, *_ends(spec), log=kind == "log")
 
-
-def to_sample(space: Space, params: Mapping[str, Any], route: Route = ()) -> Sample:
-    """The hyperparameters of a trial from Optuna's parameters."""
-    sample: Sample = {}
-    for key in sorted(space):
-        spec, here = space[key], (*route, key)
-        if is_nested(spec):
-            sample[key] = to_sample(spec, params, here)
-        elif not isinstance(spec, Mapping):
-            sample[key] = spec
-        elif spec["type"] == "const":
-            sample[key] = spec["val"]
-        else:
-            value = params[parameter_name(here)]
-            sample[key] = spec["vals"][value] if spec["type"] == "categorical" else value
-    return sample
+    return suggest
 
 
 def to_params(space: Space, sample: Sample) -> dict[str, Any]:
-    """Optuna's parameters from the hyperparameters of a trial."""
-    params: dict[str, Any] = {}
-    for route, spec in parameters(space):
-        value: Any = sample
-        for key in route:
-            value = value[key]
-        if spec["type"] == "categorical":
-            value = position(spec["vals"], value)
-        params[parameter_name(route)] = value
-    return params
+    """Optuna's parameters from the hyperparameters of a trial. Raises `ValueError` where a choice
+    has no such val."""
+    return {name: value for name, _, value in _parameters(space, sample)}
+
+
+def distributions(space: Space, sample: Sample) -> dict[str, Any]:
+    """Optuna's distributions by name, of those parameters that a sample has."""
+    return {name: distribution(spec) for name, spec, _ in _parameters(space, sample)}
+
+
+def _parameters(
+    space: Space, sample: Sample, outer: str = ""
+) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    for key in sorted(space):
+        if not is_constant(space[key]):
+            yield from _parameters_of(space[key], sample[key], _name(outer, key))
+
+
+def _parameters_of(
+    spec: Any, value: Any, name: str
+) -> Iterator[tuple[str, Mapping[str, Any], Any]]:
+    if is_group(spec):
+        yield from _parameters(spec, value, name)
+    elif is_choice(spec):
+        place = place_among(spec["vals"], value)
+        if place is None:
+            raise ValueError(f"{name} has no such val: {value}")
+        yield name, spec, place
+        yield from _parameters_of(spec["vals"][place], value, f"{name}[{place}]")
+    elif not is_constant(spec):
+        yield name, spec, position(spec["vals"], value) if spec["type"] == "categorical" else value
+
+
+def _name(outer: str, key: str) -> str:
+    """The name of a nested hyperparameter: `optimizer.lr`."""
+    for sign in "\\.[":
+        key = key.replace(sign, f"\\{sign}")
+    return f"{outer}.{key}" if outer else key
+
+
+def distribution(spec: Mapping[str, Any]) -> Any:
+    """Optuna's distribution of one hyperparameter."""
+    from optuna import distributions as kinds
+
+    kind = spec["type"]
+    if kind in ("categorical", "choice"):
+        return kinds.CategoricalDistribution(tuple(range(len(spec["vals"]))))
+    if kind == "int":
+        return kinds.IntDistribution(spec["minval"], spec["maxval"])
+    return kinds.FloatDistribution(*_ends(spec), log=kind == "log")
+
+
+def _ends(spec: Mapping[str, Any]) -> tuple[float, float]:
+    low, high = bounds(spec)
+    if spec["type"] == "double":
+        return low, high
+    return max(low, sys.float_info.min), max(high, sys.float_info.min)
 
 
 def position(vals: Any, value: Any) -> int:
