@@ -18,7 +18,7 @@ from benchmarks.quality.figures import (
     ranked,
     tied_first,
 )
-from benchmarks.quality.peers import PEERS
+from benchmarks.quality.peers import PEERS, SLOW
 from benchmarks.quality.problems import CURVES, LONG, SHORT
 from benchmarks.quality.session import (
     Results,
@@ -43,8 +43,9 @@ class Comparison:
     """The short form, or the long one."""
 
     problems: Sequence[str]
+    peers: Sequence[str]
     seeds: int
-    budget: int
+    budget: int = 100
 
     def tasks(self, methods: Sequence[str]) -> list[Task]:
         """Return the searches of some methods."""
@@ -76,7 +77,7 @@ class Comparison:
                 ]
                 for problem in problems
             ]
-            for method in (*METHODS, *PEERS)
+            for method in (*METHODS, *self.peers)
             if _runs_on(method, problems[0])
         }
 
@@ -103,14 +104,14 @@ def run_all(comparison: Comparison) -> Results:
     peers = python_with(versions)
     session = Session(cache_directory() / "quality.jsonl", tables_of(peers), versions)
     ours = session.run(Path(sys.executable), "ours", comparison.tasks(tuple(METHODS)))
-    return {**ours, **session.run(peers, "peers", comparison.tasks(tuple(PEERS)))}
+    return {**ours, **session.run(peers, "peers", comparison.tasks(comparison.peers))}
 
 
 def chosen() -> Comparison:
     """Return the short form, or with `DETSLURM_BENCH_QUALITY=long` the long one."""
     if os.environ.get("DETSLURM_BENCH_QUALITY") == "long":
-        return Comparison(LONG, seeds=30, budget=100)
-    return Comparison(SHORT, seeds=20, budget=100)
+        return Comparison(LONG, tuple(PEERS), seeds=30)
+    return Comparison(SHORT, [name for name in PEERS if name not in SLOW], seeds=20)
 
 
 def markdown(comparison: Comparison, results: Results) -> Iterator[str]:

@@ -18,10 +18,16 @@ from benchmarks.quality.problem import Problem
 from benchmarks.quality.virtual import Training
 
 
-def rungs(units: int, divisor: int = 3) -> list[int]:
-    """Return where methods that stop trials look at them: powers of `divisor`, then the end."""
-    powers = [divisor**power for power in range(units) if divisor**power < units]
-    return [*powers, units]
+def shortest(units: int) -> int:
+    """Return how long the shortest training of methods that stop trials is: 3 of 100 units."""
+    return max(units * 3 // 100, 1)
+
+
+def rungs(units: int) -> list[int]:
+    """Return where methods that stop trials look at them: three times as far each, to the end."""
+    first = shortest(units)
+    lengths = [first * 3**power for power in range(units) if first * 3**power < units]
+    return [*lengths, units]
 
 
 class OptunaStudy:
@@ -36,7 +42,8 @@ class OptunaStudy:
         pruner = optuna.pruners.NopPruner()
         self._rungs = [problem.units]
         if pruned and problem.units > 1:
-            pruner = optuna.pruners.HyperbandPruner(max_resource=problem.units)
+            first = shortest(problem.units)
+            pruner = optuna.pruners.HyperbandPruner(first, max_resource=problem.units)
             self._rungs = rungs(problem.units)
         self._study = optuna.create_study(sampler=kinds[sampler](seed=seed), pruner=pruner)
         self._pruned = optuna.trial.TrialState.PRUNED
@@ -90,9 +97,8 @@ class NepsOptimizer:
         torch.manual_seed(seed)
         torch.set_num_threads(1)
         fields = {name: _neps(neps, spec) for name, spec in problem.space.items()}
-        # The shortest training is what the project's own benchmarks take: 3 of 100 units.
-        shortest = max(problem.units * 3 // 100, 1)
-        fields["units"] = neps.IntegerFidelity(lower=shortest, upper=problem.units)
+        units = problem.units
+        fields["units"] = neps.IntegerFidelity(lower=shortest(units), upper=units)
         space = type("Space", (neps.PipelineSpace,), fields)()
         self._optimizer = neps.AskAndTell(getattr(neps.algorithms, algorithm)(space))
         self._length: dict[str, int] = {}
@@ -136,8 +142,9 @@ class SyneTuneScheduler:
         }
         space = {name: kinds[spec["type"]](spec) for name, spec in problem.space.items()}
         self._scheduler = getattr(baselines, scheduler)(
-            space, metric="loss", time_attr="units", max_t=problem.units, random_seed=seed
-        )
+            space, metric="loss", time_attr="units", max_t=problem.units,
+            grace_period=shortest(problem.units), random_seed=seed,
+        )  # fmt: skip
         self._rungs = rungs(problem.units)
         self._numbers = count()
         self._trials: dict[str, Any] = {}
@@ -178,3 +185,6 @@ PEERS: dict[str, partial[Any]] = {
     "Syne Tune ASHA": partial(SyneTuneScheduler, scheduler="ASHA"),
 }
 """The methods by name; each is called with a problem and a seed."""
+
+SLOW = ("NePS hyperband", "NePS asha")
+"""Methods whose searches take 5 to 30 seconds of a processor each: the long form has them."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 Line = Sequence[tuple[float, float]]
 """Parts of the budget, and the mean rank there."""
 
-WIDTH, PANEL, GAP, LEFT, TOP, HEIGHT, LEGEND = 900, 262, 22, 44, 34, 250, 30
+WIDTH, PANEL, GAP, LEFT, TOP, HEIGHT, LEGEND = 900, 250, 42, 44, 34, 250, 30
 LEAST = 0.01
 COLORS = (
     "#1f6fd0", "#0b9e8a", "#7a4fd0", "#c2571a", "#b8860b", "#c23b6b", "#5a7d1a", "#8a6d5a",

@@ -12,7 +12,10 @@ from benchmarks.quality.tables import TABLES, Table
 CURVES = (*HARTMANNS, NETWORKS)
 """The problems whose shorter trainings are known."""
 
-SHORT = (*CURVES, "hpobench-credit_g", "hpolib-protein_structure", "nasbench201-cifar100")
+SHORT = (
+    "hartmann6", "hartmann6-poor", NETWORKS,
+    "hpobench-credit_g", "hpolib-protein_structure", "nasbench201-cifar100",
+)  # fmt: skip
 """The problems of the short form."""
 
 LONG = (*CURVES, *(f"{kind}-{name}" for kind, names in TABLES.items() for name in names))

@@ -11,12 +11,14 @@ from statistics import median
 import pytest
 
 from benchmarks.quality import contenders, virtual
+from benchmarks.quality.comparison import Comparison, markdown
 from benchmarks.quality.figures import bootstrap, mean_over_problems, ranked, ranks, tied_first
 from benchmarks.quality.hartmann import HARTMANNS, MEDIANS, MINIMA, Hartmann, hartmann
 from benchmarks.quality.networks import GRID, Networks
 from benchmarks.quality.picture import drawn
 from benchmarks.quality.problem import Report, regret, regrets
 from benchmarks.quality.tables import Table
+from benchmarks.quality.task import MOMENTS
 from benchmarks.quality.virtual import Training
 
 POINT = {f"x{number}": 0.5 for number in range(3)}
@@ -125,3 +127,15 @@ def test_the_picture_has_a_line_and_a_name_for_each_method() -> None:
     assert text.count("<polyline") == 4
     assert text.count(">theirs</text>") == 1
     assert "prefers-color-scheme:dark" in text
+
+
+def test_the_tables_name_each_method_and_mark_the_first() -> None:
+    comparison = Comparison(("hartmann6", "hpolib-x"), ("Optuna tpe", "Syne Tune ASHA"), seeds=4)
+    tasks = comparison.tasks([*contenders.METHODS, *comparison.peers])
+    slow = {"random": 0.9, "Syne Tune ASHA": 0.5}
+    results = {task: [slow.get(task.method, 0.1)] * len(MOMENTS) for task in tasks}
+    curves, tables = "\n".join(markdown(comparison, results)).split("**Full trainings only, 1 ")
+    assert "| Syne Tune ASHA | 5.0 (5.0-5.0) |" in curves
+    assert "| Optuna tpe | **2.5 (2.5-2.5)** |" in curves
+    assert "Syne Tune ASHA" not in tables  # stops trials, and has nothing to stop there
+    assert "| random | 3.0 (3.0-3.0) |" in tables
