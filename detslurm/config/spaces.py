@@ -5,10 +5,12 @@ A val of a choice is whatever a hyperparameter may be: a constant, a range, a gr
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from detslurm.config.secret_names import MASK
+from detslurm.config.secret_names import MASK, is_secret
 
 _SLACK = 1e-9  # of a range's width: the ends of a grid, and powers, are rounded
 
@@ -41,30 +43,31 @@ def place_among(vals: Sequence[Any], value: Any) -> int | None:
 
     Args:
         vals: The vals of the choice.
-        value: The value, in which secrets may be masked: asterisks fit any constant.
+        value: The value, in which secrets may be masked: asterisks fit any constant that may be a
+            secret.
 
     Example:
         vals = [{"name": "adam", "beta": {"type": "double", "minval": 0, "maxval": 1}}, "none"]
         assert place_among(vals, {"name": "adam", "beta": 0.5}) == 0
     """
-    for in_range in (True, False):
+    for in_range, likely in itertools.product((True, False), repeat=2):
         for place, val in enumerate(vals):
-            if _fits(val, value, in_range):
+            if _fits(val, value, in_range, likely):
                 return place
     return None
 
 
-def _fits(spec: Any, value: Any, in_range: bool) -> bool:
+def _fits(spec: Any, value: Any, in_range: bool, likely: bool) -> bool:
     if is_constant(spec):
-        return _equal(value, constant(spec)) or MASK in str(value)
+        return _equal(value, constant(spec)) or _is_masked(value, constant(spec), likely)
     if is_group(spec):
         return (
             isinstance(value, Mapping)
             and value.keys() == spec.keys()
-            and all(_fits(spec[name], value[name], in_range) for name in spec)
+            and all(_fits(spec[name], value[name], in_range, likely) for name in spec)
         )
     if spec["type"] == "choice":
-        return any(_fits(val, value, in_range) for val in spec["vals"])
+        return any(_fits(val, value, in_range, likely) for val in spec["vals"])
     if spec["type"] == "categorical":
         return any(_equal(value, val) for val in spec["vals"])
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -83,6 +86,21 @@ def bounds(spec: Mapping[str, Any]) -> tuple[Any, Any]:
 def _equal(value: Any, other: Any) -> bool:
     # True == 1 for Python, but they are two vals.
     return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _is_masked(value: Any, plain: Any, likely: bool) -> bool:
+    """Whether a value is this one with secrets masked; `likely` leaves out words such as none."""
+    if isinstance(plain, Mapping):
+        same = isinstance(value, Mapping) and value.keys() == plain.keys()
+        pairs = [(value[name], plain[name]) for name in plain] if same else []
+    elif isinstance(plain, list | tuple):
+        same = isinstance(value, list | tuple) and len(value) == len(plain)
+        pairs = list(zip(value, plain, strict=True)) if same else []
+    else:
+        around = ".*".join(map(re.escape, value.split(MASK))) if isinstance(value, str) else ""
+        is_secret_of = MASK in str(value) and re.fullmatch(around, str(plain), re.DOTALL)
+        return bool(is_secret_of) and is_secret("token" if likely else "password", plain)
+    return same and all(_equal(*pair) or _is_masked(*pair, likely) for pair in pairs)
 
 
 def _holds(spec: Mapping[str, Any], value: float) -> bool:
