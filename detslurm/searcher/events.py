@@ -108,7 +108,8 @@ class KnownResults(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="e
 class Extended(msgspec.Struct, frozen=True, tag_field="e", tag="extended"):
     """The search goes on where that of another experiment ended; only a first event counts.
 
-    It carries the other search: its section `searcher`, its `max_restarts`, and its events.
+    It carries the other search: what may differ in its section `searcher`, its `max_restarts`, and
+    its events. All else is in the configuration alone: `first` and `prior` may hold secrets.
     """
 
     searcher: dict[str, Any]

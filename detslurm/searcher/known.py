@@ -17,6 +17,7 @@ from detslurm.config.points import (
     varying,
     with_value,
 )
+from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.config.spaces import is_constant
 from detslurm.searcher.events import KnownResults, finite
 from detslurm.searcher.optuna.history import KnownTrial
@@ -73,8 +74,8 @@ def known_results(
                 unmeasured += 1
             elif (values := _values_in(space, trial.hparams, experiment.space)) is None:
                 outside += 1
-            else:
-                found.append(_known(searcher, trial, values))
+            else:  # a choice holds constants, too, and the log no secrets
+                found.append(_known(searcher, trial, masked_sample(values, space)))
     return KnownResults(
         experiments=sorted(earlier),
         results=found[-MOST:],
@@ -100,6 +101,7 @@ def _values_in(space: Space, hparams: Mapping[str, Any], then: Space) -> dict[st
     and lengths of a training differ between experiments whose results can be compared.
     """
     values: dict[str, Any] = {}
+    hparams = restored_sample(hparams, space)  # records hold no secrets
     try:
         for route, spec in varying(space):
             values = with_value(values, route, fitted(spec, value_at(hparams, route)))

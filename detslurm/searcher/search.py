@@ -317,7 +317,7 @@ class Search:
             return
         before = Search(
             {
-                "searcher": {**event.searcher, "stop": self.searcher.get("stop")},
+                "searcher": {**self.searcher, **event.searcher, "stop": self.searcher.get("stop")},
                 "hyperparameters": self.space,
                 "reproducibility": {"experiment_seed": self.seed},
                 "max_restarts": event.max_restarts,

@@ -12,7 +12,7 @@ from detslurm.config.point_rules import REFERENCE, is_reference, misfits
 from detslurm.config.points import value_at, varying, with_value
 from detslurm.config.secret_values import restored_sample
 from detslurm.sdk.errors import SubmitError
-from detslurm.store import ExperimentDir, NotFound, Store
+from detslurm.store import NotFound, Store
 
 Sample = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ def with_named_trials(loaded: LoadedExperiment, store: Store) -> LoadedExperimen
 
 def _point_of(store: Store, trial_id: int, space: Mapping[str, Any]) -> dict[str, Any]:
     """The trial's values of all hyperparameters that vary in this space."""
-    sample = _sample_of(store, trial_id)
+    sample = restored_sample(_sample_of(store, trial_id), space)  # records hold no secrets
     point: dict[str, Any] = {}
     for route, _ in varying(space):
         name = ".".join(route)
@@ -63,5 +63,4 @@ def _sample_of(store: Store, trial_id: int) -> Sample:
     runs = trial.runs()
     if not runs or runs[-1].start.hparams is None:
         raise ValueError(f"trial {trial_id} has no hyperparameters yet: it has not begun")
-    space = ExperimentDir.at(trial.experiment_path).config().get("hyperparameters") or {}
-    return restored_sample(runs[-1].start.hparams, space)
+    return runs[-1].start.hparams

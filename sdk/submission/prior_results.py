@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detslurm.config.secret_values import restored_sample
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.experiments.snapshot import read
 from detslurm.searcher import Search
@@ -58,15 +57,15 @@ def _inherited(config: Mapping[str, Any], parent: ExperimentDir) -> KnownResults
 def _earlier(experiment: ExperimentDir) -> EarlierExperiment:
     config = experiment.config()
     space, searcher = config.get("hyperparameters") or {}, config.get("searcher") or {}
-    trials = with_wholes(_trials(experiment, space), early=ends_trials_early(searcher))
+    trials = with_wholes(_trials(experiment), early=ends_trials_early(searcher))
     return EarlierExperiment(space, trials)
 
 
-def _trials(experiment: ExperimentDir, space: Mapping[str, Any]) -> Iterator[EarlierTrial]:
+def _trials(experiment: ExperimentDir) -> Iterator[EarlierTrial]:
     """The trials that have completed, the oldest first."""
     for _, row in sorted(read(experiment).trial_rows.items()):
         if row.state == "COMPLETED" and row.hparams is not None:
             last = row.last_validation
             metrics = {} if last is None else last.metrics
             steps = row.steps if last is None else last.steps
-            yield EarlierTrial(restored_sample(row.hparams, space), metrics, steps)
+            yield EarlierTrial(row.hparams, metrics, steps)

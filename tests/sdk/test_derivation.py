@@ -15,6 +15,7 @@ from detslurm.config.secret_names import MASK
 from detslurm.sdk import LifecycleError, SubmitError
 from detslurm.sdk.submission import submit as submission
 from detslurm.sdk.submission.derived_plan import left_out
+from detslurm.searcher import Search
 from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
@@ -477,3 +478,21 @@ def test_a_fork_of_an_import_names_what_the_bundle_left_out(scene: Scene, tmp_pa
     variables = ["A=********", "B=1", "A=2"]
     assert not left_out({"environment": {"environment_variables": {"cpu": variables}}})
     assert left_out({"environment": {"environment_variables": {"cpu": [*variables, f"B={MASK}"]}}})
+
+
+def test_the_log_of_a_search_that_goes_on_has_no_secrets(scene: Scene) -> None:
+    """A point that is tried first may hold some; only the configuration has them."""
+    choice = "{type: choice, vals: [none, {api_key: hush-key}]}"
+    first = "max_trials: 6, first: [{data: {api_key: hush-key}}]"
+    text = SEARCH.replace("max_trials: 6", first)
+    text = text.replace("hyperparameters: {", f"hyperparameters: {{data: {choice}, ")
+    experiment, _ = scene.search(text)
+    scene.client.stored(experiment.id).kill()
+    scene.queue.jobs.clear()
+    done = scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+    made = scene.store.experiment(done.id)
+    assert [path for path in made.search.iterdir() if b"hush" in path.read_bytes()] == []
+    search = scene.client.stored(done.id)._snapshot.search
+    assert search is not None
+    plan = Search(made.config()).plan(search.state, 0)
+    assert plan.hparams["data"] == {"api_key": "hush-key"}

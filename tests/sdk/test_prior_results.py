@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from detslurm.config import load_experiment
+from detslurm.config.secret_names import MASK
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.prior_results import prior_results
 from detslurm.store import ExperimentDir
@@ -73,3 +75,25 @@ def test_a_copy_has_the_results_of_its_original(scene: Scene) -> None:
         prior_results(
             {**wanted, "searcher": {**wanted["searcher"], "metric": "acc"}}, scene.store, original
         )
+
+
+CHOICE = """\
+entrypoint: "true"
+hyperparameters:
+  data:
+    type: choice
+    vals: [none, {url: x, api_key: KEY, size: {type: int, minval: 1, maxval: 9}}]
+searcher: {name: optuna, metric: loss, max_trials: 4, prior_experiments: [1]}
+"""
+
+
+def test_secrets_in_a_choice(scene: Scene) -> None:
+    """The log has none of them, and results count that were made with another key."""
+    then = scene.experiment(text=CHOICE.replace("KEY", "hush-old"))
+    scene.run(then, losses=[0.5], end="completed",
+              hparams={"data": {"url": "x", "api_key": MASK, "size": 3}})  # fmt: skip
+    space = load_experiment(yaml.safe_load(CHOICE.replace("KEY", "hush-new"))).config.to_dict()
+    found = prior_results(space, scene.store, None)
+    assert [one.hparams for one in found.results] == [
+        {"data": {"url": "x", "api_key": MASK, "size": 3}}
+    ]
