@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm._base.quantities import counted
 from detslurm._base.states import ERROR, INVALID_HP, OUT_OF_OPS
+from detslurm.config import ExperimentConfig
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.begins import begin_of
 from detslurm.sdk.submission.derivation import Begin, Past
@@ -64,6 +65,7 @@ def extension_of(
     Raises `SubmitError`."""
     if before["searcher"]["name"] == "custom" and method_runner is None:
         raise SubmitError(_CUSTOM.format(one.view.id))
+    before = ExperimentConfig.from_dict(before).to_dict()  # an older version knew fewer keys
     if problems := [*_refused(one.view.id, before, after)]:
         raise SubmitError("\n".join(problems))
     logged = logged_events(one.directory.search, Search(before))
@@ -74,7 +76,7 @@ def extension_of(
     events += with_checkpoints(one.directory, one.facts.trial_ids, _given_back(one, ended))
     event = {
         "e": "extended",
-        "searcher": before["searcher"],
+        "searcher": {key: old for key, old in before["searcher"].items() if key in _FREE},
         "max_restarts": before["max_restarts"],
         "events": events,
     }

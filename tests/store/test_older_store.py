@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from detslurm.sdk import Client
 from detslurm.store import Store, fold_trial
 from detslurm.store.records import Intent
+from tests.sdk.scenes import Queue
 
 DATA = Path(__file__).with_name("data")
 
@@ -62,3 +64,12 @@ def test_a_paused_trial_goes_on(store: Path) -> None:
     assert view.runs[1].resumed_steps == 3 and view.steps == 4
     assert view.hparams == {"lr": 1.0, "waits": True}
     assert view.alerts[0].description == "after 4 steps"
+
+
+def test_a_search_goes_on(store: Path) -> None:
+    """Keys that its configuration lacks, because they are newer, are no changes."""
+    client = Client(store, warn=lambda text: None, connect=lambda name: Queue())
+    done = client.experiment(3).continue_(["searcher.max_trials=8"])
+    search = client.stored(done.id)._snapshot.search
+    assert search is not None and len(search.state.brackets[0].rungs[0].results) == 3
+    assert search.state.waiting() == [3, 4]
