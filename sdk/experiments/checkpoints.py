@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.base import ExperimentBase
+from detslurm.store import StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -86,7 +87,7 @@ class CheckpointChoice:
         """
         from detslurm.sdk.checkpoints.choosing import best_first, front_of, unrated
 
-        every = self.checkpoints()
+        every = self._candidates()
         if found := front_of(every):
             return found
         broken = "no checkpoint that keeps all constraints" if best_first(every) else unrated(every)
@@ -106,11 +107,15 @@ class CheckpointChoice:
 
         if limit < 1:
             raise ValueError(f"limit is {limit}: it must be at least 1")
-        every = self.checkpoints()
+        every = self._candidates()
         found = best_first(every, sort_by, smaller_is_better)
         if not found:
             raise LifecycleError(f"{self._named} has {unrated(every, sort_by)}")
         return found[:limit]
+
+    def _candidates(self) -> list[Checkpoint]:
+        """The checkpoints from which the best are chosen."""
+        return self.checkpoints()
 
     @property
     @abstractmethod
@@ -128,6 +133,21 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
         from detslurm.sdk.checkpoints.catalog import of_snapshot
 
         return self._objects(of_snapshot(self._snapshot))
+
+    def _candidates(self) -> list[Checkpoint]:
+        """Its own, and those of the searches that it goes on with: their trials are its trials."""
+        from detslurm.sdk.checkpoints.catalog import of_snapshot
+        from detslurm.sdk.experiments.snapshot import read
+
+        found, created = self.checkpoints(), self._snapshot.facts.created
+        while created.search and created.origin == "continue" and created.parent is not None:
+            try:
+                before = read(self._directory.store.experiment(created.parent))
+            except StoreError:  # nothing needed its checkpoints: it may have been deleted
+                break
+            found += self._objects(of_snapshot(before))
+            created = before.facts.created
+        return found
 
     def _checkpoints_of(self, trial_ids: Iterable[int]) -> list[Checkpoint]:
         """The checkpoints of some trials; as `checkpoints`."""

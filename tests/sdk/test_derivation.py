@@ -496,3 +496,22 @@ def test_the_log_of_a_search_that_goes_on_has_no_secrets(scene: Scene) -> None:
     assert search is not None
     plan = Search(made.config()).plan(search.state, 0)
     assert plan.hparams["data"] == {"api_key": "hush-key"}
+
+
+def test_the_best_checkpoint_of_a_search_that_goes_on(scene: Scene) -> None:
+    """It may be one that a trial saved in an experiment before."""
+    experiment, log = scene.search()
+    scene.works(experiment, log, "7_0", losses=[3.0, 0.5], checkpoint="best", end="completed")
+    first = experiment.id
+    for _ in range(2):
+        scene.client.stored(experiment.id).kill()
+        scene.queue.jobs.clear()
+        done = scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+        experiment = scene.store.experiment(done.id)
+    scene.run(experiment, 1, losses=[2.0], checkpoint="worse", end="completed")
+    found = scene.client.stored(experiment.id)
+    assert [one.uuid for one in found.checkpoints()] == ["worse"]
+    assert [(one.uuid, one.experiment_id) for one in found.top_n_checkpoints(2)] == [
+        ("best", first), ("worse", experiment.id)
+    ]  # fmt: skip
+    assert found.top_checkpoint().trial_id == 1
