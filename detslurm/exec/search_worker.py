@@ -189,8 +189,12 @@ class SearchTrialQueue:
         trial = self._state.trials[index]
         if trial.source is None or not trial.reached:
             return 0
-        original = fold_trial(self._intents.experiment.trial(self._trial_id(trial.source)))
-        return next((c.steps for c in original.checkpoints if c.uuid == checkpoint), 0)
+        from detslurm.store.history import read_continued  # only here: others start without it
+
+        original = self._intents.experiment.trial(self._trial_id(trial.source))
+        begun = read_continued(original)  # in a search that goes on
+        known = (*fold_trial(original).checkpoints, *([] if begun is None else [begun]))
+        return next((c.steps for c in known if c.uuid == checkpoint), 0)
 
     def _trial_id(self, index: int) -> int:
         intents = self._intents

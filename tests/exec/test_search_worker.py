@@ -17,6 +17,7 @@ from detslurm.searcher import State
 from detslurm.slurm import ClusterLimits
 from detslurm.store import EventLog, ExperimentDir, fold_facts, fold_trial
 from detslurm.store.facts import FactLog
+from detslurm.store.search_records import end_search
 from tests.sdk.scenes import YAML, Scene
 
 TRUNCATE = "{truncate_fraction: 0.5}"
@@ -27,6 +28,12 @@ PREEMPTED = Decision("preempted", "preempted by Slurm", Action.REQUEUE)
 @pytest.fixture
 def scene(tmp_path: Path) -> Scene:
     return Scene(tmp_path / "store")
+
+
+def worker_of(scene: Scene, experiment: ExperimentDir, ref: str) -> SearchTrialQueue:
+    intents = Intents(experiment)
+    intents.refresh()
+    return SearchTrialQueue(intents, experiment.run_config(), ref=ref, cluster=scene.queue)
 
 
 class Desk:
@@ -41,10 +48,7 @@ class Desk:
         self.trial_queue = self.worker(ref)
 
     def worker(self, ref: str) -> SearchTrialQueue:
-        intents = Intents(self.experiment)
-        intents.refresh()
-        config = self.experiment.run_config()
-        return SearchTrialQueue(intents, config, ref=ref, cluster=self.scene.queue)
+        return worker_of(self.scene, self.experiment, ref)
 
     def took(self, trial_queue: SearchTrialQueue | None = None) -> int | None:
         """The index of the next trial of a worker; None when it may leave."""
@@ -206,6 +210,31 @@ def test_copies_start_from_what_a_lost_worker_has_saved(scene: Scene, how: str) 
         if how == "dead":
             assert desk.took(desk.worker("9")) is None
     assert desk.state().trials[0].checkpoint == "saved"
+
+
+def test_copies_of_a_search_that_goes_on_count_from_their_originals(scene: Scene) -> None:
+    """The checkpoint is one of the experiment before, and so are its steps."""
+    text = YAML.replace(
+        "name: grid, metric: loss, max_length: 10",
+        "name: pbt, metric: loss, population_size: 2, num_rounds: 1,"
+        f" length_per_round: {{batches: 2}}, replace_function: {TRUNCATE}",
+    )
+    experiment, log = scene.search(text=text, workers=2, trials=2)
+    for index, worker in enumerate(("7_0", "7_1")):
+        loss, uuid = float(index), f"c{index}"
+        scene.works(experiment, log, worker, losses=[9, loss], checkpoint=uuid, end="completed")
+        log.commit([
+            {"e": "validated", "trial": index, "length": 2, "metric": loss},
+            {"e": "run_ended", "trial": index, "worker": worker, "outcome": "out_of_ops",
+             "checkpoint": uuid},
+        ])  # fmt: skip
+    end_search(experiment, ["completed", "completed"], "completed")
+    scene.queue.jobs.clear()
+    done = scene.client.experiment(experiment.id).continue_(["searcher.num_rounds=2"])
+    made = scene.store.experiment(done.id)
+    worker_of(scene, made, "8_0").take()
+    copy = worker_of(scene, made, "8_1").take()
+    assert copy is not None and (copy.index, copy.source, copy.source_steps) == (2, "c0", 2)
 
 
 def test_an_idle_worker_frees_trials_of_the_dead_only(desk: Desk) -> None:
