@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from detslurm._base.quantities import counted
 from detslurm._base.states import ERROR, INVALID_HP, OUT_OF_OPS
 from detslurm.config import ExperimentConfig
+from detslurm.config.secret_values import masked_values
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.begins import begin_of
 from detslurm.sdk.submission.derivation import Begin, Past
@@ -111,8 +112,10 @@ def _uneven(config: Mapping[str, Any], ended: State, state: State) -> Iterator[s
 
 
 def _refused(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """The changes with which the decisions up to now would have been others."""
-    old, new = before["searcher"], after["searcher"]
+    """The changes with which the decisions up to now would have been others; those of secrets
+    decide nothing."""
+    old, new = masked_values(before["searcher"]), masked_values(after["searcher"])
+    spaces = [masked_values(config["hyperparameters"]) for config in (before, after)]
     seeds = [config["reproducibility"]["experiment_seed"] for config in (before, after)]
     if old["name"] != new["name"]:
         yield _KEEPS.format("searcher.name", number)
@@ -120,7 +123,7 @@ def _refused(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -
     for key in sorted({*old, *new} - {*_FREE}):
         if old.get(key) != new.get(key):
             yield _KEEPS.format(f"searcher.{key}", number)
-    if before["hyperparameters"] != after["hyperparameters"]:
+    if spaces[0] != spaces[1]:
         yield _KEEPS.format("hyperparameters", number)
     if seeds[0] != seeds[1]:
         yield _KEEPS.format("reproducibility.experiment_seed", number)

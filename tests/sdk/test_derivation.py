@@ -480,22 +480,25 @@ def test_a_fork_of_an_import_names_what_the_bundle_left_out(scene: Scene, tmp_pa
     assert left_out({"environment": {"environment_variables": {"cpu": [*variables, f"B={MASK}"]}}})
 
 
-def test_the_log_of_a_search_that_goes_on_has_no_secrets(scene: Scene) -> None:
-    """A point that is tried first may hold some; only the configuration has them."""
+def test_secrets_of_a_search_that_goes_on(scene: Scene) -> None:
+    """Its log has none, although a point that is tried first may hold some. Others may take their
+    place, as after an import without them: they decide nothing."""
     choice = "{type: choice, vals: [none, {api_key: hush-key}]}"
-    first = "max_trials: 6, first: [{data: {api_key: hush-key}}]"
-    text = SEARCH.replace("max_trials: 6", first)
+    points = "[{data: {api_key: hush-key}}]"
+    text = SEARCH.replace("max_trials: 6", f"max_trials: 6, first: {points}")
     text = text.replace("hyperparameters: {", f"hyperparameters: {{data: {choice}, ")
     experiment, _ = scene.search(text)
     scene.client.stored(experiment.id).kill()
     scene.queue.jobs.clear()
-    done = scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
+    changes = [f"hyperparameters.data={choice}", f"searcher.first={points}"]
+    changes = [change.replace("hush-key", "hush-new") for change in changes]
+    done = scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8", *changes])
     made = scene.store.experiment(done.id)
     assert [path for path in made.search.iterdir() if b"hush" in path.read_bytes()] == []
     search = scene.client.stored(done.id)._snapshot.search
     assert search is not None
     plan = Search(made.config()).plan(search.state, 0)
-    assert plan.hparams["data"] == {"api_key": "hush-key"}
+    assert plan.hparams["data"] == {"api_key": "hush-new"}
 
 
 def test_the_best_checkpoint_of_a_search_that_goes_on(scene: Scene) -> None:
