@@ -63,7 +63,7 @@ def extension_of(
 ) -> Extension:
     """How the search of `one` goes on; the configurations are those of both experiments.
 
-    Raises `SubmitError`."""
+    Raises `SubmitError`, or `RecordMissing` where facts or events were lost."""
     if before["searcher"]["name"] == "custom" and method_runner is None:
         raise SubmitError(_CUSTOM.format(one.view.id))
     before = ExperimentConfig.from_dict(before).to_dict()  # an older version knew fewer keys
@@ -74,6 +74,8 @@ def extension_of(
     search = Search({**before, "searcher": {**before["searcher"], "stop": None}})
     ended = search.initial()
     search.apply(ended, events)
+    if ended.created > one.facts.created.trials:
+        one.facts.refuse_gap("which of its trials is which is unknown")
     events += with_checkpoints(one.directory, one.facts.trial_ids, _given_back(one, ended))
     event = {
         "e": "extended",

@@ -20,7 +20,7 @@ from detslurm.store import StoreError, fold_facts
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.history import read_continued
 from detslurm.store.reading import trial_metrics
-from detslurm.store.search_records import end_search
+from detslurm.store.search_records import add_trials, end_search
 from tests.sdk.scenes import CUSTOM, SEARCH, YAML, Scene
 
 MORE = ["searcher.max_length=20"]
@@ -518,3 +518,16 @@ def test_the_best_checkpoint_of_a_search_that_goes_on(scene: Scene) -> None:
         ("best", first), ("worse", experiment.id)
     ]  # fmt: skip
     assert found.top_checkpoint().trial_id == 1
+
+
+def test_a_search_does_not_go_on_with_the_trials_of_others(scene: Scene) -> None:
+    """With a lost fact that gave trials their ids, results would be those of other trials."""
+    experiment, _ = scene.search(trials=2)
+    for _ in range(2):
+        add_trials(experiment, fold_facts(experiment))
+    lost = fold_facts(experiment).count - 1
+    scene.client.stored(experiment.id).kill()
+    Path(experiment.log.path_text(lost)).unlink()
+    scene.queue.jobs.clear()
+    with pytest.raises(StoreError, match=r"which of its trials is which is unknown"):
+        scene.client.experiment(experiment.id).continue_(["searcher.max_trials=8"])
