@@ -111,8 +111,15 @@ def fitted(spec: Any, value: Any, name: str = "") -> Any:
 
 def _fitted_val(val: Any, value: Any, name: str) -> Any:
     if is_group(val):
-        return {key: _fitted_val(val[key], value[key], key) for key in sorted(val)}
+        return {key: _fitted_at(val, value, key) for key in sorted(val)}
     return fitted(val, value, name)
+
+
+def _fitted_at(val: Any, value: Any, key: str) -> Any:
+    try:
+        return _fitted_val(val[key], value[key], key)
+    except Misfit as wrong:
+        raise Misfit(f"{wrong.expected} as {key}") from None
 
 
 def _outlines(vals: Sequence[Any], name: str) -> str:

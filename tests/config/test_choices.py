@@ -114,7 +114,7 @@ def test_the_longest_val_has_to_fit() -> None:
         ({"optimizer": {"name": "adam"}},
          "searcher.first[0].optimizer: one of the vals, with all that it holds: {name, beta1} or"
          " {name, momentum} is expected, found a mapping"),
-        ({"optimizer": {"name": "adam", "beta1": 3}}, "a number from 0.8 to 1 is expected"),
+        ({"optimizer": {"name": "adam", "beta1": 3}}, "from 0.8 to 1 as beta1 is expected"),
         ({"optimizer.beta1": 0.9}, 'no hyperparameter "optimizer.beta1"; give optimizer whole'),
     ],
 )  # fmt: skip
