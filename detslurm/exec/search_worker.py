@@ -193,8 +193,9 @@ class SearchTrialQueue:
 
         original = self._intents.experiment.trial(self._trial_id(trial.source))
         begun = read_continued(original)  # in a search that goes on
-        known = (*fold_trial(original).checkpoints, *([] if begun is None else [begun]))
-        return next((c.steps for c in known if c.uuid == checkpoint), 0)
+        if begun is not None and begun.uuid == checkpoint:
+            return begun.steps
+        return next((c.steps for c in fold_trial(original).checkpoints if c.uuid == checkpoint), 0)
 
     def _trial_id(self, index: int) -> int:
         intents = self._intents

@@ -66,7 +66,7 @@ def extension_of(
     Raises `SubmitError`, or `RecordMissing` where facts or events were lost."""
     if before["searcher"]["name"] == "custom" and method_runner is None:
         raise SubmitError(_CUSTOM.format(one.view.id))
-    before = ExperimentConfig.from_dict(before).to_dict()  # an older version knew fewer keys
+    before = ExperimentConfig.from_dict(dict(before)).to_dict()  # an older version knew fewer keys
     if problems := [*_refused(one.view.id, before, after)]:
         raise SubmitError("\n".join(problems))
     logged = logged_events(one.directory.search, Search(before))
