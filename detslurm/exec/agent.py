@@ -271,7 +271,8 @@ class Agent:
         from detslurm.exec.run_processes import RunProcesses
         from detslurm.exec.usage_sampler import UsageSampler
 
-        processes_of_run = RunProcesses(self._node.mark, self._link.own_processes)
+        own, shared = self._link.own_processes, self._code.spared
+        processes_of_run = RunProcesses(self._node.mark, own, shared=shared)
         return UsageSampler(processes_of_run, self._node.allocation.slot_ids)
 
     def _report_usage(self, sampler: UsageSampler) -> None:

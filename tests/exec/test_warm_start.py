@@ -15,6 +15,8 @@ from typing import NamedTuple
 import pytest
 
 from detslurm.exec import agent_protocol
+from detslurm.exec.orphans import RunMark
+from detslurm.exec.run_processes import RunProcesses
 from detslurm.exec.warm_start import NeedsNewProcess, WarmChild, WarmPython
 
 Run = Callable[..., "Ended"]
@@ -305,7 +307,8 @@ def test_imports_that_leave_something_are_refused(
 def test_another_environment_needs_a_new_process(run: Run) -> None:
     """What libraries read at their import was the first run's; a run's own names may differ."""
     run("pass", OMP_NUM_THREADS="1", DET_HPARAMS="1", MASTER_PORT="1")
-    assert run("pass", OMP_NUM_THREADS="1", DET_HPARAMS="2", MASTER_PORT="2").status == 0
+    own = {"DET_HPARAMS": "2", "MASTER_PORT": "2", "WANDB_DIR": "/outputs/of/this/trial"}
+    assert run("pass", OMP_NUM_THREADS="1", **own).status == 0
     with pytest.raises(NeedsNewProcess, match="OMP_NUM_THREADS"):
         run("pass", OMP_NUM_THREADS="2")
 
@@ -340,6 +343,37 @@ def test_slurms_signals_reach_the_code_alone(warm: WarmPython, tmp_path: Path) -
     assert end(warm, child).status == 3
     path.write_text("pass")
     assert end(warm, begin(warm, path)).status == 0
+
+
+def test_usage_is_that_of_the_run_alone(warm: WarmPython, run: Run) -> None:
+    """The interpreter has waited for the earlier runs, and this process has not."""
+    run("import time\nwhile time.process_time() < 0.5: pass")
+    processes = RunProcesses(RunMark("/none", 1, 1, ""), shared=warm.pids)
+    assert processes.used().seconds == pytest.approx(0, abs=0.1)
+    run("import time\nwhile time.process_time() < 0.3: pass")
+    assert processes.ended_seconds() == pytest.approx(0.35, abs=0.15)
+
+
+REAPED = """\
+import os, subprocess
+from detslurm._base.child_processes import become_subreaper, reap
+become_subreaper()
+subprocess.run(["sh", "-c", "true & exit"])
+os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+reap()
+try:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+except ChildProcessError:
+    print("none")
+"""
+
+
+def test_orphans_that_have_ended_are_let_go() -> None:
+    """A thousand runs would leave as many zombies, which count as the user's processes."""
+    ended = subprocess.run(
+        [sys.executable, "-c", REAPED], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert ended.stdout == "none\n"
 
 
 def _children(pid: int) -> list[int]:
