@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -102,6 +103,13 @@ def become_subreaper() -> None:
     """Adopt the orphans among this process's descendants, so that all remain descendants."""
     # A daemon that forks twice would become a child of init, where no search from here finds it.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def reap() -> None:
+    """Let go of all children that have ended: of adopted orphans no one else reads the status."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def descendants(root: int) -> list[int]:

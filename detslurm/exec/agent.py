@@ -228,8 +228,10 @@ class Agent:
         try:
             if words is None or (workdir / "startup-hook.sh").exists():
                 raise NeedsNewProcess("a shell has to start the code")
-            child = self.warm.start(words, environment, workdir)
-            self._code.spared = self.warm.pids
+            try:
+                child = self.warm.start(words, environment, workdir)
+            finally:  # a run with a new process leaves it alone, too
+                self._code.spared = self.warm.pids
             while child.is_pending:  # it may still import
                 self._loop.wait(0.5)
             if child.refusal is not None:
@@ -269,7 +271,8 @@ class Agent:
         from detslurm.exec.run_processes import RunProcesses
         from detslurm.exec.usage_sampler import UsageSampler
 
-        processes_of_run = RunProcesses(self._node.mark, self._link.own_processes)
+        own, shared = self._link.own_processes, self._code.spared
+        processes_of_run = RunProcesses(self._node.mark, own, shared=shared)
         return UsageSampler(processes_of_run, self._node.allocation.slot_ids)
 
     def _report_usage(self, sampler: UsageSampler) -> None:
@@ -328,11 +331,12 @@ class Agent:
 
     def close(self) -> bool:
         """Let go of what this run had; whether this process may serve another run."""
+        # From here on a preemption ends this process, as it ends a step that begins.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._on_signals()
         if self._is_preempted:
             return False
-        # From here on a preemption ends this process, as it ends a step that begins.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        processes.reap()
         self._inbox.close()
         self._loop.close()
         self._preparation.close()

@@ -106,12 +106,14 @@ class CodeProcess:
         return bool(chunk)
 
     def read_rest(self) -> None:
-        """Pass on the rest of the pipe, after all writers have ended."""
+        """Pass on the rest of the pipe, after all writers have ended, and close it."""
         while self._output is not None and self._read_output():
             pass
         if self._output is not None:  # a process that is not our descendant keeps it open
             self._link.log_output(self._output.close())
             self._output = None
+        assert self._child is not None and self._child.stdout is not None
+        self._child.stdout.close()  # this process may serve a thousand runs
 
     # -- its end ---------------------------------------------------------------------------------
 

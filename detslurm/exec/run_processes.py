@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from detslurm._base.child_processes import pids
@@ -44,10 +44,15 @@ class Used(NamedTuple):
 
 class RunProcesses:
     """Those below the agent, and those that bear the mark of its run: ranks that srun has started
-    are in a step of their own."""
+    are in a step of their own. `shared` are below the agent for several runs."""
 
-    def __init__(self, mark: RunMark, excluded: Iterable[int] = ()) -> None:
+    def __init__(
+        self, mark: RunMark, excluded: Iterable[int] = (), *, shared: Sequence[int] = ()
+    ) -> None:
         self._mark, self._excluded = mark, frozenset(excluded)
+        self.shared = shared
+        self._before = 0.0  # seconds of earlier runs
+        self._before = self.ended_seconds()
         self._others: set[int] = set()
         self._scans = 0
         self._ended = 0.0  # seconds of marked processes that no process of the run has waited for
@@ -66,12 +71,20 @@ class RunProcesses:
         self._ended += sum(s for pid, s in self._roots.items() if pid not in own)
         self._roots = {pid: one.seconds for pid, one in own.items() if self._is_root(one, own)}
         return Used(
-            seconds=_waited_for() + self._ended + sum(one.seconds for one in own.values()),
+            seconds=_waited_for()
+            - self._before
+            + self._ended
+            + sum(one.seconds for one in own.values()),
             resident=sum(one.resident for one in own.values()),
             stopped=sum(one.state == "T" for one in own.values()),
             starved=self._starved(own),
             pids=frozenset(own),
         )
+
+    def ended_seconds(self) -> float:
+        """The CPU seconds of processes that were waited for, here and by the shared ones."""
+        shared = (one.seconds for pid in self.shared if (one := read_process(pid)) is not None)
+        return _waited_for() + sum(shared) - self._before
 
     def _starved(self, own: Iterable[int]) -> int:
         then, self._looked = self._looked, time.monotonic()

@@ -131,13 +131,15 @@ def next_run() -> tuple[int, int] | None:
     None at the end of the job. Commands for the run before, which came too late, are passed over.
     """
     write_all(1, agent_protocol.report_line({"event": "free", "node": 0}))
-    unread = b""
-    while chunk := os.read(0, 65536):
-        *lines, unread = (unread + chunk).split(b"\n")
-        for line in lines:
+    line = b""
+    # Byte by byte: what follows, such as the order to stop, is for the agent of that run.
+    while byte := os.read(0, 1):
+        line += byte
+        if byte == b"\n":
             if line.startswith(agent_protocol.RUN.encode()):
                 trial_id, run = map(int, line.split()[1:])
                 return trial_id, run
+            line = b""
     return None
 
 

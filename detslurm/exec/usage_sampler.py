@@ -81,9 +81,11 @@ class UsageSampler:
 
     def _last(self) -> Sample:
         """The processes have ended: what they used in all, and the most that any of them had."""
-        own = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = max(self._seconds, own.ru_utime + own.ru_stime)
-        return {**self._spent(seconds), "resident": own.ru_maxrss * 1024, "last": True}
+        spent = self._spent(max(self._seconds, self._processes.ended_seconds()))
+        if self._processes.shared:  # the kernel does not sum up a run
+            return {**spent, "last": True}
+        most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        return {**spent, "resident": most * 1024, "last": True}
 
     def _spent(self, seconds: float) -> Sample:
         now = time.monotonic()

@@ -13,7 +13,9 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import json
+import mmap
 import os
 import signal
 import socket
@@ -21,7 +23,7 @@ import sys
 import sysconfig
 import threading
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
@@ -29,6 +31,8 @@ _prctl = ctypes.CDLL(None).prctl  # before any fork: see child_processes
 
 # Their import begins what belongs to one process: MPI's library, say.
 _NEVER = ("mpi4py.MPI", "horovod")
+# Bytes for the names of imported modules; a page takes memory once it is written.
+_ROOM = 1 << 22
 
 
 class Program:
@@ -42,11 +46,13 @@ class Program:
 
 
 class WarmInterpreter:
-    """Forks runs one after the other; imports once a run has ended well."""
+    """Forks runs one after the other; imports before the next run once a run has ended well."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
-        self._libraries = _library_directories()
+        self._relative = _relative_paths()
+        self._imports = mmap.mmap(-1, _ROOM)  # shared with forks, and no file
+        self._set_by_code: set[str] = set()
         self._added: dict[str, str] = {}  # variables that imports have set
         self._refusal: str | None = None
         self._is_warm = False
@@ -54,22 +60,20 @@ class WarmInterpreter:
     def serve(self) -> Program | None:
         """Answer requests; in a forked process the request to run, and None at the end."""
         while (request := self._next()) is not None:
+            if not self._is_warm and self._imports[0]:
+                self._warm_up(request.cwd)
             if self._refusal is not None:
                 os.close(request.output)
                 self._answer(refused=self._refusal)
                 continue
-            imports = os.memfd_create("imports")
             pid = os.fork()
             if pid == 0:
-                self._become_code(request, imports)
+                self._become_code(request)
                 return request
             os.close(request.output)
             self._answer(pid=pid)
             _, status = os.waitpid(pid, 0)
             self._answer(status=status)
-            if status == 0 and not self._is_warm:
-                self._warm_up(_read(imports))
-            os.close(imports)
         return None
 
     def _next(self) -> Program | None:
@@ -87,14 +91,20 @@ class WarmInterpreter:
 
     # -- imports ---------------------------------------------------------------------------------
 
-    def _warm_up(self, names: Iterable[str]) -> None:
+    def _warm_up(self, cwd: str) -> None:
         """Import modules of the libraries; afterwards this process must be as clean as before."""
-        files, handlers, before = _open_files(), _handlers(), dict(os.environ)
-        for name in names:
+        imports = json.loads(self._imports[: self._imports.find(b"\0")])
+        files, handlers, place = _open_files(), _handlers(), os.getcwd()
+        # Libraries look for files and variables: they find those of a run.
+        os.chdir(cwd)
+        os.environ.update(imports["variables"])
+        before = dict(os.environ)
+        for name in imports["modules"]:
             try:
                 importlib.import_module(name)
             except Exception:  # the code had another way to it
                 continue
+        os.chdir(place)
         self._is_warm = True
         gc.freeze()  # a collection in a fork would copy what both share
         self._added = {k: v for k, v in os.environ.items() if before.get(k) != v}
@@ -105,31 +115,42 @@ class WarmInterpreter:
         elif not _forks_alone():
             self._refusal = "the imports have started threads"
 
-    def _keep_imports(self, imports: int) -> None:
-        """Write down what a run has imported from libraries, in the order of the imports."""
-        names = [
+    def _keep_imports(self, env: Mapping[str, str]) -> None:
+        """Write down what a run has imported from libraries, in the order of the imports, and the
+        variables that its own code has set: libraries may have read them."""
+        modules = [
             name
             for name, module in list(sys.modules.items())
-            if not name.startswith(_NEVER) and self._is_of_library(module)
+            if not name.startswith(_NEVER) and _origin(module).startswith(_LIBRARIES)
         ]
-        os.write(imports, "\n".join(names).encode())
+        now = {name: os.environ.get(name) for name in self._set_by_code}
+        variables = {k: v for k, v in now.items() if v is not None and v != env.get(k)}
+        imports = json.dumps({"modules": modules, "variables": variables}).encode()
+        self._imports[: len(imports) + 1] = imports + b"\0"
 
-    def _is_of_library(self, module: object) -> bool:
-        origin = getattr(getattr(module, "__spec__", None), "origin", None)
-        return isinstance(origin, str) and origin.startswith(self._libraries)
+    def _on_audit(self, event: str, arguments: Any) -> None:
+        if event == "os.putenv":
+            frame = sys._getframe(1)
+            while frame.f_globals.get("__name__") in ("os", "_collections_abc") and frame.f_back:
+                frame = frame.f_back
+            if not frame.f_code.co_filename.startswith(("<frozen", *_LIBRARIES)):
+                self._set_by_code.add(os.fsdecode(arguments[0]))
 
     # -- the forked process ----------------------------------------------------------------------
 
-    def _become_code(self, request: Program, imports: int) -> None:
+    def _become_code(self, request: Program) -> None:
         """Be as a process that was just started for the request."""
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setsid()
         os.dup2(request.output, 1)
         os.dup2(1, 2)
-        kept = 2 if self._is_warm else os.dup2(imports, 3, inheritable=False)
         self._connection.detach()
-        os.closerange(kept + 1, os.sysconf("SC_OPEN_MAX"))
+        for fd in _open_files():
+            if int(fd) > 2:
+                with contextlib.suppress(OSError):  # it listed the others
+                    os.close(int(fd))
         os.chdir(request.cwd)
+        sys.path[:] = [os.path.abspath(self._relative.get(path, path)) for path in sys.path]
         os.environ.clear()
         os.environ.update({**self._added, **request.env})
         for sig in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
@@ -147,26 +168,33 @@ class WarmInterpreter:
         if "multiprocessing.process" in sys.modules:
             sys.modules["multiprocessing.process"].ORIGINAL_DIR = request.cwd  # type: ignore
         if not self._is_warm:
-            atexit.register(self._keep_imports, 3)
+            atexit.register(self._keep_imports, request.env)
+            sys.addaudithook(self._on_audit)
 
 
 def run(words: list[str]) -> None:
     """Run `SCRIPT ...` or `-m MODULE ...` as the program of this process."""
+    main = types.ModuleType("__main__")
+    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
+    sys.modules["__main__"] = main
     if words[0] == "-m":
         import runpy
 
-        sys.argv, sys.path[0] = words[1:], os.getcwd()
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        sys.argv = ["-m", *words[2:]]
+        _search_first(os.getcwd())
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # as Python itself does
         return
-    path = os.path.abspath(words[0])
-    sys.argv, sys.path[0] = words, os.path.dirname(os.path.realpath(path))
-    main = types.ModuleType("__main__")
-    main.__file__ = path
-    main.__builtins__ = __builtins__  # type: ignore[attr-defined]
-    sys.modules["__main__"] = main
+    main.__file__ = path = os.path.abspath(words[0])
+    sys.argv = words
+    _search_first(os.path.dirname(os.path.realpath(path)))
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
+        code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, main.__dict__)
+
+
+def _search_first(folder: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, folder)
 
 
 def main() -> None:
@@ -174,6 +202,8 @@ def main() -> None:
     # All of Slurm's signals reach this process, too; it ends with its agent.
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # the directory of this file, whose modules are no one's libraries
     request = WarmInterpreter(socket.socket(fileno=int(sys.argv[1]))).serve()
     if request is not None:
         _leave(_status_of(request.words))
@@ -202,11 +232,25 @@ def _leave(status: int) -> NoReturn:
     shared so far, and takes longer than a short trial."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for the program's threads
     atexit._run_exitfuncs()
-    sys.modules["__main__"].__dict__.clear()  # so the program's own objects end in order
+    _write_open_files()
+    # The program's own objects end in order.
+    for name, module in list(sys.modules.items()):
+        origin = _origin(module)
+        if name == "__main__" or (os.sep in origin and not origin.startswith(_LIBRARIES)):
+            del sys.modules[name], module
+    gc.collect()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(status)
+
+
+def _write_open_files() -> None:
+    """Write what files of the program still hold: a collection may end them in any order."""
+    for found in gc.get_objects():
+        if type(found) in (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom):
+            with contextlib.suppress(Exception):
+                found.flush()
 
 
 def _library_directories() -> tuple[str, ...]:
@@ -217,10 +261,20 @@ def _library_directories() -> tuple[str, ...]:
     return tuple(os.path.join(path, "") for path in found)
 
 
-def _read(fd: int) -> list[str]:
-    os.lseek(fd, 0, os.SEEK_SET)
-    with open(fd, "rb", closefd=False) as file:
-        return file.read().decode().split("\n")
+_LIBRARIES = _library_directories()
+
+
+def _origin(module: object) -> str:
+    """The file of a module, or an empty string."""
+    origin = getattr(getattr(module, "__spec__", None), "origin", None)
+    return origin if isinstance(origin, str) else ""
+
+
+def _relative_paths() -> dict[str, str]:
+    """Relative entries of PYTHONPATH, by what Python has made of them at its start."""
+    given = os.environ.get("PYTHONPATH")
+    paths = given.split(os.pathsep) if given else []
+    return {os.path.abspath(path): path for path in paths if not os.path.isabs(path)}
 
 
 def _open_files() -> set[str]:

@@ -22,7 +22,7 @@ from detslurm.exec import warm_interpreter
 from detslurm.exec.agent_loop import FileEvent
 
 # Each run has others of these; what libraries read at their import is none of them.
-_OF_A_RUN = re.compile(r"DET_|DETSLURM_|MASTER_(ADDR|PORT)$|NODE_RANK$|PET_")
+_OF_A_RUN = re.compile(r"DET_|DETSLURM_|MASTER_(ADDR|PORT)$|NODE_RANK$|PET_|WANDB_DIR$")
 _GONE = "the warm interpreter was killed"
 
 

@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 import pytest
 
+from detslurm.exec import agent_protocol
+from detslurm.exec.orphans import RunMark
+from detslurm.exec.run_processes import RunProcesses
 from detslurm.exec.warm_start import NeedsNewProcess, WarmChild, WarmPython
 
 Run = Callable[..., "Ended"]
@@ -60,7 +63,7 @@ def run(warm: WarmPython, tmp_path: Path) -> Run:
 
     def start(script: str, *words: str, **env: str) -> Ended:
         path = tmp_path / f"run{next(count)}" / "train.py"
-        path.parent.mkdir()
+        path.parent.mkdir(exist_ok=True)
         path.write_text(textwrap.dedent(script))
         return end(warm, begin(warm, path, *words, **env))
 
@@ -149,6 +152,116 @@ def test_it_ends_as_a_new_process_ends(run: Run, ending: str, status: int) -> No
     assert ended.printed.count("File ") == fresh.stdout.count("File ")
 
 
+SLOW_TO_END = """\
+    import atexit, sys, threading
+    NAME = "mine"
+    def show(): print(sys.modules["__main__"].NAME)
+    atexit.register(show)
+    threading.Thread(target=show).start()
+    print(__name__, __spec__ and __spec__.name, sys.argv[1:], sys.path[0] == sys.argv[0][:-9])
+    """
+
+
+@pytest.mark.parametrize("words", [("train.py", "7"), ("-m", "train", "7")])
+def test_the_program_is_main_to_its_end(run: Run, words: tuple[str, ...]) -> None:
+    """For its threads and its `atexit`, too; and a module has its name."""
+    name = "train" if words[0] == "-m" else None
+    for _ in range(2):
+        status, printed = run(SLOW_TO_END, *words)
+        assert (status, sorted(printed.splitlines())) == (
+            0,
+            [f"__main__ {name} ['7'] {bool(name)}", "mine", "mine"],
+        )
+
+
+UNCLOSED = """\
+    import helper
+    class Cycle: pass
+    cycle = Cycle(); cycle.me = cycle; cycle.file = open("cycle.txt", "w"); cycle.file.write("1")
+    class Last:
+        def __del__(self): print(helper.__name__)
+    last = Last()
+    def function(): pass
+    """
+
+
+def test_files_that_the_program_leaves_open_are_written(run: Run, tmp_path: Path) -> None:
+    """Those of its modules and of cycles, too; and its objects end while their names are there."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / "helper.py").write_text("file = open('module.txt', 'w'); file.write('1')")
+    assert [run(UNCLOSED, PYTHONPATH=str(folder)) for _ in range(2)] == [(0, "helper\n")] * 2
+    assert [path.read_text() for path in tmp_path.glob("run?/*.txt")] == ["1"] * 4
+
+
+AS_WRITTEN = """\
+    import dataclasses, sys
+    @dataclasses.dataclass
+    class Options:
+        seed: int = 0
+    print(dataclasses.fields(Options)[0].type, "warm_interpreter" in str(sys.path))
+    import mine
+    """
+
+
+def test_code_and_search_path_are_those_of_a_new_process(run: Run, tmp_path: Path) -> None:
+    """Annotations are no strings, and a relative PYTHONPATH begins in each run's directory."""
+    for number in range(2):
+        own = tmp_path / f"run{number}" / "src" / "mine.py"
+        own.parent.mkdir(parents=True)
+        own.write_text(f"print({number})")
+    shown = [run(AS_WRITTEN, PYTHONPATH="src").printed for _ in range(2)]
+    assert shown == [f"<class 'int'> False\n{number}\n" for number in range(2)]
+
+
+def test_imports_find_the_variables_and_the_directory_of_a_run(run: Run, tmp_path: Path) -> None:
+    """As they did in the first run: its own code may choose by a variable what a library does."""
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "choosy.py").write_text(
+        "import os\nfound = os.environ.get('BACKEND'), os.path.exists('train.py')\n"
+        "os.environ['ADDED'] = '1'"
+    )
+    (library / "sitecustomize.py").write_text(LIE)
+    script = """\
+        import os
+        print(os.environ.get("BACKEND"), os.environ.get("ADDED"))
+        os.environ.setdefault("BACKEND", "jax")
+        import choosy
+        print(choosy.found)
+        """
+    shown = [run(script, PYTHONPATH=str(library)).printed for _ in range(3)]
+    assert shown == ["None None\n('jax', True)\n"] + ["None 1\n('jax', True)\n"] * 2
+
+
+def test_a_module_beside_the_interpreter_is_none_of_a_library(run: Run, tmp_path: Path) -> None:
+    """Such as `outcome`, which others have, too."""
+    library = tmp_path / "library"
+    library.mkdir()
+    (library / "outcome.py").write_text("name = 'the installed one'")
+    (library / "sitecustomize.py").write_text(LIE)
+    script = "import outcome; print(outcome.name)"
+    shown = [run(script, PYTHONPATH=str(library)).printed for _ in range(2)]
+    assert shown == ["the installed one\n"] * 2
+
+
+NEXT = """\
+import os
+from detslurm.exec.runner_link import next_run
+print(next_run(), os.read(0, 100), next_run())
+"""
+
+
+def test_a_command_right_behind_the_next_run_is_for_that_run() -> None:
+    """A pause comes this soon; those for the run before are passed over."""
+    sent = f"{agent_protocol.PREEMPT}\n{agent_protocol.RUN}3 1\n{agent_protocol.PREEMPT}\n"
+    ended = subprocess.run(
+        [sys.executable, "-c", NEXT], input=sent.encode(), stdout=subprocess.PIPE, check=True
+    )
+    last = ended.stdout.decode().splitlines()[-1]
+    assert last == f"(3, 1) {sent.encode().splitlines(keepends=True)[-1]!r} None"
+
+
 def test_random_numbers_differ_from_run_to_run(run: Run) -> None:
     script = "import random, numpy; print(random.random(), numpy.random.rand())"
     numbers = [n for _ in range(3) for n in run(script).printed.split()]
@@ -194,7 +307,8 @@ def test_imports_that_leave_something_are_refused(
 def test_another_environment_needs_a_new_process(run: Run) -> None:
     """What libraries read at their import was the first run's; a run's own names may differ."""
     run("pass", OMP_NUM_THREADS="1", DET_HPARAMS="1", MASTER_PORT="1")
-    assert run("pass", OMP_NUM_THREADS="1", DET_HPARAMS="2", MASTER_PORT="2").status == 0
+    own = {"DET_HPARAMS": "2", "MASTER_PORT": "2", "WANDB_DIR": "/outputs/of/this/trial"}
+    assert run("pass", OMP_NUM_THREADS="1", **own).status == 0
     with pytest.raises(NeedsNewProcess, match="OMP_NUM_THREADS"):
         run("pass", OMP_NUM_THREADS="2")
 
@@ -229,6 +343,37 @@ def test_slurms_signals_reach_the_code_alone(warm: WarmPython, tmp_path: Path) -
     assert end(warm, child).status == 3
     path.write_text("pass")
     assert end(warm, begin(warm, path)).status == 0
+
+
+def test_usage_is_that_of_the_run_alone(warm: WarmPython, run: Run) -> None:
+    """The interpreter has waited for the earlier runs, and this process has not."""
+    run("import time\nwhile time.process_time() < 0.5: pass")
+    processes = RunProcesses(RunMark("/none", 1, 1, ""), shared=warm.pids)
+    assert processes.used().seconds == pytest.approx(0, abs=0.1)
+    run("import time\nwhile time.process_time() < 0.3: pass")
+    assert processes.ended_seconds() == pytest.approx(0.35, abs=0.15)
+
+
+REAPED = """\
+import os, subprocess
+from detslurm._base.child_processes import become_subreaper, reap
+become_subreaper()
+subprocess.run(["sh", "-c", "true & exit"])
+os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+reap()
+try:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+except ChildProcessError:
+    print("none")
+"""
+
+
+def test_orphans_that_have_ended_are_let_go() -> None:
+    """A thousand runs would leave as many zombies, which count as the user's processes."""
+    ended = subprocess.run(
+        [sys.executable, "-c", REAPED], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert ended.stdout == "none\n"
 
 
 def _children(pid: int) -> list[int]:
