@@ -228,6 +228,7 @@ class Agent:
         try:
             if words is None or (workdir / "startup-hook.sh").exists():
                 raise NeedsNewProcess("a shell has to start the code")
+            processes.become_subreaper()
             try:
                 child = self.warm.start(words, environment, workdir)
             finally:  # a run with a new process leaves it alone, too

@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from detslurm._base.child_processes import become_subreaper, die_with_parent
+from detslurm._base.child_processes import die_with_parent
 from detslurm.exec import warm_interpreter
 from detslurm.exec.agent_loop import FileEvent
 
@@ -102,7 +102,6 @@ class WarmPython:
 
     def _begin(self, python: str, fixed: dict[str, str]) -> None:
         self._python, self._fixed, self._answers = python, fixed, b""
-        become_subreaper()
         self._connection, other = socket.socketpair()
         script = str(Path(warm_interpreter.__file__).absolute())
         with other:

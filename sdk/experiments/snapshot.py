@@ -192,7 +192,9 @@ class ExperimentSnapshot:
         recorded = facts.jobs or facts.folder or facts.unsubmitted
         if recorded or not facts.created.managed or facts.desired.stopping or facts.desired.deleted:
             return False
-        return not self.view.finished and not any(row.started for row in self.trials.values())
+        return not self.view.finished and not any(
+            row.started is not None for row in self.trials.values()
+        )
 
     @property
     def idle(self) -> dict[int, str]:

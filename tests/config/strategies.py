@@ -128,7 +128,7 @@ SEARCHERS = st.one_of(
     st.fixed_dictionaries(
         {"name": st.just("optuna"), "metric": NAMES, "max_trials": st.integers(1, 99)},
         optional={
-            "sampler": st.sampled_from(["tpe", "cmaes"]),
+            "sampler": st.sampled_from(["tpe", "random"]),
             "sampler_args": st.dictionaries(NAMES, JSON, max_size=2),
             "pruner": st.sampled_from(["median", "hyperband"]),
             "pruner_args": st.dictionaries(NAMES, JSON, max_size=2),
