@@ -127,7 +127,7 @@ class Node:
         """The server says what a folder holds."""
         names = _names_in(folder)
         if self._fuse or names != self._seen.get(folder):
-            for path in [path for path in self._names if os.path.dirname(path) == folder]:
+            for path in [path for path in tuple(self._names) if os.path.dirname(path) == folder]:
                 del self._names[path]
                 self._sizes.pop(path, None)
         self._seen[folder] = names
