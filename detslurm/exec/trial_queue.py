@@ -101,6 +101,7 @@ class StaticTrialQueue:
         seed = config.reproducibility.experiment_seed
         self._samples = Samples(config.plain["searcher"], config.hyperparameters, seed)
         self._gone: set[int] = set()  # over, or not for this job
+        self._over: set[int] = set()  # the ids of trials that were seen to be over
         self._found: int | None = None
 
     @retried
@@ -281,8 +282,12 @@ class StaticTrialQueue:
                 yield index
 
     def _is_over(self, trial_id: int) -> bool:
-        runs = self._experiment.trial(trial_id).runs()
-        return bool(runs) and runs[-1].outcome in TERMINAL
+        if trial_id not in self._over:
+            runs = self._experiment.trial(trial_id).runs()
+            if not runs or runs[-1].outcome not in TERMINAL:
+                return False
+            self._over.add(trial_id)  # for good: a job of many trials looks after each of them
+        return True
 
     def remaining_trials(self) -> range:
         own, others = self._share, self._adopted
