@@ -1,6 +1,6 @@
 """How good the results of searches are: our methods beside those of other projects.
 
-It takes longer than all other rows, so it runs only where it is named. `DETSLURM_BENCH_QUALITY=long`
+It takes longer than the others, so it runs only where it is named. `DETSLURM_BENCH_QUALITY=long`
 has all tables and 30 seeds, and takes hours. Results are kept in the user's cache as they come,
 so that an interrupted run goes on; `python -m benchmarks.quality` also writes docs/quality.md.
 """
