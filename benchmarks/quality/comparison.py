@@ -35,7 +35,7 @@ REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 """The other projects and the tables."""
 
 WITHOUT_CURVES = ("random", "Optuna tpe")
-"""What runs where only full trainings are known: each halving method is random search there."""
+"""The methods for problems with full trainings only: there each halving is random search."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which searchers take several metrics and constraints, and how these have to be written."""
+"""Rules for several metrics and constraints: the searchers that take them, and their form."""
 
 from __future__ import annotations
 

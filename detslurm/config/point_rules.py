@@ -139,7 +139,7 @@ def _prior(searcher: YamlNode, space: Mapping[str, Any]) -> Iterator[ConfigProbl
 
 
 def _belief_problem(entry: PointEntry, space: Mapping[str, Any]) -> tuple[str, str]:
-    """What is wrong with one entry of a prior, and what to do; empty texts if it is right."""
+    """The fault of an entry of a prior, and the remedy; empty texts if the entry is right."""
     belief, name = entry.value, entry.keys[-1]
     if entry.route is None:
         return _unknown(entry, space)

@@ -180,7 +180,7 @@ class TrialSearch:
         return values, now
 
     def _said(self, values: Mapping[str, float]) -> dict[str, Any]:
-        """What an event has of them: the first is the metric; NaN is null, as in any JSON."""
+        """Their form in an event: the first is the metric; NaN is null, as in any JSON."""
         said = {name: None if math.isnan(value) else value for name, value in values.items()}
         several = {"metrics": said} if len(said) > 1 else {}
         return {"metric": said[self._compared[0]], **several}

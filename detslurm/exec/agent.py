@@ -101,7 +101,8 @@ class Agent:
         return found
 
     def _configured_warmth(self, warm: WarmPython | None) -> WarmPython | None:
-        if not self._node.config.slurm.warm_start or self._node.allocation.node_count > 1:
+        node = self._node
+        if not node.config.slurm.warm_start or node.allocation.node_count > 1 or node.is_contained:
             return None
         from detslurm.exec.warm_start import WarmPython  # only here: others pay nothing
 

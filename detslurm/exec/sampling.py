@@ -110,7 +110,7 @@ def _sample(search: Search, state: State, wanted: list[int]) -> list[dict[str, A
 
 def _report_other_version(before: str | None, now: str | None) -> None:
     """Warn of a changed Optuna: the search goes on, because its log has all samples so far."""
-    if before is not None and now != before:
+    if None not in (before, now) and now != before:
         print_message(
             f"Optuna {now} draws samples now; it was Optuna {before} before. The search goes on,"
             " but another run of it may not repeat its samples."

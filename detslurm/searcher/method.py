@@ -54,7 +54,7 @@ class Method:
         return False
 
     def history(self, state: State) -> TrialHistory:
-        """What a sampler has to know to choose hyperparameters."""
+        """The history by which a sampler chooses hyperparameters."""
         return TrialHistory()
 
     def judged(self, state: State, index: int, event: dict[str, Any]) -> dict[str, Any]:

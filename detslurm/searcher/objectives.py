@@ -20,7 +20,7 @@ from detslurm.searcher.events import WORST, finite, score
 
 
 class Result(NamedTuple):
-    """What is compared of a trial.
+    """The part of a trial that is compared with others.
 
     Attributes:
         violation: The sum of the amounts by which constraints are broken; 0 if all are kept.

@@ -56,7 +56,7 @@ class SeveralObjectives(msgspec.Struct, frozen=True, omit_defaults=True):
         return tuple(dict.fromkeys((*(metric.name for metric in self.metrics), *self.constraints)))
 
     def comparison(self) -> ObjectiveComparison:
-        """What compares results by these."""
+        """The form that compares results by these."""
         from detslurm.searcher.objectives import Objectives
 
         return ObjectiveComparison(Objectives.of(msgspec.to_builtins(self)))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SamplerCheck(NamedTuple):
-    """What is wrong with a sampler, and what Optuna warns of."""
+    """The fault of a sampler, and the warnings of Optuna."""
 
     problems: list[str]
     notes: list[str]

@@ -155,10 +155,11 @@ def test_it_ends_as_a_new_process_ends(run: Run, ending: str, status: int) -> No
 SLOW_TO_END = """\
     import atexit, sys, threading
     NAME = "mine"
-    def show(): print(sys.modules["__main__"].NAME)
+    def show(): sys.stdout.write(sys.modules["__main__"].NAME + "\\n")
     atexit.register(show)
     threading.Thread(target=show).start()
-    print(__name__, __spec__ and __spec__.name, sys.argv[1:], sys.path[0] == sys.argv[0][:-9])
+    told = __name__, __spec__ and __spec__.name, sys.argv[1:], sys.path[0] == sys.argv[0][:-9]
+    sys.stdout.write(" ".join(map(str, told)) + "\\n")  # at once: the thread has the same pipe
     """
 
 

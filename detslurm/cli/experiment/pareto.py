@@ -37,7 +37,7 @@ def objective_columns(experiment: Experiment, statuses: Statuses) -> list[Column
 
 
 def mark(status: ParetoStatus) -> str:
-    """What is to be said of a trial: it is on the front, or breaks a constraint."""
+    """The mark of a trial that is on the front, or that breaks a constraint."""
     if status.front:
         return "front"
     return "infeasible" if status.feasible is False else ""

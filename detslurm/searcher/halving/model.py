@@ -40,7 +40,7 @@ class ResultModel:
         return earlier >= self.needed or self._units(state) is not None
 
     def history(self, state: State) -> TrialHistory:
-        """What a sampler has to know: the results of one rung, and the trials on their way."""
+        """The history for a sampler: the results of one rung, and the trials on their way."""
         units = self._units(state)
         scores = {
             index: score for rung in _rungs_at(state, units) for score, _, index in rung.results

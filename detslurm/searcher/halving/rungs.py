@@ -30,7 +30,7 @@ class Ranking(Protocol):
     worst: Any  # what is compared of a trial that failed
 
     def compared(self, metric: Any, metrics: Mapping[str, Any]) -> Any:
-        """What is compared of a report."""
+        """The part of a report that is compared."""
 
     def enter(self, state: State, rung: Rung, index: int, compared: Any) -> int:
         """Enter a trial's result; its place, counted from the best."""

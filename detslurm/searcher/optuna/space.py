@@ -1,7 +1,7 @@
 """Our hyperparameter spaces in Optuna's terms, and its parameters back in ours.
 
 Categories and the vals of choices are handed over by their position, so that they may be any
-values; constants stay here. What a val of a choice draws has a name of its own, because another
+values; constants stay here. The parameters of a val have names of their own, because another
 val may draw something else under the same name: `optimizer[1].lr`.
 """
 
