@@ -29,8 +29,8 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         metrics: The validation metrics of exactly its weights; empty if it was not validated.
         problem: The fault of its files that `verify` found; None if there is none.
         storage: The storage that it is in, where that is not the configured storage.
-        kind: "outputs" for the contents of a trial's directory of outputs when its last run ended;
-            else None.
+        kind: "outputs" for the contents of a trial's directory of outputs when its last run ended,
+            "batch outputs" for the files that its checkpoints have committed; else None.
         deleted_time: When it was deleted, in seconds since 1970; None if it wasn't, or if that is
             not known.
     """
