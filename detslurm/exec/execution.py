@@ -211,6 +211,7 @@ class Execution:
             inbox=job.inbox,
             log=log,
             reasons=self._reasons,
+            answers=job.config.slurm.warm_start,
             limits=Limits(timeout, float(job.intents.facts.created.kill_wait)),
             on_usage=self._add_usage,
             make_guard=self._make_guard,

@@ -69,7 +69,7 @@ COLUMNS: Mapping[str, Column] = {
     "notes": Column("Notes", lambda row: row.notes, drop=9, least=12),
     "archived": Column("Archived", lambda row: "yes" if row.archived else "", drop=9),
     "cluster": Column("Cluster", lambda row: row.cluster, drop=9),
-    "type": Column("Type", lambda row: row.task or "experiment", drop=9),
+    "kind": Column("Type", lambda row: row.task or "experiment", drop=9),
 }
 _DEFAULT = ["id", "owner", "name", "parent", "state", "progress", "trials", "best"]
 _DEFAULT += ["started", "ended", "pool"]
@@ -208,7 +208,7 @@ def chosen(
             warn(f"experiment {row.id}: {row.submission}")
     names = columns or [
         *(["workspace", "project"] if show_project else []),
-        *(["type"] if kind == "all" else []),
+        *(["kind"] if kind == "all" else []),
         *_DEFAULT,
         *(["reason"] if any(row.state != "ERROR" and row.reason for row in rows) else []),
         *(["archived"] if include_archived else []),
