@@ -1,1 +1,1 @@
-"""What runs in the jobs of tasks: the servers of shells, notebooks and TensorBoards."""
+"""The programs of tasks, which run as the entrypoints of their jobs."""
