@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
+from detslurm._base.idle_types import IDLE_TYPES, IdleType
 from detslurm.exec.tasks.idle import IdleClock
-from detslurm.exec.tasks.notebook_use import IDLE_TYPES, IdleType, Kernel, ServerUse, is_in_use
+from detslurm.exec.tasks.notebook_use import Kernel, ServerUse, is_in_use
 
 AT_REST = ServerUse((Kernel("k", "idle", 0, "10:00"),), (("1", "10:00"),), "10:00")
 EMPTY = ServerUse((), (), "10:00")
@@ -35,7 +34,7 @@ def kernel(state: str = "idle", connections: int = 0, last_activity: str = "10:0
 def test_what_counts_as_use(now: ServerUse, counts_for: set[IdleType]) -> None:
     """A running cell always does."""
     before = AT_REST if now.kernels else EMPTY
-    assert {kind for kind in get_args(IdleType) if is_in_use(kind, now, before)} == counts_for
+    assert {kind for kind in IDLE_TYPES if is_in_use(kind, now, before)} == counts_for
 
 
 def test_idle_time_adds_up_from_look_to_look() -> None:

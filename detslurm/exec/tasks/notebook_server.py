@@ -22,6 +22,7 @@ from typing import Final
 
 from detslurm._base.child_processes import die_with_parent, in_cgroup_of_step
 from detslurm._base.flag import PreemptFlag
+from detslurm._base.idle_types import IDLE_TYPES, IdleType
 from detslurm._base.node_files import make_socket_directory
 from detslurm._base.process import exit_status
 from detslurm._base.quantities import counted
@@ -30,7 +31,7 @@ from detslurm.exec.start_hooks import with_start_hook
 from detslurm.exec.tasks.idle import IdleClock
 from detslurm.exec.tasks.jupyter_api import JupyterError, JupyterServer, read_server
 from detslurm.exec.tasks.jupyter_settings import KERNEL_PATIENCE, JupyterFiles, installed_interface
-from detslurm.exec.tasks.notebook_use import IDLE_TYPES, IdleType, ServerUse, idle_reason, is_in_use
+from detslurm.exec.tasks.notebook_use import ServerUse, idle_reason, is_in_use
 from detslurm.store.address import publish_address
 
 INSTALL: Final = "python3 -m pip install jupyterlab"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, assert_never, get_args
+from typing import Final, NamedTuple, assert_never
 
-IdleType = Literal["kernel_connections", "activity", "kernels_or_terminals"]
-IDLE_TYPES: Final[tuple[IdleType, ...]] = get_args(IdleType)
+from detslurm._base.idle_types import IdleType
 
 # Jupyter calls a kernel "starting" until its first client connects. A state that is not known
 # counts as work: unknown never ends a notebook.
