@@ -26,7 +26,7 @@ from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.steps import Steps
 from detslurm.exec.text_log import log_store_error, print_message, retried, with_long_retries
-from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
+from detslurm.exec.trial_queue import QueuedTrial, StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded, TrialView
@@ -218,7 +218,7 @@ class Runner:
         self._yield_allocation(decision.action, ending=result.job_is_ending)
         return False
 
-    def _tidy(self, task: Task, view: TrialView) -> None:
+    def _tidy(self, task: QueuedTrial, view: TrialView) -> None:
         """The runner that ends the last trial of an experiment compacts its metrics; each runner
         collects checkpoints."""
         is_last = False

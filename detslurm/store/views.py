@@ -328,6 +328,9 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         project: The project in that workspace.
         submission: How many of its trials were submitted, and which limit is the reason that not
             all were; empty where all were.
+        task: The kind of a task: "command", "shell", "notebook" or "tensorboard"; None for an
+            experiment.
+        exit_code: The exit code of a task that has ended; None if there is none.
     """
 
     id: int
@@ -359,6 +362,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     submission: str = ""
+    task: str | None = None
+    exit_code: int | None = None
 
     @property
     def reason(self) -> str | None:
