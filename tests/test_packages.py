@@ -125,7 +125,7 @@ def test_an_installation_for_all_is_a_module(tmp_path: Path) -> None:
 
 def _version(command: Path, prefix: Path) -> str:
     env = {**os.environ, "PYTHONPATH": str(prefix)}
-    argv = [sys.executable, command, "--version"]
+    argv = [sys.executable, str(command), "--version"]
     return subprocess.run(
         argv, env=env, stdout=subprocess.PIPE, text=True, check=True
     ).stdout.strip()
