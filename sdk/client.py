@@ -87,6 +87,10 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             return f"{path} ({origin}) is a file, not a store"
         return f"there is no store at {path} ({origin}); the first submission makes one"
 
+    def has_waiting_notices(self) -> bool:
+        """Return whether notices may wait to be sent, after one look at the store."""
+        return bool(fs.names_in(self.store.own("notices")))
+
     def directory(self, experiment_id: int | str) -> ExperimentDir:
         """Return the directory of an experiment, by its `experiment_id` or name; a deleted
         experiment still has it. An impossible id is a `ValueError`, an unknown experiment a
