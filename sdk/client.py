@@ -16,7 +16,7 @@ from detslurm.sdk.jobs.finding import UpdatingJobs
 from detslurm.sdk.jobs.queues import Connect, Queues, connector
 from detslurm.sdk.models.registry import Registry
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
-from detslurm.sdk.submitting import Submitting
+from detslurm.sdk.tasks.starting import Tasks
 from detslurm.sdk.templates import Templates
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
 
@@ -39,7 +39,7 @@ def warn_user(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
+class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     """A store, and the clusters whose queues know its jobs.
 
     Wherever a method takes the id of an experiment it also takes its name, `last`, or `@-2` for the
@@ -86,10 +86,6 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         if fs.exists(path) and not path.is_dir():
             return f"{path} ({origin}) is a file, not a store"
         return f"there is no store at {path} ({origin}); the first submission makes one"
-
-    def has_waiting_notices(self) -> bool:
-        """Return whether notices may wait to be sent, after one look at the store."""
-        return bool(fs.names_in(self.store.own("notices")))
 
     def directory(self, experiment_id: int | str) -> ExperimentDir:
         """Return the directory of an experiment, by its `experiment_id` or name; a deleted
@@ -165,9 +161,8 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return Experiment(self.queues, one)
 
     def rows(self, *, archived: bool = False) -> list[ExperimentRow]:
-        """Return a row for each experiment, by id, without deleted ones; `archived` ones are
-        included on request (not by default). Unreadable experiments are left out, with a
-        warning."""
+        """Return a row for each experiment and task, by id, without deleted ones; `archived` ones
+        are included on request (not by default). Unreadable ones are left out, with a warning."""
         return list(self.newest_rows(archived=archived))[::-1]
 
     def newest_rows(
@@ -205,7 +200,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         states: Iterable[ExperimentState | str] | None = None,
         name: str | None = None,
     ) -> list[Experiment]:
-        """Return the experiments that meet all conditions, archived ones included.
+        """Return the experiments that meet all conditions, archived ones included, without tasks.
 
         It queries the queue once and reads only unfinished experiments. Unreadable ones are left
         out, with a warning. It is a `TypeError` if labels, users or states are a text instead of a
@@ -225,7 +220,7 @@ class Client(Submitting, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         found = {one.row.id: one for one in self._newest_first(None)}
         rows = selected(
-            [one.row for one in reversed(found.values())],
+            [one.row for one in reversed(found.values()) if one.row.task is None],
             ids=self._ids(experiment_ids), labels=labels, users=users, states=states, name=name,
         )  # fmt: skip
 

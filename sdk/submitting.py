@@ -14,6 +14,7 @@ from detslurm.slurm import SlurmError
 from detslurm.store import Store
 
 if TYPE_CHECKING:
+    from detslurm.config.yaml_node import YamlNode
     from detslurm.sdk.bundle.importing import Imported
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.submission.planning import Plan
@@ -31,7 +32,7 @@ class Submitting:
 
     def plan(
         self,
-        config: Config,
+        config: Config | YamlNode,
         context_dir: os.PathLike[str] | str | None = None,
         *,
         includes: Iterable[os.PathLike[str] | str] = (),
@@ -66,6 +67,7 @@ class Submitting:
             with contextlib.suppress(SlurmError):
                 asked.enter_context(self.queues.cluster(cluster).expecting_limits())
             from detslurm.config import load_experiment, load_site
+            from detslurm.config.yaml_node import YamlNode
             from detslurm.sdk.submission.first_points import with_named_trials
             from detslurm.sdk.submission.planning import make_plan
             from detslurm.sdk.submission.sources import checkpoint_id
@@ -73,7 +75,8 @@ class Submitting:
 
             site = load_site()
             overrides = settings.as_list("overrides", overrides)
-            source = config if isinstance(config, Mapping) else os.fspath(config)
+            source: Mapping[str, Any] | YamlNode | str
+            source = config if isinstance(config, Mapping | YamlNode) else os.fspath(config)
             named = None if template is None else os.fspath(template)
             root = self.store.path
             if from_checkpoint is not None:

@@ -128,6 +128,21 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def has_child_beside(known: Collection[int]) -> bool:
+    """Whether this process has a child beside those, dead or alive; True where that is unknown.
+
+    In a subreaper without one, no process is left of what the others have started and waited for.
+    """
+    # The kernel may leave out a child while another one is waited for. No other thread waits.
+    try:
+        tasks = [entry.name for entry in os.scandir("/proc/self/task")]
+    except OSError:
+        return True
+    children = [read_proc(f"self/task/{task}/children") for task in tasks]
+    found = [b"?" if listed is None else listed for listed in children]
+    return not {b"%d" % pid for pid in known}.issuperset(b" ".join(found).split())
+
+
 def pids() -> list[int]:
     """All processes that are visible here."""
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
@@ -135,25 +150,29 @@ def pids() -> list[int]:
 
 def environ_of(pid: int) -> list[bytes]:
     """A process's first environment, as `NAME=value`; empty if it is another user's, or gone."""
+    data = read_proc(f"{pid}/environ")
+    return data.split(b"\0") if data else []
+
+
+def read_proc(name: str) -> bytes | None:
+    """A file of /proc; None where it can't be read."""
     data = []
     try:
-        # Without Python's file objects: it is read for every process of the node.
-        fd = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
+        # Without Python's file objects: these files are read for every process of the node.
+        fd = os.open(f"/proc/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             while chunk := os.read(fd, 1 << 16):
                 data.append(chunk)
         finally:
             os.close(fd)
     except OSError:
-        return []
-    return b"".join(data).split(b"\0")
+        return None
+    return b"".join(data)
 
 
 def _parents() -> Iterator[tuple[int, int]]:
     for pid in pids():
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
-        except OSError:
+        if (stat := read_proc(f"{pid}/stat")) is None:
             continue  # it has ended since
         state, parent = stat[stat.rindex(b")") + 2 :].split(b" ")[:2]  # the name may hold anything
         if state not in b"ZX":

@@ -13,6 +13,7 @@ import mmap
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -197,8 +198,11 @@ class PreemptFlag:
     def _remove(self) -> None:
         if self._owner != os.getpid():  # a process that it has forked
             return
-        for path in self._path.parent.glob(f"{self._path.name}*"):  # and what launchers put beside
-            path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+        with suppress(PermissionError):  # the directory can't be listed
+            for path in self._path.parent.iterdir():
+                if path.name.startswith(self._path.name):  # what launchers put beside
+                    path.unlink(missing_ok=True)
 
 
 def ignore_signals() -> None:

@@ -37,6 +37,7 @@ COMMANDS = {
     "checkpoint": Entry(
         "checkpoint.commands:checkpoint", "List, copy, check and delete checkpoints.", ("c",)
     ),
+    "cmd": Entry("task.command:command", "Run programs as jobs.", ("command",)),
     "job": Entry("job.commands:job", "See and change the queue.", ("j",)),
     "resource-pool": Entry(
         "resource_pool:resource_pool", "See the partitions of the cluster.", ("rp",)
@@ -95,7 +96,9 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
 def _send_waiting(client: Client) -> None:
     """Send notices that jobs could not send, now that the command has done its work."""
     with contextlib.suppress(Exception, KeyboardInterrupt):  # none of it is the command's
-        if client.has_waiting_notices():
+        from detslurm.sdk.parts import fs
+
+        if fs.names_in(client.store.own("notices")):  # one look, for nothing waits as a rule
             from detslurm.sdk.notices import flush_after_command
 
             flush_after_command(client.store)

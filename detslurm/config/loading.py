@@ -54,7 +54,7 @@ class LoadedExperiment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_experiment(
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, Any] | YamlNode,
     *,
     overrides: Sequence[str] = (),
     template: str | Path | None = None,
@@ -62,7 +62,7 @@ def load_experiment(
     root: Path | None = None,
     base: Mapping[str, Any] | None = None,
 ) -> LoadedExperiment:
-    """The configuration in a file (`-`: standard input) or a mapping, merged and completed.
+    """The configuration in a file (`-`: standard input), a mapping or a node, merged and completed.
 
     `overrides` are `a.b=yaml` texts; `template` is a path or a name; `root` is the store, which has
     the templates and, by default, the checkpoints. `base` is the complete configuration of another
@@ -109,8 +109,10 @@ class _Load:
             self._problems += error.problems
             return otherwise
 
-    def user(self, source: str | Path | Mapping[str, Any]) -> tuple[str, YamlNode]:
+    def user(self, source: str | Path | Mapping[str, Any] | YamlNode) -> tuple[str, YamlNode]:
         """The user's text and nodes; without them there is nothing more to check."""
+        if isinstance(source, YamlNode):
+            return json.dumps(source.plain(), indent=2), source
         if isinstance(source, Mapping):
             node = locate(source, Position(GIVEN))
             return json.dumps(node.plain(), indent=2), node

@@ -13,9 +13,10 @@ from typing import Any
 
 from detslurm._base.display import Displayed
 from detslurm._base.node_files import own_name
-from detslurm.core._checkpoint_records import CheckpointRecords, plain_metadata
+from detslurm.core._checkpoint_records import CheckpointRecords, Outputs, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import Download, refuse_unknown
+from detslurm.core._output_files import OutputFiles
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._retries import discard_unsealed, keep_trying
@@ -183,7 +184,9 @@ class CheckpointContext(Displayed):
         self._saved()
 
     @contextlib.contextmanager
-    def _store_path_alone(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
+    def _store_path_alone(
+        self, metadata: dict[str, Any] | None, outputs: Outputs | None = None
+    ) -> Iterator[tuple[Path, str]]:
         data = self._records.checked(plain_metadata(metadata))
         with self._saving() as storage_id:
             staging = self._storage.staging(storage_id)
@@ -193,7 +196,22 @@ class CheckpointContext(Displayed):
             self._records.refuse_superseded()
             added = self._storage.seal(storage_id, data)
         digests = self._storage.digests(storage_id)
-        self._records.commit(storage_id, data, {**resources, **added}, digests)
+        self._records.commit(storage_id, data, {**resources, **added}, digests, outputs)
+
+    @contextlib.contextmanager
+    def _committing(self, metadata: dict[str, Any], outputs: Outputs) -> Iterator[Path]:
+        """As `store_path` on the chief; the checkpoint's record commits files of outputs, too."""
+        with self._store_path_alone(metadata, outputs) as (path, _):
+            yield path
+        self._saved()
+
+    def _begin_outputs(self) -> str:
+        """Choose a directory of outputs: until a checkpoint commits files of it, it is garbage."""
+        return self._records.begin()
+
+    def _output_files(self, uuid: str) -> OutputFiles:
+        """This rank's files in a directory of outputs."""
+        return OutputFiles(self._storage, uuid, f"rank_{self._dist.rank}")
 
     @contextlib.contextmanager
     def _begun(self, metadata: dict[str, Any]) -> Iterator[ShardedSave]:

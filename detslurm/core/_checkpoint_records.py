@@ -5,13 +5,20 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from detslurm.core._metrics import plain, storable
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.storage import Digests, Resources
 from detslurm.store import StoreError
+
+
+class Outputs(NamedTuple):
+    """Files of the trial's outputs that a checkpoint commits: their directory, names and sizes."""
+
+    uuid: str
+    resources: Resources
 
 
 class CheckpointRecords:
@@ -77,8 +84,9 @@ class CheckpointRecords:
         metadata: Mapping[str, Any],
         resources: Resources,
         digests: Digests,
+        outputs: Outputs | None = None,
     ) -> None:
-        """From here on the checkpoint exists."""
+        """From here on the checkpoint exists, and files of the trial's outputs are committed."""
         self._committed[storage_id] = digests
         steps = metadata.get("steps_completed")
         self._recorder.commit(
@@ -89,6 +97,7 @@ class CheckpointRecords:
                 "resources": dict(sorted(resources.items())),
                 "metadata": dict(metadata),
                 **({"digests": dict(sorted(digests.items()))} if digests else {}),
+                **({"outputs": {**outputs._asdict(), **self._storage}} if outputs else {}),
                 "time": time.time(),
                 **self._storage,
             }

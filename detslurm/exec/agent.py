@@ -79,6 +79,7 @@ class Agent:
         self._deleted: str | None = None  # what the code has written beside itself
         self._unprepared = self._got_sigint = self._is_preempted = False
         self._container: ContainerRun | None = None
+        self._is_first = warm is None  # in its step: later the one before has left nothing
         self.warm = self._configured_warmth(warm)
         self._oom_kills = oom_kills()
 
@@ -115,7 +116,8 @@ class Agent:
     def run(self) -> int:
         """Run the entrypoint to its end; returns the exit status for the step."""
         self._link.report("up")
-        self._preparation.end_orphans()
+        if self._is_first or self._node.start.run > 1:
+            self._preparation.end_orphans()
         self._preparation.stage_environment()
         if self._outputs is not None and (problem := self._outputs.prepare()):
             return self._finish_unprepared(problem)
@@ -336,7 +338,7 @@ class Agent:
         # From here on a preemption ends this process, as it ends a step that begins.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._on_signals()
-        if self._is_preempted:
+        if self._is_preempted or self._code.has_left:
             return False
         processes.reap()
         self._inbox.close()

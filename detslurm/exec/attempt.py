@@ -41,6 +41,10 @@ _NOISE = r"(\[rank=\d+\] )?srun: cluster configuration lacks support for cpu bin
 class Attempt:
     """Watches one step: feeds its state machine with events, and follows the instructions.
 
+    With `answers` each piece of its output is answered by an empty command. Slurm's daemon on the
+    node sends a further piece only when the one before is acknowledged, which takes the network 40
+    ms where nothing is to be sent the other way.
+
     With the first sample of the run's usage `make_guard` is called, which may be None. `on_idle`
     records that the run is idle, and returns whether it is recorded. `on_policy` gets the name of
     each log policy that matches, and of the node.
@@ -55,6 +59,7 @@ class Attempt:
         log: TextLog,
         reasons: EndReasons,
         limits: Limits,
+        answers: bool = False,
         on_usage: Callable[[Mapping[str, Any]], None] = lambda sample: None,
         make_guard: Callable[[], IdleGuard] | None = None,
         on_idle: Callable[[str, str | None], bool] = lambda action, reason: True,
@@ -68,7 +73,7 @@ class Attempt:
         self._state = AttemptState(nodes, limits, now, token=token)
         self._lines = LineSplitter(rewrites=False)  # no report may be taken for a rewrite
         self._reassembler = agent_protocol.Reassembler()
-        self._step = step
+        self._step, self._answers = step, answers
 
     @property
     def is_free(self) -> bool:
@@ -151,6 +156,8 @@ class Attempt:
             self._log.write(text)
             if self._guard is not None:
                 self._guard.on_output(time.monotonic())
+        if self._answers and not self._state.is_free:
+            self._send("")
         return bool(chunk)
 
     def _on_report(self, report: Mapping[str, Any]) -> None:

@@ -40,6 +40,7 @@ class CodeProcess:
         self.failure = 0  # of a worker, before the order to kill reached this node
         self._link, self._flag, self._wait = link, flag, wait
         self.spared: list[int] = []  # processes below this one that outlive the code
+        self.has_left = False  # a process that can't be killed
         self._child: subprocess.Popen[bytes] | WarmChild | None = None
         self._output: LineSplitter | None = None
 
@@ -136,6 +137,8 @@ class CodeProcess:
         # runner ends them when the preemption timeout is over. After an orderly end it is rather
         # something in the background, such as a tunnel, that would hold the slots for so long.
         assert self._child is not None
+        if not self._may_have_left():
+            return
         until = time.monotonic() + _LEAVING_GRACE
         while self._is_saving() and self._others():
             if self._child.returncode == 0 and time.monotonic() >= until:
@@ -155,6 +158,7 @@ class CodeProcess:
             if time.monotonic() >= kill_at:
                 self._signal_all(signal.SIGKILL)
             if time.monotonic() >= kill_at + _KILL_TIMEOUT:
+                self.has_left = True
                 self._link.log_message(
                     f"{_processes(left_over)} left that did not end when"
                     " killed: waiting for a file server or a device, with what the next run needs"
@@ -174,6 +178,10 @@ class CodeProcess:
         """The processes below this one that are the code's."""
         own = {*self._link.own_processes, *self.spared}
         return [pid for pid in processes.descendants(os.getpid()) if pid not in own]
+
+    def _may_have_left(self) -> bool:
+        """Whether something may be left of code that was waited for: a quick look."""
+        return processes.has_child_beside([*self._link.own_processes, *self.spared])
 
 
 def _processes(pids: Sequence[int]) -> str:

@@ -27,7 +27,7 @@ from detslurm.exec.outcome import (
 )
 from detslurm.exec.run_claim import JobContext, claim_run
 from detslurm.exec.text_log import TextLog, log_store_error, retried, with_long_retries
-from detslurm.exec.trial_queue import Task, TrialQueue
+from detslurm.exec.trial_queue import QueuedTrial, TrialQueue
 from detslurm.slurm import SlurmError
 from detslurm.store import StoreError, TrialDir, TrialView, fold_trial
 from detslurm.store.records import Idle, Intent, Record
@@ -52,7 +52,7 @@ _CLEARING = 20.0
 class Execution:
     """A task in the hands of this job, run by run."""
 
-    def __init__(self, task: Task, trial_queue: TrialQueue, job: JobContext) -> None:
+    def __init__(self, task: QueuedTrial, trial_queue: TrialQueue, job: JobContext) -> None:
         self.task = task
         self._trial_queue, self._job = trial_queue, job
         self._trial: TrialDir = job.intents.experiment.trial(task.trial_id)
@@ -212,6 +212,7 @@ class Execution:
             inbox=job.inbox,
             log=log,
             reasons=self._reasons,
+            answers=job.config.slurm.warm_start,
             limits=Limits(timeout, float(job.intents.facts.created.kill_wait)),
             on_usage=self._add_usage,
             make_guard=self._make_guard,

@@ -16,7 +16,7 @@ from detslurm.exec.hardware import hardware
 from detslurm.exec.intents import Intents
 from detslurm.exec.signals import SignalInbox
 from detslurm.exec.steps import Steps
-from detslurm.exec.trial_queue import Task
+from detslurm.exec.trial_queue import QueuedTrial
 from detslurm.slurm import Allocation
 from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import TrialDir, TrialView
@@ -54,7 +54,7 @@ class JobContext(NamedTuple):
         return seconds_left is not None and seconds_left <= lead
 
 
-def claim_run(job: JobContext, trial: TrialDir, task: Task, view: TrialView) -> StartRecord:
+def claim_run(job: JobContext, trial: TrialDir, task: QueuedTrial, view: TrialView) -> StartRecord:
     """Make the next run ours, which fences all earlier ones; `view` is the trial before it.
 
     Raises `TrialEnded` or `RunTaken` where that is not ours to do.
@@ -112,7 +112,7 @@ def _continued(job: JobContext, trial: TrialDir) -> Continued | None:
     return read_continued(trial)
 
 
-def _resume(job: JobContext, task: Task, latest: Any) -> dict[str, Any] | None:
+def _resume(job: JobContext, task: QueuedTrial, latest: Any) -> dict[str, Any] | None:
     if latest is not None and latest.uuid is not None:
         return {"uuid": latest.uuid, "steps": latest.steps}
     if task.source is not None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from detslurm._base.child_processes import pids
+from detslurm._base.child_processes import pids, read_proc
 from detslurm.exec.orphans import RunMark, mark_of
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -123,7 +123,7 @@ class RunProcesses:
 
 def read_process(pid: int) -> Process | None:
     """The kernel's counts of a process; None once it has ended."""
-    stat = _read(f"/proc/{pid}/stat")
+    stat = read_proc(f"{pid}/stat")
     if stat is None:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split(b" ")  # the name may hold anything
@@ -137,21 +137,8 @@ def read_process(pid: int) -> Process | None:
 
 def cpu_delay(pid: int) -> float:
     """The seconds that its main thread has waited for a CPU; 0 where the kernel counts none."""
-    counts = (_read(f"/proc/{pid}/schedstat") or b"").split()
+    counts = (read_proc(f"{pid}/schedstat") or b"").split()
     return int(counts[1]) / 1e9 if len(counts) == 3 else 0.0
-
-
-def _read(path: str) -> bytes | None:
-    """A small file of /proc; None where it can't be read."""
-    try:
-        # Without Python's file objects, for hundreds are read each time.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(fd, 4096)
-        finally:
-            os.close(fd)
-    except OSError:
-        return None
 
 
 def _waited_for() -> float:

@@ -26,10 +26,10 @@ from detslurm.exec.run_claim import JobContext
 from detslurm.exec.signals import SignalInbox, discard_signals
 from detslurm.exec.steps import Steps
 from detslurm.exec.text_log import log_store_error, print_message, retried, with_long_retries
-from detslurm.exec.trial_queue import StaticTrialQueue, Task, TrialQueue
+from detslurm.exec.trial_queue import QueuedTrial, StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
-from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded
+from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded, TrialView
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -189,9 +189,12 @@ class Runner:
             self._on_stop_cause(cause)
         return cause is None
 
-    def _release_trial(self, execution: Execution, decision: Decision, *, going_on: bool) -> None:
+    def _release_trial(
+        self, execution: Execution, decision: Decision, *, going_on: bool
+    ) -> TrialView:
         view = execution.view()
         self._trial_queue.release(execution.task, decision, view, going_on=going_on)
+        return view
 
     def _after(self, execution: Execution, decision: Decision, result: AttemptResult) -> bool:
         over = decision.action is Action.STOP
@@ -202,7 +205,7 @@ class Runner:
             and self._stop_cause() is None
             and not self._time_is_short()
         )
-        self._release_trial(execution, decision, going_on=going_on)
+        view = self._release_trial(execution, decision, going_on=going_on)
         self._failed |= decision.outcome == "error"
         if over:
             if (
@@ -212,12 +215,12 @@ class Runner:
             ):
                 self._yield_allocation(Action.REQUEUE, ending=result.job_is_ending)
             # Last, for it may take longer than there is time: the next run to tidy does the rest.
-            self._tidy(execution.task)
+            self._tidy(execution.task, view)
             return not result.yield_allocation and not result.job_is_ending
         self._yield_allocation(decision.action, ending=result.job_is_ending)
         return False
 
-    def _tidy(self, task: Task) -> None:
+    def _tidy(self, task: QueuedTrial, view: TrialView) -> None:
         """The runner that ends the last trial of an experiment compacts its metrics; each runner
         collects checkpoints."""
         is_last = False
@@ -230,8 +233,9 @@ class Runner:
         if is_last:
             self._compact()
             self._job.notices().on_experiment_over()
-        trials = len(self._intents.facts.trial_ids)
-        self._collection.after_trial(task.index, task.trial_id, trials, is_last=is_last)
+        if is_last or view.checkpoints:  # without any, its end changes nothing for others
+            trials = len(self._intents.facts.trial_ids)
+            self._collection.after_trial(task.index, task.trial_id, trials, is_last=is_last)
 
     def _compact(self) -> None:
         try:

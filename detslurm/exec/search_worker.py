@@ -15,7 +15,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Cause, Decision
 from detslurm.exec.sampling import SamplerLost, SamplingError, sample
 from detslurm.exec.text_log import print_message, retried
-from detslurm.exec.trial_queue import SearchVerdict, Task
+from detslurm.exec.trial_queue import QueuedTrial, SearchVerdict
 from detslurm.exec.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
 from detslurm.slurm import Cluster, JobInfo
@@ -117,7 +117,7 @@ class SearchTrialQueue:
         return bool(self._intents.facts.created.submit_from_jobs)
 
     @retried
-    def take(self) -> Task | None:
+    def take(self) -> QueuedTrial | None:
         index = self._ask() if self._own_trial is None else self._own_trial
         while index is not None and (outcome := self._over(index) or self._refusal(index)):
             index = self._ask(*self._with_checkpoints([self._run_end(index, outcome)]))
@@ -170,12 +170,12 @@ class SearchTrialQueue:
             self._pool.submit(missing)
         self._keep_standby(seen)
 
-    def _task(self, index: int) -> Task:
+    def _task(self, index: int) -> QueuedTrial:
         plan = self._search.plan(self._state, index)
         token = self._state.trials[index].fencing_token
         source = self._source(index)
         steps = self._steps(index, source) if source is not None else 0
-        return Task(index, self._trial_id(index), plan, source, steps, token)
+        return QueuedTrial(index, self._trial_id(index), plan, source, steps, token)
 
     def _source(self, index: int) -> str | None:
         """The checkpoint that the method lets the trial start from."""
@@ -205,24 +205,26 @@ class SearchTrialQueue:
         return intents.facts.trial_id(index)
 
     @retried
-    def retake(self, task: Task) -> Task | None:
+    def retake(self, task: QueuedTrial) -> QueuedTrial | None:
         # Processes of the run before may have outlived its agent: their reports must not count.
         self._incarnation = secrets.token_hex(4)
         if self._ask() != task.index:
             return None
         return structs.replace(task, fencing_token=self._state.trials[task.index].fencing_token)
 
-    def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
+    def verdict(self, task: QueuedTrial, view: TrialView) -> SearchVerdict:
         self._log.catch_up()
         trial = self._state.trials[task.index]
         rest = not trial.final and (trial.settled or view.out_of_ops)
         return SearchVerdict(stop=trial.stop, rest=rest)
 
-    def on_run_ending(self, task: Task, decision: Decision) -> None:
+    def on_run_ending(self, task: QueuedTrial, decision: Decision) -> None:
         pass
 
     @retried
-    def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+    def release(
+        self, task: QueuedTrial, decision: Decision, view: TrialView, *, going_on: bool
+    ) -> None:
         if decision.outcome in ("canceled", "killed") and self._intents.cause is not None:
             return  # everything ends: the search is not concerned
         given_up = decision.outcome == ERROR and view.non_retryable

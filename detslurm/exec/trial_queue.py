@@ -29,7 +29,7 @@ _LOOKS: Final = 32
 _BACK: Final = (1, 2, 4, 8, 16, 32)
 
 
-class Task(msgspec.Struct, frozen=True):
+class QueuedTrial(msgspec.Struct, frozen=True):
     """One trial to run: what it trains, and whose checkpoint it starts from."""
 
     index: int
@@ -56,19 +56,21 @@ class TrialQueue(Protocol):
     def has_work(self) -> bool:
         """Whether there is work for this worker, as far as it knows."""
 
-    def take(self) -> Task | None:
+    def take(self) -> QueuedTrial | None:
         """The trial to run now; None when others were faster."""
 
-    def retake(self, task: Task) -> Task | None:
+    def retake(self, task: QueuedTrial) -> QueuedTrial | None:
         """The same trial for another run of it; None when it is not this worker's any more."""
 
-    def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
+    def verdict(self, task: QueuedTrial, view: TrialView) -> SearchVerdict:
         """The search's decision about the trial, now that a run of it has ended."""
 
-    def on_run_ending(self, task: Task, decision: Decision) -> None:
+    def on_run_ending(self, task: QueuedTrial, decision: Decision) -> None:
         """The run is about to get its end record."""
 
-    def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+    def release(
+        self, task: QueuedTrial, decision: Decision, view: TrialView, *, going_on: bool
+    ) -> None:
         """This worker has left the trial, and takes another one or not."""
 
     def is_experiment_over(self) -> bool:
@@ -109,11 +111,11 @@ class StaticTrialQueue:
         self._found = self._next()
         return self._found is not None
 
-    def take(self) -> Task | None:
+    def take(self) -> QueuedTrial | None:
         index, self._found = self._found, None  # as `has_work` has just seen it
         if index is None:
             return None
-        return Task(index, self._intents.facts.trial_id(index), self._samples.plan(index))
+        return QueuedTrial(index, self._intents.facts.trial_id(index), self._samples.plan(index))
 
     def _next(self) -> int | None:
         for index in self._indices():
@@ -177,13 +179,13 @@ class StaticTrialQueue:
         # An answer may never come: the trial must not wait for it.
         return _written(trial, run) != written
 
-    def retake(self, task: Task) -> Task | None:
+    def retake(self, task: QueuedTrial) -> QueuedTrial | None:
         return task
 
-    def verdict(self, task: Task, view: TrialView) -> SearchVerdict:
+    def verdict(self, task: QueuedTrial, view: TrialView) -> SearchVerdict:
         return SearchVerdict()
 
-    def on_run_ending(self, task: Task, decision: Decision) -> None:
+    def on_run_ending(self, task: QueuedTrial, decision: Decision) -> None:
         # Before the end record, or a crash between the two would leave the search a trial short.
         if decision.outcome == INVALID_HP and self._searcher.name == "random":
             self._replace(task.index)
@@ -262,7 +264,9 @@ class StaticTrialQueue:
             self._experiment.append_next(fact, intents.facts.count)
             intents.refresh()
 
-    def release(self, task: Task, decision: Decision, view: TrialView, *, going_on: bool) -> None:
+    def release(
+        self, task: QueuedTrial, decision: Decision, view: TrialView, *, going_on: bool
+    ) -> None:
         if decision.outcome in TERMINAL:
             self._gone.add(task.index)
 

@@ -151,8 +151,12 @@ class WarmInterpreter:
                     os.close(int(fd))
         os.chdir(request.cwd)
         sys.path[:] = [os.path.abspath(self._relative.get(path, path)) for path in sys.path]
-        os.environ.clear()
-        os.environ.update({**self._added, **request.env})
+        wanted = {**self._added, **request.env}
+        for name in os.environ.keys() - wanted.keys():
+            del os.environ[name]
+        for name, value in wanted.items():
+            if os.environ.get(name) != value:  # each change takes time, and few differ
+                os.environ[name] = value
         for sig in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(sig) is not None:
                 signal.signal(sig, signal.SIG_DFL)

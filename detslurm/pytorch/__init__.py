@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detslurm._base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from detslurm.pytorch import samplers
+    from detslurm.pytorch import experimental, samplers
     from detslurm.pytorch._callback import PyTorchCallback
     from detslurm.pytorch._context import PyTorchExperimentalContext, PyTorchTrialContext
     from detslurm.pytorch._data import (
@@ -46,6 +46,7 @@ __all__ = [
     "Trainer",
     "adapt_batch_sampler",
     "data_length",
+    "experimental",
     "init",
     "load_trial_from_checkpoint_path",
     "samplers",
@@ -70,8 +71,8 @@ _load = lazy_names(__name__, {name: home for home, names in _HOMES.items() for n
 def __getattr__(name: str) -> Any:
     # Loaded on first use: `detslurm.pytorch.samplers` alone, or a launcher that checks whether this
     # package is there, needn't pay for torch.
-    if name == "samplers":
-        return importlib.import_module("detslurm.pytorch.samplers")
+    if name in ("experimental", "samplers"):
+        return importlib.import_module(f"detslurm.pytorch.{name}")
     return _load(name)
 
 

@@ -45,7 +45,7 @@ class TrialContext:
         self._managed = managed_training
         self._debug = debug_enabled
         self.distributed = dist
-        self.device = _device(num_gpus, dist)
+        self.device = device_of(num_gpus, dist)
         self.profiler: Any = None
         self._reducers = Reducers(sends=dist.size > 1)
         self._reproducible = True
@@ -353,7 +353,8 @@ def _per_slot(total: int, slots: int) -> int:
     return total // slots
 
 
-def _device(num_gpus: int, dist: DistributedContext) -> torch.device:
+def device_of(num_gpus: int, dist: DistributedContext) -> torch.device:
+    """The device of a rank: one of its node's GPUs, by local rank, or the CPU."""
     if num_gpus == 0 or not torch.cuda.is_available():
         return torch.device("cpu")
     # A rank may see its own GPU only. A process alone stays where its program has put it.

@@ -120,8 +120,8 @@ def joined(
     distributed: DistributedContext | None, exp_conf: Mapping[str, Any] | None
 ) -> Iterator[JoinedRun]:
     """Join the job and its ranks, and seed them. By hand the arguments count."""
-    info = _trial_info()
-    dist = _ranks(info, distributed)
+    info = trial_info()
+    dist = ranks_of(info, distributed)
     with core.init(distributed=dist, preempt_mode=PreemptMode.ChiefOnly) as core_context:
         core_context.train._show_nothing()  # the Trainer does
         _warn_of_idle_gpus()
@@ -162,12 +162,16 @@ def _horovod() -> Any:
     return _horovod
 
 
-def _trial_info() -> ClusterInfo | None:
+def trial_info() -> ClusterInfo | None:
+    """The trial of this job; None outside of jobs."""
     info = join_job()
     return info if info is not None and info.task_type == "TRIAL" else None
 
 
-def _ranks(info: ClusterInfo | None, given: DistributedContext | None) -> DistributedContext | None:
+def ranks_of(
+    info: ClusterInfo | None, given: DistributedContext | None
+) -> DistributedContext | None:
+    """The ranks of this process's launcher, or the given ranks; None for a single rank."""
     # A process that joined the job by itself is of the user's own step, or of a launcher there: the
     # run knows the nodes, but not how many processes those were asked for.
     if info is None or on_close() is not None:

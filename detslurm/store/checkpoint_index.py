@@ -38,7 +38,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         metrics: The numeric validation metrics of exactly its weights.
         problem: The fault of its files that `verify` found; None if there is none.
         storage: The storage that it is in, where that is not the configured storage.
-        kind: "outputs" for a trial's directory of outputs; else None.
+        kind: "outputs" or "batch outputs" for files that the trial's code has left; else None.
     """
 
     uuid: str

@@ -359,6 +359,8 @@ def experiment_view(
         origin=created.origin,
         workspace=workspace,
         project=project,
+        task=created.task,
+        exit_code=trials[0].exit_code if created.task and done and trials else None,
         failing_nodes=facts.failing_nodes,
         excluded_nodes=tuple(sorted(facts.excluded)),
         fact_count=facts.count,

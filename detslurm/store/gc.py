@@ -30,7 +30,7 @@ from detslurm.store.experiment_fold import ExperimentFacts
 from detslurm.store.gc_policy import Candidate, GCPolicy, beyond, candidates
 from detslurm.store.reading import ReadCache, read_runs, started_ids
 from detslurm.store.trial import Run, TrialDir
-from detslurm.store.trial_fold import FoldContext, clean_validations, trial_view
+from detslurm.store.trial_fold import OUTPUTS, FoldContext, clean_validations, trial_view
 from detslurm.store.views import CheckpointView, TrialView
 
 
@@ -52,9 +52,9 @@ class TrialCheckpoints:
 
     @property
     def outputs(self) -> list[str]:
-        """Its outputs, if they were not deleted."""
+        """Its outputs, if they were not deleted; those of batches are results, and stay."""
         views = self.saved.values()
-        return [view.uuid for view in views if view.kind and view.state == "COMPLETED"]
+        return [view.uuid for view in views if view.kind == OUTPUTS and view.state == "COMPLETED"]
 
     def after(self, facts: CheckpointFacts) -> TrialCheckpoints:
         """The same checkpoints with the changes since they were read."""

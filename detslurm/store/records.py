@@ -133,6 +133,7 @@ class Created(Record, frozen=True, tag="created"):
     workspace: Any = None
     project: Any = None
     owner: str | None = None
+    task: str | None = None  # "command", "shell", "notebook", "tensorboard"; None: an experiment
     managed: bool = True  # False: a process made it that was not submitted through detslurm
     first_trial: Id = 0
     trials: Count = 0

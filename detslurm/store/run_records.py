@@ -209,6 +209,7 @@ class _Checkpoint(_CheckpointStarted, kw_only=True):
     resources: dict[str, Size] | None = None
     digests: dict[str, str] | None = None
     metadata: dict[str, Any] | None = None
+    outputs: OutputsLeft | None = None
 
 
 class _Storage(_Record, kw_only=True):

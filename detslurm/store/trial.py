@@ -124,6 +124,10 @@ class TrialDir:
         """The run's usage so far, while it has no end record; only the runner writes it."""
         return self.path / f"run-{run}.usage.json"
 
+    def address_path(self, run: int) -> Path:
+        """Where the run's code can be reached; only the run's code writes it."""
+        return self.path / f"run-{run}.address.json"
+
     @property
     def experiment_path(self) -> Path:
         """The directory of its experiment (see `ExperimentDir.at`)."""

@@ -47,6 +47,9 @@ from detslurm.store.views import (
 OUTPUTS = "outputs"
 """The kind of checkpoint that is the contents of a trial's directory of outputs."""
 
+BATCH_OUTPUTS = "batch outputs"
+"""The kind that is the files which the trial's checkpoints have committed."""
+
 
 class RunFacts(msgspec.Struct, kw_only=True):
     """One run as read: claim, end record, and its records up to where later runs cut it off.
@@ -124,6 +127,7 @@ def trial_view(
     measured = _measured(logs, limits, validations)
     checkpoints = _checkpoints(trial_id, runs, context.checkpoints, measured)
     checkpoints += _outputs(trial_id, runs, context)
+    checkpoints += _batch_outputs(trial_id, runs, context)
     final = last is not None or context.closed is not None
     finished = final or state in ("ERROR", "CANCELED")
     newest = runs[-1] if runs else RunFacts(number=0)
@@ -343,6 +347,39 @@ def _outputs(
             )
             return (context.checkpoints.applied(view),)
     return ()
+
+
+def _batch_outputs(
+    trial_id: int, runs: Sequence[RunFacts], context: FoldContext
+) -> tuple[CheckpointView, ...]:
+    """The files that checkpoints have committed, by directory: of each run as far as later runs
+    went on from, so that a batch that was processed again is there once."""
+    found: dict[str, CheckpointView] = {}
+    files: dict[str, dict[str, Any]] = {}
+    for run, record in reversed([*_counted_commits(runs)]):
+        left = msgspec.convert(record["outputs"], OutputsLeft)
+        files.setdefault(left.uuid, {}).update(left.resources)
+        found[left.uuid] = CheckpointView(
+            uuid=left.uuid,
+            trial=trial_id,
+            run=run.number,
+            steps=record["steps"],
+            time=record.get("time"),
+            resources=files[left.uuid],
+            storage=left.storage,
+            kind=BATCH_OUTPUTS,
+        )
+    return tuple(map(context.checkpoints.applied, found.values()))
+
+
+def _counted_commits(runs: Sequence[RunFacts]) -> Iterable[tuple[RunFacts, dict[str, Any]]]:
+    """The checkpoints with outputs, newest first, without those past a later run's beginning."""
+    limit = math.inf
+    for run in reversed(runs):
+        commits = [r for r in _of_kind(run, "checkpoint") if r.get("outputs")]
+        yield from ((run, r) for r in reversed(commits) if r["steps"] <= limit)
+        if commits or run.resumed:
+            limit = min(limit, run.resumed)
 
 
 def _is_lost(run: RunFacts, context: FoldContext) -> bool:

@@ -29,8 +29,8 @@ class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         metrics: The validation metrics of exactly its weights; empty if it was not validated.
         problem: The fault of its files that `verify` found; None if there is none.
         storage: The storage that it is in, where that is not the configured storage.
-        kind: "outputs" for the contents of a trial's directory of outputs when its last run ended;
-            else None.
+        kind: "outputs" for the contents of a trial's directory of outputs when its last run ended,
+            "batch outputs" for the files that its checkpoints have committed; else None.
         deleted_time: When it was deleted, in seconds since 1970; None if it wasn't, or if that is
             not known.
     """
@@ -328,6 +328,9 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         project: The project in that workspace.
         submission: How many of its trials were submitted, and which limit is the reason that not
             all were; empty where all were.
+        task: The kind of a task: "command", "shell", "notebook" or "tensorboard"; None for an
+            experiment.
+        exit_code: The exit code of a task that has ended; None if there is none.
     """
 
     id: int
@@ -359,6 +362,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
     submission: str = ""
+    task: str | None = None
+    exit_code: int | None = None
 
     @property
     def reason(self) -> str | None:

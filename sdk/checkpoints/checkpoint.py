@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from detslurm.sdk import settings
 from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.trials.metrics import TrialMetrics
-from detslurm.store import CheckpointView, ExperimentDir, trial_metrics
+from detslurm.store import CheckpointView, ExperimentDir, StoreError, trial_metrics
 from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints
 
 if TYPE_CHECKING:
@@ -164,10 +165,31 @@ class Checkpoint:
         return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return its trial's metrics at exactly its step, of one `group` or by default of all."""
+        """Return its trial's metrics at exactly its step, then all metrics of the trials that have
+        reported that they use it (`used_by()`), such as a batch inference; of one `group`, or by
+        default of all."""
         rows = trial_metrics(self._directory.trial(self.trial_id), group)
         exactly = (row for row in rows if row.steps == self.steps_completed)
-        return (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
+        own = (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
+        return chain(own, self._metrics_of(self.used_by(), group))
+
+    def _metrics_of(self, users: Iterable[int], group: str | None) -> Iterator[TrialMetrics]:
+        """Yield the metrics of other trials, without those that were deleted or are closed."""
+        for number in users:
+            try:
+                trial = self._directory.store.find_trial(number)
+                rows = trial_metrics(trial, group) if number != self.trial_id else []
+            except StoreError:
+                continue
+            yield from (TrialMetrics.of_row(number, row) for row in rows)
+
+    def last_metrics_of_users(self) -> dict[int, dict[str, dict[str, Any]]]:
+        """Return what the trials that use it have reported last, by trial, group and name."""
+        found: dict[int, dict[str, dict[str, Any]]] = {}
+        for row in self._metrics_of(self.used_by(), None):
+            of_trial = found.setdefault(row.trial_id, {})
+            of_trial[row.group] = {**of_trial.get(row.group, {}), **row.metrics}
+        return found
 
     def reload(self) -> Checkpoint:
         """Return this object, read again from the store."""

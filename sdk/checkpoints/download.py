@@ -24,6 +24,7 @@ from detslurm.storage.names import recorded
 from detslurm.store import CheckpointView, ExperimentDir, NoHardLinks, StoreFault
 from detslurm.store.checkpoint_facts import CheckpointGone, held
 from detslurm.store.root_access import owner
+from detslurm.store.trial_fold import BATCH_OUTPUTS
 
 Progress = Callable[[int, int], None]
 
@@ -44,7 +45,8 @@ def download(
         raise LifecycleError(f"checkpoint {uuid} was deleted")
     storage = storages_of(experiment).of(checkpoint.storage)
     if checkpoint.kind is not None:
-        return _download_outputs(storage, uuid, target)
+        committed = checkpoint.resources if checkpoint.kind == BATCH_OUTPUTS else None
+        return _download_outputs(storage, uuid, target, committed)
     digests = digests_of(experiment, checkpoint)
     real = Path(os.path.realpath(target))
     if os.path.lexists(target) and _has_something(real, uuid):
@@ -59,14 +61,22 @@ def download(
     return target
 
 
-def _download_outputs(storage: Storage, uuid: str, target: Path) -> Path:
-    """Copy a directory of outputs as it is now: a run may go on writing there."""
+def _download_outputs(
+    storage: Storage, uuid: str, target: Path, committed: Mapping[str, int] | None
+) -> Path:
+    """Copy a directory of outputs as it is now, as a run may go on writing there; of outputs of
+    batches only the `committed` files."""
     if os.path.lexists(target) and _has_something(Path(os.path.realpath(target)), uuid):
         raise LifecycleError(f"{target} exists already")
     if not storage.exists(uuid):
         raise LifecycleError(f"the outputs {uuid} are not under {storage.where}")
     target.mkdir(parents=True, exist_ok=True)
-    storage.get(uuid, target)
+    storage.get(uuid, target, None if committed is None else committed.__contains__)
+    lost = committed.keys() - list_resources(target).keys() if committed is not None else ()
+    if lost:
+        raise LifecycleError(
+            f"{len(lost)} files of the outputs are gone from {storage.where}: {min(lost)}"
+        )
     return target
 
 

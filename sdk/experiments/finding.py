@@ -26,24 +26,25 @@ _EXPERIMENT_WORDS = (
 )
 
 
-def experiments_of(client: Client, word: int | str) -> list[int]:
+def experiments_of(client: Client, word: int | str, task: str | None = None) -> list[int]:
     """Return the ids of the experiments that a word stands for; an id need not exist. The word is
-    an id, `last`, `@-2` for the second newest, a name, or a glob of names. Raises `LifecycleError`
-    if several experiments have the very name, `ValueError` for a word that can't be an id."""
+    an id, `last`, `@-2` for the second newest, a name, or a glob of names. `last` and `@-2` count
+    experiments alone, or tasks of the kind `task`. Raises `LifecycleError` if several experiments
+    have the very name, `ValueError` for a word that can't be an id."""
     text = str(word).strip()
     if _NUMBER.fullmatch(text):
         return [_positive(text)]
     place = from_the_end(text)
     if place is not None:
-        return [newest_experiment(client, place)]
+        return [newest_experiment(client, place, task)]
     if not text or text.startswith("@"):
         raise ValueError(f"{text!r} is not {_EXPERIMENT_WORDS}")
     return named(client, text)
 
 
-def experiment_of(client: Client, word: int | str) -> int:
+def experiment_of(client: Client, word: int | str, task: str | None = None) -> int:
     """Return the id of the one experiment that a word stands for; `LifecycleError` for several."""
-    found = experiments_of(client, word)
+    found = experiments_of(client, word, task)
     if len(found) > 1:
         raise LifecycleError(ambiguous(client, str(word).strip(), found))
     return found[0]
@@ -75,12 +76,13 @@ def from_the_end(word: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def newest_experiment(client: Client, place: int = 1) -> int:
-    """Return the id of the newest of the user's own experiments, or of that at `place`."""
-    for passed, (number, _) in enumerate(_newest_first(client), 1):
+def newest_experiment(client: Client, place: int = 1, task: str | None = None) -> int:
+    """Return the id of the newest of the user's own experiments, or of that at `place`; with `task`
+    of the tasks of this kind."""
+    for passed, (number, _) in enumerate(_newest_first(client, task), 1):
         if passed == place:
             return number
-    raise NotFound(_too_few("experiments", client, place))
+    raise NotFound(_too_few(f"{task or 'experiment'}s", client, place))
 
 
 def newest_trial(client: Client, place: int = 1) -> int:
@@ -136,8 +138,8 @@ def _too_few(what: str, client: Client, place: int) -> str:
     return f"there are {few} in {client.store.path}"
 
 
-def _newest_first(client: Client) -> Iterator[tuple[int, ExperimentFacts]]:
-    """The user's own experiments that are there, without the deleted ones."""
+def _newest_first(client: Client, task: str | None = None) -> Iterator[tuple[int, ExperimentFacts]]:
+    """The user's own experiments, or tasks of a kind, without the deleted ones."""
     if text := client.missing():
         raise NotFound(text)
     for number in client.store.newest_first():
@@ -145,7 +147,7 @@ def _newest_first(client: Client) -> Iterator[tuple[int, ExperimentFacts]]:
             directory = client.directory(number)
             if directory.foreign_owner() is None:
                 facts = fold_facts(directory)
-                if not facts.desired.deleted:
+                if facts.created.task == task and not facts.desired.deleted:
                     yield number, facts
         except StoreError:
             continue

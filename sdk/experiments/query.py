@@ -19,6 +19,7 @@ class ExperimentQuery(NamedTuple):
         users: Any of these owners.
         workspaces: Any of these workspaces or globs.
         projects: Any of these projects or globs; `WORKSPACE/PROJECT` is one of that workspace.
+        types: Any of these kinds: "experiment", or one of a task.
     """
 
     states: frozenset[str] = frozenset()
@@ -27,11 +28,13 @@ class ExperimentQuery(NamedTuple):
     users: frozenset[str] = frozenset()
     workspaces: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
+    types: frozenset[str] = frozenset()
 
     def matches(self, row: ExperimentRow) -> bool:
         """Whether an experiment is wanted."""
         return (
-            (not self.states or row.state in self.states)
+            (not self.types or (row.task or "experiment") in self.types)
+            and (not self.states or row.state in self.states)
             and self.labels <= set(row.labels)
             and (not self.users or row.owner in self.users)
             and _any(row.name, self.names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,6 +22,7 @@ from detslurm.slurm.reasons import reason_of
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation
 
+_TASK_JOB = re.compile(r"det-(command|shell|notebook|tensorboard)-\d+")
 JobKind = Literal["any", "experiment", "job"]
 """The meaning of a number: an experiment's id, a Slurm job's id, or whichever of both exists."""
 
@@ -87,8 +89,12 @@ class Job(Displayed):
 
     @property
     def type(self) -> str:
-        """ "EXPERIMENT" if it works for an experiment in this store, else "SLURM"."""
-        return "SLURM" if self.experiment_id is None else "EXPERIMENT"
+        """ "EXPERIMENT" if it works for an experiment in this store, "COMMAND", "SHELL", "NOTEBOOK"
+        or "TENSORBOARD" for a task, else "SLURM"."""
+        if self.experiment_id is None:
+            return "SLURM"
+        task = _TASK_JOB.fullmatch(self._first.name)  # as the submission has named it
+        return task[1].upper() if task else "EXPERIMENT"
 
     @property
     def name(self) -> str:

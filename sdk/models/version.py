@@ -190,8 +190,9 @@ class ModelVersion(Described[VersionRow]):
         return self._registry.checkpoint(self.row.uuid)
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the metrics that its trial reported at exactly the checkpoint's step, in the
-        `group`, such as "validation"; in all groups by default."""
+        """Return the metrics that its trial reported at exactly the checkpoint's step, then those
+        of the trials that use the checkpoint, such as a batch inference; in the `group`, such as
+        "validation", or in all groups by default."""
         return self.checkpoint.get_metrics(group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:

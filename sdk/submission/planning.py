@@ -87,6 +87,7 @@ class Plan:
     environment: EnvironmentFiles | None = None  # what its nodes copy to their own disks
     provenance: ProvenanceCollector | None = None  # the record, while it is collected
     known: KnownResults | None = None  # of earlier experiments, for the search's log
+    task: str | None = None  # the kind of a task; None for an experiment
 
     @property
     def is_search(self) -> bool:

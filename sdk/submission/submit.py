@@ -76,7 +76,7 @@ def _request(
     first, each = (0, 1) if plan.is_search else (array.first * plan.each, plan.each)
     return plan.jobs.request(
         array,
-        name=f"det-{experiment_dir.name}",
+        name="-".join(filter(None, ("det", plan.task, experiment_dir.name))),
         command=runner_command(experiment_dir, first, each),
         folder=folder,
         comment=plan.config.name,
@@ -254,6 +254,7 @@ def _created(plan: Plan, store: Store, environment: records.Environment | None) 
     return records.Created(
         name=config["name"],
         description=config["description"],
+        task=plan.task,
         labels=config["labels"],
         workspace=config["workspace"] or None,
         project=config["project"] or None,

@@ -217,12 +217,14 @@ class Trial(CheckpointChoice):
         return found[-1]
 
     def outputs(self) -> Checkpoint:
-        """Return its directory of outputs as its last run left it; `LifecycleError` if there is
-        none."""
+        """Return the outputs of its batch inference as far as they are committed (`resources` is
+        their manifest), or else its directory of outputs as its last run left it. It is a
+        `LifecycleError` if there are none."""
         found = [one for one in self.checkpoints() if one.state == "COMPLETED" and one.kind]
         if not found:
             raise LifecycleError(
-                f"{self._named} has no outputs: name paths in `outputs` of its configuration"
+                f"{self._named} has no outputs: name paths in `outputs` of its configuration, or"
+                " write them in `TorchBatchProcessorContext.upload_path()`"
             )
         return found[-1]
 

@@ -77,7 +77,7 @@ def test_help_gives_examples_that_parse(monkeypatch: pytest.MonkeyPatch) -> None
     # Examples name experiments of nobody's store.
     finding = "detslurm.sdk.experiments.finding"
     monkeypatch.setattr(f"{finding}.named", lambda client, pattern: [1])
-    monkeypatch.setattr(f"{finding}.newest_experiment", lambda client, place: 1)
+    monkeypatch.setattr(f"{finding}.newest_experiment", lambda client, place, task: 1)
     monkeypatch.setattr(f"{finding}.newest_trial", lambda client, place: 1)
     found = set()
     for command, context in cli_reference.commands(app, cli_reference.top()):

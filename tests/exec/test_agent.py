@@ -170,6 +170,9 @@ class Remaining(CodeProcess):
     def _others(self) -> list[int]:
         return self.left
 
+    def _may_have_left(self) -> bool:
+        return True
+
     def _signal_all(self, sig: signal.Signals) -> None:
         self.signals.append(sig)
         if self.killable and sig is signal.SIGKILL:

@@ -379,3 +379,23 @@ def test_orphans_that_have_ended_are_let_go() -> None:
 
 def _children(pid: int) -> list[int]:
     return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
+
+def test_whether_a_process_has_other_children_is_known() -> None:
+    script = """if True:
+        import subprocess, sys
+        from detslurm._base import child_processes as processes
+
+        known = subprocess.Popen(["sleep", "60"])
+        print(processes.has_child_beside([known.pid]), processes.has_child_beside([]))
+        processes.become_subreaper()
+        other = subprocess.run(["sh", "-c", "sleep 60 >&- & echo $!"], stdout=subprocess.PIPE)
+        print(processes.has_child_beside([known.pid]))
+        print(processes.has_child_beside([known.pid, int(other.stdout)]))
+        processes.read_proc = lambda name: None  # an old kernel
+        print(processes.has_child_beside([known.pid, int(other.stdout)]))
+        known.kill()
+        processes.signal_each([int(other.stdout)], 9)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["False", "True", "True", "False", "True"], done.stderr

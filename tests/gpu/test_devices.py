@@ -14,7 +14,7 @@ import torch
 
 from detslurm import pytorch
 from detslurm.pytorch import Batch
-from detslurm.pytorch._base_context import _device
+from detslurm.pytorch._base_context import device_of
 from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from tests.pytorch.fitting import fit
 from tests.pytorch.trials import Regression, numbers
@@ -48,10 +48,10 @@ def test_a_rank_takes_its_own_gpu(gpu: torch.device) -> None:
     count = torch.cuda.device_count()
     for local_rank in range(2 * count):
         dist: Any = SimpleNamespace(size=2 * count, local_rank=local_rank)
-        assert _device(count, dist) == torch.device("cuda", local_rank % count)
+        assert device_of(count, dist) == torch.device("cuda", local_rank % count)
     torch.cuda.set_device(count - 1)
     alone: Any = SimpleNamespace(size=1, local_rank=0)
-    assert _device(count, alone).index == torch.cuda.current_device() == count - 1
+    assert device_of(count, alone).index == torch.cuda.current_device() == count - 1
     torch.cuda.set_device(gpu)
 
 

@@ -16,7 +16,7 @@ from detslurm.exec.intents import Intents
 from detslurm.exec.outcome import Action, AttemptResult, Decision
 from detslurm.exec.run_claim import JobContext
 from detslurm.exec.search_worker import SearchTrialQueue
-from detslurm.exec.trial_queue import Task
+from detslurm.exec.trial_queue import QueuedTrial
 from detslurm.searcher import Search, State
 from detslurm.store import (
     EventLog,
@@ -76,7 +76,7 @@ class Searched:
 
     def _train(
         self,
-        task: Task | None,
+        task: QueuedTrial | None,
         trial_queue: SearchTrialQueue,
         intents: Intents,
         code: Callable[[], object],
@@ -92,7 +92,7 @@ class Searched:
 
     def _once(
         self,
-        task: Task,
+        task: QueuedTrial,
         trial_queue: SearchTrialQueue,
         intents: Intents,
         code: Callable[[], object],

@@ -203,7 +203,7 @@ def test_horovodrun_in_a_batch_script_has_the_ranks_that_it_started(
     monkeypatch.setattr(_init, "_horovod", lambda: SimpleNamespace(connect=connect))
     monkeypatch.setattr(_init, "on_close", lambda: lambda outcome, reason: None)
     info: Any = SimpleNamespace(slot_ids=[0], _rendezvous_info=None)
-    dist = _init._ranks(info, None)
+    dist = _init.ranks_of(info, None)
     assert dist is not None
     assert (dist.size, asked) == (2, [None])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -54,6 +55,24 @@ def experiment_of(word: str) -> int:
     from detslurm.sdk.experiments import finding
 
     return _parsed(finding.experiment_of, word)
+
+
+def task_of(kind: str, word: str) -> int:
+    """The id of the task of a kind that a word stands for. Raises as `experiment_of`."""
+    from detslurm.sdk.experiments import finding
+
+    return _parsed(lambda mine, text: finding.experiment_of(mine, text, kind), word)
+
+
+def task_id(kind: str) -> Callable[[Command], Command]:
+    """The argument `task_id` of commands on the tasks of a kind; `last` is the newest of these."""
+    return click.argument("task_id", metavar="ID", callback=_one(partial(task_of, kind)))
+
+
+def several_tasks(kind: str) -> Callable[[Command], Command]:
+    """The argument `ids` of such commands."""
+    callback = several(lambda word: [task_of(kind, word)])
+    return click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=callback)
 
 
 def trial_of(word: str) -> int:

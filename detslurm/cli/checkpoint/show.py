@@ -158,9 +158,19 @@ def _text(found: Checkpoint) -> str:
         ("Validation", compact(found.validation_metrics)),
         ("Metadata", compact(found.metadata)),
         ("Needed by", "\n".join(found.kept_by())),
-        ("Used by", ", ".join(f"trial {trial}" for trial in found.used_by())),
+        ("Used by", "\n".join(_users(found))),
     ]
     return properties(rows)
+
+
+def _users(found: Checkpoint) -> Iterator[str]:
+    """The trials that use it, with what they have reported last."""
+    from detslurm.cli.experiment.description import compact
+
+    reported = found.last_metrics_of_users()
+    for trial in found.used_by():
+        groups = (f"{group} {compact(last)}" for group, last in reported.get(trial, {}).items())
+        yield ": ".join(filter(None, (f"trial {trial}", ", ".join(groups))))
 
 
 def _file_count(found: Checkpoint) -> int:
@@ -175,6 +185,7 @@ def _data(found: Checkpoint) -> dict[str, Any]:
         "resources": found.resources,
         "needed_by": found.kept_by(),
         "used_by": found.used_by(),
+        "metrics_of_users": found.last_metrics_of_users(),
         "deleted_time": found.view.deleted_time,
     }
 

@@ -29,6 +29,9 @@ STATES = (
 )
 
 
+TYPES = ("experiment", "command", "shell", "notebook", "tensorboard", "all")
+
+
 def _seconds(row: ExperimentRow) -> float | None:
     from detslurm.sdk.experiments.ordering import duration
 
@@ -66,6 +69,7 @@ COLUMNS: Mapping[str, Column] = {
     "notes": Column("Notes", lambda row: row.notes, drop=9, least=12),
     "archived": Column("Archived", lambda row: "yes" if row.archived else "", drop=9),
     "cluster": Column("Cluster", lambda row: row.cluster, drop=9),
+    "kind": Column("Type", lambda row: row.task or "experiment", drop=9),
 }
 _DEFAULT = ["id", "owner", "name", "parent", "state", "progress", "trials", "best"]
 _DEFAULT += ["started", "ended", "pool"]
@@ -97,6 +101,14 @@ list_options = together(
         multiple=True,
         type=click.Choice(STATES, case_sensitive=False),
         help="Show only experiments in this state. Repeatable.",
+    ),
+    click.option(
+        "--type",
+        "kind",
+        type=click.Choice(TYPES),
+        default="experiment",
+        show_default=True,
+        help="Show only those of this type.",
     ),
     _several("label", "labels", metavar="LABEL", help="Show only those with LABEL. Repeatable."),
     _several(
@@ -170,12 +182,13 @@ def chosen(
     show_project: bool,
     limit: int | None,
     offset: int,
+    kind: str,
     **filters: tuple[str, ...],
 ) -> Table:
     """The experiments that the options ask for, as a table."""
     from detslurm.sdk.disk.purge import purge_days
 
-    query, mine = _query(**filters), client()
+    query, mine = _query(kind, **filters), client()
     # Only as many are read as the options ask for.
     first = min(offset, sys.maxsize)
     last = sys.maxsize if limit is None else min(offset + limit, sys.maxsize)
@@ -195,6 +208,7 @@ def chosen(
             warn(f"experiment {row.id}: {row.submission}")
     names = columns or [
         *(["workspace", "project"] if show_project else []),
+        *(["kind"] if kind == "all" else []),
         *_DEFAULT,
         *(["reason"] if any(row.state != "ERROR" and row.reason for row in rows) else []),
         *(["archived"] if include_archived else []),
@@ -213,6 +227,7 @@ def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRo
 
 
 def _query(
+    kind: str,
     states: tuple[str, ...],
     labels: tuple[str, ...],
     names: tuple[str, ...],
@@ -223,8 +238,9 @@ def _query(
     from detslurm.sdk.experiments.query import ExperimentQuery
 
     return ExperimentQuery(
-        frozenset(states), frozenset(labels), names, frozenset(users), workspaces, projects
-    )
+        frozenset(states), frozenset(labels), names, frozenset(users), workspaces, projects,
+        frozenset(() if kind == "all" else (kind,)),
+    )  # fmt: skip
 
 
 def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> list[ExperimentRow]:

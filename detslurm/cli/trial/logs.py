@@ -58,7 +58,7 @@ def _absent(name: str, why: str) -> Callable[..., Any]:
     )
 
 
-_log_options = together(
+log_options = together(
     click.option(
         "-f",
         "--follow",
@@ -115,11 +115,12 @@ _log_options = together(
     _absent("--container-id", "lines have no container here: --rank-id chooses a process"),
     _absent("--agent-id", "lines name no node here: --rank-id chooses a process"),
 )
+"""The options of `show_log`."""
 
 
 @click.command()
 @experiment_id
-@_log_options
+@log_options
 def experiment_logs(experiment_id: int, **options: Any) -> None:
     """Print the log of an experiment's first trial; `detslurm trial logs` prints that of any.
 
@@ -128,12 +129,12 @@ def experiment_logs(experiment_id: int, **options: Any) -> None:
       detslurm experiment logs 7 --tail 50
       detslurm experiment logs 7 --follow
     """
-    _show(client().stored(experiment_id).first_trial(), **options)
+    show_log(client().stored(experiment_id).first_trial(), **options)
 
 
 @click.command()
 @trial_id
-@_log_options
+@log_options
 def trial_logs(trial_id: int, **options: Any) -> None:
     """Print the log of a trial: the lines of all ranks in all of its runs.
 
@@ -145,10 +146,10 @@ def trial_logs(trial_id: int, **options: Any) -> None:
       detslurm trial logs 12 --since 10m
       detslurm trial logs 12 --timestamp-after 2026-11-21T04:46:03Z
     """
-    _show(client().stored_trial(trial_id), **options)
+    show_log(client().stored_trial(trial_id), **options)
 
 
-def _show(
+def show_log(
     trial: Trial,
     *,
     follow: bool,
@@ -163,6 +164,7 @@ def _show(
     since: str | None,
     as_json: bool,
 ) -> None:
+    """Print the log of a trial as `log_options` ask for it."""
     from detslurm.sdk.experiments import polling
     from detslurm.sdk.trials.log_lines import Filter, log_level
 

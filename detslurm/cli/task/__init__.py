@@ -1,0 +1,1 @@
+"""`detslurm cmd`, `shell`, `notebook`: tasks."""

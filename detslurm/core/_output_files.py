@@ -1,0 +1,79 @@
+"""The files that the ranks of a trial add, batch by batch, to one directory of outputs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from detslurm._base.node_files import own_name
+from detslurm.storage import Resources, Storage, list_resources
+from detslurm.storage.files import remove_tree, rename, sync_names
+
+_UNFINISHED = ".partial"
+
+
+class OutputFiles:
+    """One rank's files, in a folder of its own.
+
+    A file has its name once it is whole, and replaces the file with this name. It counts from the
+    checkpoint on that commits it.
+    """
+
+    def __init__(self, storage: Storage, uuid: str, folder: str) -> None:
+        self._storage = storage
+        self._uuid = uuid
+        self._folder = folder
+        self._new: Resources = {}
+
+    def remove_unfinished(self) -> None:
+        """Remove what killed ranks have left in the middle of a block, before any rank begins."""
+        home = self._storage.direct(self._uuid)
+        for left in home.glob(f".*{_UNFINISHED}") if home is not None else ():
+            remove_tree(left)
+
+    @contextlib.contextmanager
+    def added(self) -> Iterator[Path]:
+        """Give an empty directory; its files join the outputs when the block ends. When the block
+        raises, none of them do."""
+        home = self._storage.direct(self._uuid)
+        if home is None:
+            with tempfile.TemporaryDirectory(prefix=own_name("")) as name:
+                yield Path(name)
+                self._send(Path(name))
+            return
+        growing = home / f".{self._folder}.{os.urandom(8).hex()}{_UNFINISHED}"
+        growing.mkdir(0o755, parents=True)
+        try:
+            yield growing
+            self._move(growing, home / self._folder)
+        finally:
+            remove_tree(growing)
+
+    def _send(self, source: Path) -> None:
+        found = list_resources(source)
+        for name in found:
+            if not name.endswith("/"):
+                self._storage.put_file(source / name, f"{self._uuid}/{self._folder}/{name}")
+        self._new |= found
+
+    def _move(self, source: Path, target: Path) -> None:
+        target.mkdir(0o755, exist_ok=True)
+        found = list_resources(source)
+        for name in found:  # a directory comes before what is in it
+            if name.endswith("/"):
+                (target / name).mkdir(0o755, exist_ok=True)
+            else:
+                rename(source / name, target / name)
+        self._new |= found
+
+    def taken(self) -> Resources:
+        """The new files since the last call, on disk, with their sizes; names are relative to the
+        outputs."""
+        new, self._new = self._new, {}
+        home = self._storage.direct(self._uuid)
+        if home is not None and new:
+            sync_names(home / self._folder, new)
+        return {f"{self._folder}/{name}": size for name, size in new.items()}

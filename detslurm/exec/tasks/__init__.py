@@ -1,0 +1,1 @@
+"""The programs of tasks, which run as the entrypoints of their jobs."""

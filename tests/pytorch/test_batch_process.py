@@ -1,0 +1,201 @@
+"""Batch inference: each batch's outputs are committed once, over any number of runs and ranks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+
+from detslurm import core
+from detslurm.cli.app import run as detslurm
+from detslurm.core import DistributedContext
+from detslurm.core._checkpoint_records import CheckpointRecords
+from detslurm.core._output_files import OutputFiles
+from detslurm.pytorch.experimental import (
+    TorchBatchProcessor,
+    TorchBatchProcessorContext,
+    torch_batch_process,
+)
+from detslurm.sdk import Client
+from detslurm.storage import ObjectStore
+from tests.core.ranks import on_ranks
+from tests.pytorch.managed import Managed
+
+RECORDS, BATCH = 10_000, 50
+
+
+class Killed(Exception):
+    """In place of a signal that ends a rank."""
+
+
+class Copies(TorchBatchProcessor):
+    """Writes the records of each batch to a file; `at` is called at each step of the way."""
+
+    at: Callable[[str, int], None] = staticmethod(lambda what, number: None)
+
+    def __init__(self, context: TorchBatchProcessorContext) -> None:
+        self.context = context
+        self.counted = context.wrap_reducer(sum, "records")
+        self.newest = 0
+
+    def process_batch(self, batch: torch.Tensor, batch_idx: int) -> None:
+        Copies.at("batch", batch_idx)
+        with self.context.upload_path() as path:
+            (path / f"{batch_idx}.json").write_text(json.dumps(batch.tolist()))
+            Copies.at("upload", batch_idx)
+        self.counted.update(len(batch))  # type: ignore[attr-defined]
+        self.newest = batch_idx
+
+    def on_checkpoint_start(self) -> None:
+        Copies.at("checkpoint", self.newest)
+
+    def on_finish(self) -> None:
+        Copies.at("finish", self.newest)
+
+
+def process(dist: DistributedContext | None = None, **options: Any) -> None:
+    torch_batch_process(Copies, range(RECORDS), BATCH, distributed_context=dist, **options)
+
+
+def downloaded(managed: Managed, to: Path) -> list[int]:
+    """The records of all files that a download has, as often as they are there."""
+    trial = Client(root=managed.experiment.store.path).stored_trial(managed.trial.id)
+    outputs = trial.outputs()
+    outputs.download(to)
+    files = [path for path in to.rglob("*") if path.is_file()]
+    assert {str(path.relative_to(to)) for path in files} == outputs.resources.keys()
+    return [record for path in files for record in json.loads(path.read_text())]
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, point: str, first: int) -> None:
+    """Kill the rank that comes first to this point past batch `first`."""
+    spent = threading.Lock()
+    commit = CheckpointRecords.commit
+
+    def at(here: str, number: int) -> None:
+        if here == point and number >= first and spent.acquire(blocking=False):
+            raise Killed
+
+    def killed_before_commit(records: CheckpointRecords, *args: Any) -> None:
+        if point == "commit" and args[1]["steps_completed"] > first:
+            raise Killed
+        commit(records, *args)
+
+    monkeypatch.setattr(Copies, "at", at)
+    monkeypatch.setattr(CheckpointRecords, "commit", killed_before_commit)
+
+
+def test_kills_at_every_interval_and_other_numbers_of_ranks(
+    managed: Managed, tmp_path: Path
+) -> None:
+    """Every run is killed in its second interval, at other points and with other ranks."""
+    sizes = itertools.cycle([(4, 2), (1, 1), (3, 1)])  # ranks, nodes
+    points = itertools.cycle(["batch", "upload", "checkpoint", "commit"])
+    runs, seen = 0, list[int]()
+    while managed.view().progress < 1.0:
+        size, nodes = next(sizes)
+        done = max(managed.checkpoints(), default=0)
+        with managed.run() as _, pytest.MonkeyPatch.context() as patch:
+            kill_at(patch, next(points), done + 5 * size)
+            on_ranks(size, process, nodes)
+        runs += 1
+        seen.append(max(managed.checkpoints()))
+    assert runs > 12 and len(set(seen)) == runs  # each run has come one interval further
+    with managed.run():
+        process()
+    assert sorted(downloaded(managed, tmp_path / "got")) == list(range(RECORDS))
+    assert managed.metrics("inference")[-1].metrics == {"records": RECORDS}
+
+
+def test_a_preempted_run_goes_on_with_its_metrics(managed: Managed, tmp_path: Path) -> None:
+    ends = []
+    with managed.run() as flag, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Copies, "at", lambda what, _: flag.request_preemption())
+        process(max_batches=100)
+        assert flag.acknowledged
+    assert [c.steps for c in managed.view().checkpoints] == [5, 5]  # the outputs are the second
+    assert managed.view().progress == 0.05
+    with managed.run(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Copies, "at", lambda what, _: ends.append(what))
+        process(checkpoint_interval=50)
+    assert ends.count("batch") == 95 and ends[-1] == "finish"
+    reported = [(row.steps, row.metrics["records"]) for row in managed.metrics("inference")]
+    assert reported == [(5, 250), (100, 5000)]
+    assert sorted(downloaded(managed, tmp_path / "got")) == list(range(5000))
+    with managed.run(), pytest.raises(ValueError, match="in batches of 50"):
+        torch_batch_process(Copies, range(RECORDS), 10)
+
+
+def test_by_hand_in_one_process(
+    root: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a checkpoint of a training, which then has the metrics of the inference, too."""
+    with core.init() as training:
+        training.train.report_validation_metrics(7, {"loss": 0.5})
+        with training.checkpoint.store_path({"steps_completed": 7}) as (_, uuid):
+            pass
+    client = Client(root=root)
+
+    class Uses(Copies):
+        def __init__(self, context: TorchBatchProcessorContext) -> None:
+            super().__init__(context)
+            context.report_task_using_checkpoint(client.checkpoint(uuid))
+
+    torch_batch_process(Uses, range(RECORDS), BATCH, max_batches=1000)
+    assert "the whole dataset is processed once" in caplog.text
+    outputs = client.stored_trial(2).outputs()
+    assert len(outputs.resources) == RECORDS // BATCH
+    assert outputs.path is not None and len([*outputs.path.glob("rank_0/*.json")]) == 200
+    found = client.checkpoint(uuid)
+    rows = [(row.trial_id, row.group, row.metrics) for row in found.get_metrics()]
+    inference = {"records": RECORDS}
+    assert rows == [(1, "validation", {"loss": 0.5}), (2, "inference", inference)]
+    version = client.create_model("net").register_version(uuid)
+    assert [row.metrics for row in version.get_metrics("inference")] == [inference]
+    detslurm(["checkpoint", "describe", uuid])
+    assert "trial 2: inference records=10000" in " ".join(capsys.readouterr().out.split())
+
+
+def test_outputs_in_a_bucket(tmp_path: Path) -> None:
+    bucket = ObjectStore("memory", f"bucket{tmp_path}")
+    files = OutputFiles(bucket, "one", "rank_1")
+    for text in ("first", "other"):
+        with files.added() as path:
+            (path / "below").mkdir()
+            (path / "below" / "0.txt").write_text(text)
+    with pytest.raises(Killed), files.added() as path:
+        (path / "1.txt").write_text("half")
+        raise Killed
+    assert files.taken() == {"rank_1/below/": 0, "rank_1/below/0.txt": 5}
+    assert files.taken() == {}
+    assert bucket._fs.cat_file(bucket._key("one", "rank_1/below/0.txt")) == b"other"
+
+
+class Stream(IterableDataset[int]):  # type: ignore[misc]
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"dataset": Stream()}, "IterableDataset can't go on"),
+        ({"dataset": object()}, "__len__, which object lacks"),
+        ({"batch_size": 2, "dataloader_kwargs": {"batch_size": 2}}, "given twice"),
+        ({"dataloader_kwargs": {"shuffle": True}}, "must not have 'shuffle'"),
+        ({"dataloader_kwargs": {"sampler": [0]}}, "must not have 'sampler'"),
+        ({"checkpoint_interval": 0}, "checkpoint_interval must be positive"),
+        ({"batch_size": 0}, "positive integer"),
+    ],
+)
+def test_arguments_that_make_no_sense(root: Path, arguments: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        torch_batch_process(**{"batch_processor_cls": Copies, "dataset": range(3), **arguments})
+    assert not root.exists()
