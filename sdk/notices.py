@@ -116,14 +116,10 @@ def flush_waiting(client: Client, within: float = AT_ONCE) -> Flushed:
     if client.missing() or not known:
         return Flushed()
     client.list_experiments(states=["ACTIVE"])  # which records the end of those without jobs
-    return flush(client.store, known, within=within, in_job=_in_job())
+    return flush(client.store, known, within=within)
 
 
 def flush_after_command(store: Store) -> None:
     """Send what waits within a few seconds, in silence: `detslurm notify list` shows failures."""
     with contextlib.suppress(ConfigErrors, StoreError, OSError):
-        flush(store, definitions(), within=AFTER_COMMAND, in_job=_in_job())
-
-
-def _in_job() -> bool:
-    return "SLURM_JOB_ID" in os.environ
+        flush(store, definitions(), within=AFTER_COMMAND)

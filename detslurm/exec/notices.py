@@ -125,9 +125,7 @@ class JobNotices:
             known = definitions()
             if set(self._webhooks.webhook_name) - known.keys():
                 return  # the user's command may see more
-            flush(
-                self._experiment.store, known, within=within, only=self._experiment.id, in_job=True
-            )
+            flush(self._experiment.store, known, within=within, only=self._experiment.id)
         except (ConfigErrors, StoreError, OSError) as error:
             print_message(f"notices wait for your next command: {error}")
 

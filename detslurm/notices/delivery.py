@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from detslurm.notices.log import (
     NoticeLog,
     SendResult,
     SendState,
+    is_in_job,
     is_stale,
     remove_pointer,
     waiting,
@@ -70,23 +70,22 @@ def flush(
     *,
     within: float,
     only: int | None = None,
-    in_job: bool = False,
     send: Send = send,
 ) -> Flushed:
-    """Send what waits for the definitions in `known`, within so many seconds.
+    """Send what waits for the definitions in `known`, within so many seconds. A job leaves mail to
+    the login node.
 
     Args:
         store: The store.
         known: The user's definitions.
         within: The seconds for all of it.
         only: The one experiment whose notices are sent; by default those of all.
-        in_job: Whether this is a job, which leaves mail to the login node.
         send: Sends one event.
 
     Raises:
         StoreError: If the store can't be used.
     """
-    flushing = _Flushing(known, time.monotonic() + within, in_job, send, Flushed())
+    flushing = _Flushing(known, time.monotonic() + within, is_in_job(), send, Flushed())
     for experiment, keys in waiting(store, only):
         if flushing.seconds_left <= 0:
             break
@@ -131,8 +130,3 @@ class _Flushing:
         answer = self.send(definition, notice.event, left)
         log.answer(notice, name, answer)
         setattr(self.done, answer.outcome, getattr(self.done, answer.outcome) + 1)
-
-
-def in_job() -> bool:
-    """Whether this process belongs to a job."""
-    return "SLURM_JOB_ID" in os.environ

@@ -8,6 +8,7 @@ command finds what waits by one look; a pointer is there before its notice, and 
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from detslurm._base import contract
 from detslurm._base.process import Identity
 from detslurm.notices.event import Event
 from detslurm.store import ExperimentDir, Store, StoreError, fs
@@ -102,7 +104,7 @@ class SendState(msgspec.Struct, frozen=True):
         """Whether it may be sent from this node now: a node that failed waits longer each time."""
         if self.claim is not None or self.is_settled:
             return False
-        if self.answer is None or self.answer.host != socket.gethostname():
+        if self.answer is None or self.answer.host != here():
             return True
         return now - self.answer.time >= min(_PAUSE * self.tries**2, _LONGEST_PAUSE)
 
@@ -183,7 +185,7 @@ class NoticeLog:
                 of=notice.raised.n,
                 to=name,
                 time=time.time(),
-                host=socket.gethostname(),
+                host=here(),
                 process=str(Identity.own()),
             )
             if self._put_next(fact):
@@ -201,13 +203,23 @@ class NoticeLog:
             outcome=answer.outcome,
             detail=answer.detail,
             time=time.time(),
-            host=socket.gethostname(),
+            host=here(),
         )
         self._facts.append(_plain(fact), self.count)
         self.refresh()
 
     def _put_next(self, fact: NoticeFact) -> bool:
         return self._facts.put_next(self.count + 1, _plain(fact))
+
+
+def is_in_job() -> bool:
+    """Whether this process belongs to a job."""
+    return contract.job_of(os.environ) is not None
+
+
+def here() -> str:
+    """The place of an attempt: jobs may have no route from a node where commands have one."""
+    return f"{socket.gethostname()} (job)" if is_in_job() else socket.gethostname()
 
 
 def _plain(fact: NoticeFact) -> dict[str, Any]:

@@ -41,6 +41,8 @@ def raise_end(experiment: ExperimentDir) -> bool:
         webhooks = experiment.run_config().webhooks
         if not is_wanted(experiment.store, webhooks):
             return False
+        if experiment.created().task and not webhooks.webhook_name:
+            return False  # a command, shell or notebook, at which its user sits
         view = fold_experiment(experiment)
         if view.state not in _ENDS:
             return False
