@@ -47,7 +47,7 @@ _END_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True)
-class Options:
+class ShellOptions:
     """What the configuration asks for.
 
     Attributes:
@@ -61,7 +61,7 @@ class Options:
     sshd: str | None
 
     @classmethod
-    def parse(cls, argv: Sequence[str]) -> Options:
+    def parse(cls, argv: Sequence[str]) -> ShellOptions:
         """Read them from the arguments of this program."""
         parser = argparse.ArgumentParser(prog="shell_server")
         parser.add_argument("--idle", type=float, default=float("inf"))
@@ -179,7 +179,7 @@ def _port_of(mark: RunMark) -> Iterator[socket.socket]:
 
 
 def _offer(
-    stack: ExitStack, server: ShellServer, keys: Path, mark: RunMark, asked: Options
+    stack: ExitStack, server: ShellServer, keys: Path, mark: RunMark, asked: ShellOptions
 ) -> None:
     """Let clients find the shell: by srun, and by ssh where sshd can run."""
     host, node = socket.gethostname(), node_files.make_directory("shell")
@@ -205,7 +205,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     """Run a shell.
 
     Args:
-        argv: The arguments (see `Options`).
+        argv: The arguments (see `ShellOptions`).
         environ: The environment of the run.
 
     Returns:
@@ -214,7 +214,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     mark = RunMark.of(environ)
     if mark is None:
         raise SystemExit("this program is the entrypoint of `detslurm shell start`")
-    asked = Options.parse(argv)
+    asked = ShellOptions.parse(argv)
     server = ShellServer(mark, asked.idle)
     experiment = ExperimentDir.at(Path(mark.experiment))
     keys = experiment.trial(mark.trial).path / host_alias(experiment.id)
