@@ -52,13 +52,25 @@ def translate(argv: Sequence[str]) -> Translated:
     path = f"{group} {command}"
     _refuse_command(path, rest[1:])
     renamed = det_tables.RENAMED.get(path, {})
-    words = [renamed.get(word, word) for word in rest[1:]]
+    options, program = _divided(path, rest[1:])
+    words = [renamed.get(word, word) for word in options]
     kept = _without(words, det_tables.IGNORED.get(path, {}), notes)
     refused = det_tables.REFUSED.get(path, {})
     for word in kept:
         if (name := word.partition("=")[0]) in refused:
             raise NoMeaning(f"`{name}` has no meaning here: {refused[name]}")
-    return Translated([group, command, *kept], notes)
+    return Translated([group, command, *kept, *program], notes)
+
+
+def _divided(path: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The words for det, and those for the program that the command starts."""
+    end = words.index("--") if "--" in words else len(words)
+    if path not in det_tables.PROGRAM_AFTER:
+        return words[:end], words[end:]
+    flags, count = det_tables.PROGRAM_AFTER[path], 0
+    while count < end and words[count].startswith("-"):
+        count += 1 if words[count] in flags or "=" in words[count] else 2
+    return words[:count], words[count:]
 
 
 def _refuse_command(path: str, rest: Sequence[str]) -> None:

@@ -40,6 +40,7 @@ _FOLDER = {
     **_ignored(_NO_SERVER, "--cluster-name"),
 }
 _LOGS = _ignored("a log holds all runs of the trial", "--allocation-id")
+_TASKS = _ignored("tasks are listed by their kind", "-w --workspace-name -p --project-name")
 _SHARED_TEMPLATES = _ignored("templates belong to the store", "-w --workspace --workspace-name")
 IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "experiment create": _ignored(
@@ -51,6 +52,8 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "trial describe": _PAGES,
     "trial logs": _LOGS,
     "checkpoint download": _ignored("files are copied from where they are", "--mode"),
+    "cmd run": _TASKS,
+    "cmd list": _TASKS,
     "job list": _ignored("lists have no pages", "--offset --pages"),
     "model list": _PAGES,
     "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
@@ -77,11 +80,19 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
         "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
     },
+    "cmd run": dict.fromkeys(
+        ("-v", "--volume"), "`bind_mounts` of the configuration mounts a directory in a container"
+    ),
     "trial describe": {
         "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
         "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
     },
 }
+PROGRAM_AFTER: Mapping[str, frozenset[str]] = {
+    "cmd run": frozenset(("-d", "--detach", "--json", "-h", "--help"))
+}
+"""Commands whose options end before a program's words, and those options that have no value."""
+_WAITING = "`detslurm job update ID --priority N` changes a job that waits"
 _NOT_A_NODE = "nodes are the administrators': `scontrol update` changes them"
 _KEPT = "logs are kept as long as their experiment: `experiment delete ID` removes both"
 _WITH_EXPERIMENTS = "a folder is there while an experiment is in it: move or delete these"
@@ -90,6 +101,7 @@ NO_COMMAND: Mapping[str, str] = {
     "experiment delete-tb-files": "`experiment delete ID` removes TensorBoard files, too",
     "experiment set log-retention": _KEPT,
     "trial set": _KEPT,
+    **dict.fromkeys((f"{kind} set" for kind in ("cmd", "shell", "notebook")), _WAITING),
     "agent enable": _NOT_A_NODE,
     "agent disable": _NOT_A_NODE,
     "slot enable": _NOT_A_NODE,
@@ -110,7 +122,10 @@ NO_COMMAND: Mapping[str, str] = {
 _ONE_LETTER = (
     "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
 )  # fmt: skip
-GROUPS = {name[0]: name for name in _ONE_LETTER} | {"tpl": "template", "rp": "resource-pool"}
+GROUPS = {name[0]: name for name in _ONE_LETTER} | {
+    "tpl": "template", "rp": "resource-pool", "command": "cmd", "cmd": "cmd", "shell": "shell",
+    "notebook": "notebook",
+}  # fmt: skip
 LISTING = {*GROUPS.values()} - {"trial"}  # trials are listed by their experiment
 COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
 GROUP_COMMANDS = {"experiment unpause": "activate", "job u": "update"}
@@ -123,8 +138,6 @@ NOTHING = {
     "dev": _NO_SERVER,
     "notebook": "start Jupyter in a job of your own",
     "shell": "`srun --pty bash` gives a shell on a node",
-    "cmd": "`detslurm submit` runs any command as an experiment",
-    "command": "`detslurm submit` runs any command as an experiment",
     "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
     "rbac": "rights are those of the file system",
     "oauth": _NO_SERVER,

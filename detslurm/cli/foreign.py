@@ -14,7 +14,7 @@ _ANSWERS = {
     "`detslurm job list` lists the queue in the order in which jobs start": "squeue",
     "`detslurm experiment list --all`, and `detslurm trial describe ID` for its runs": "sacct",
     "`detslurm submit experiment.yaml` queues an experiment": "sbatch run train launch map_array",
-    "`detslurm submit experiment.yaml --follow` runs it and prints its log": "srun salloc",
+    "`detslurm cmd run PROGRAM` runs it on a node and prints its output": "srun salloc",
     "`detslurm submit experiment.yaml` with `searcher` and `hyperparameters`": "sweep tune study",
     "`detslurm experiment cancel ID` saves first, `kill ID` ends it at once": "scancel stop",
     "`detslurm experiment describe ID` shows, `set` and `job update` change it": "scontrol",

@@ -9,20 +9,22 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm._base.display import Displayed
 from detslurm._base.node_files import own_name
 from detslurm.core._checkpoint_records import CheckpointRecords, Outputs, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import Download, refuse_unknown
-from detslurm.core._output_files import OutputFiles
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._retries import discard_unsealed, keep_trying
 from detslurm.core._sharded_save import ShardedSave
 from detslurm.core._sharded_upload import ShardedSaver, chosen_files
 from detslurm.storage import METADATA, Digests, Resources, Selector, Storage
+
+if TYPE_CHECKING:
+    from detslurm.core._output_files import OutputFiles
 
 __all__ = ["CheckpointContext", "DownloadMode"]
 
@@ -211,6 +213,8 @@ class CheckpointContext(Displayed):
 
     def _output_files(self, uuid: str) -> OutputFiles:
         """This rank's files in a directory of outputs."""
+        from detslurm.core._output_files import OutputFiles  # only here: most code has none
+
         return OutputFiles(self._storage, uuid, f"rank_{self._dist.rank}")
 
     @contextlib.contextmanager

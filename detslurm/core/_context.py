@@ -12,10 +12,11 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,7 @@ from detslurm import storage
 from detslurm._base.display import Displayed
 from detslurm._base.flag import PreemptFlag
 from detslurm._base.info import ClusterInfo
-from detslurm._base.process import fatal_error
+from detslurm._base.process import Identity, fatal_error
 from detslurm._base.surviving_signal import survive_preemption_signal
 from detslurm.config.run_config import RunConfig, RunSearcher
 from detslurm.core._checkpoint import CheckpointContext
@@ -63,7 +64,7 @@ from detslurm.errors import InvalidHP, MetricError
 from detslurm.storage import Storages
 from detslurm.storage.locations import Section
 from detslurm.storage.shared_fs import check_access
-from detslurm.store import StoreError, fold_trial
+from detslurm.store import StoreError, TrialDir, fold_trial
 from detslurm.store.run_records import StartRecord
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class Context(Displayed):
     _closed: bool = False
     _cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _run: StartRecord | None = None
+    _worker: tuple[TrialDir, int] | None = None  # the trial and the run; None if unrecorded
     experimental: UsageReports = field(default_factory=UsageReports)
 
     def __post_init__(self) -> None:
@@ -186,6 +188,69 @@ class Context(Displayed):
                 "time": time.time(),
             }
         )
+
+    def shards(
+        self,
+        n_items: int,
+        chunk: int,
+        *,
+        name: str = "default",
+        directory: str | os.PathLike[str] | None = None,
+    ) -> Iterator[range]:
+        """Hand out the numbers from 0 to `n_items`, chunk by chunk, to all workers that ask.
+
+        A worker is a rank. The workers of all trials of an experiment share its chunks, also over
+        restarts and preemptions. A chunk is done when its worker asks for the next one, and its
+        commit is in the store within ten seconds, or as many as there are workers. Each chunk is
+        committed once; it may be processed again where its worker was killed before, so write its
+        results to files of its own that are renamed when they are whole.
+
+        Chunks of a worker that is known to have ended are handed out again. Where that is unknown,
+        they wait until all others are done. The loop ends early when the trial is preempted.
+
+        Args:
+            n_items: The number of items.
+            chunk: How many items a chunk has: best some minutes of work, at least seconds.
+            name: Another name hands all items out again; "default" by default.
+            directory: Where the progress is kept, on a file system of all workers. By default that
+                is the experiment's directory; by hand each start of a script is an experiment of
+                its own, so name one here to go on with an earlier start.
+
+        Returns:
+            An iterator of ranges.
+
+        Raises:
+            ValueError: If the counts or the name make no sense, if the chunks have begun with other
+                counts, or if this run is not recorded and `directory` is None.
+
+        Example:
+            import detslurm as det
+
+            with det.core.init() as core:
+                for items in core.shards(1000, chunk=100):
+                    print("items", items.start, "to", items.stop - 1)
+        """
+        from detslurm.core._shards import ShardIterator, checked_counts
+        from detslurm.store.chunks import ChunkWorker
+
+        checked_counts(n_items, chunk, name)
+        place = None if directory is None else Path(directory).absolute()
+        if place is None and self._worker is not None:
+            place = self._worker[0].experiment_path / "shards"
+        if place is None:
+            raise ValueError("this run is not recorded: give shards() a directory")
+        trial, run = self._worker or (None, 0)
+        rank, process = self.distributed.rank, str(Identity.own())
+        found = ShardIterator(
+            place / name,
+            n_items,
+            chunk,
+            ChunkWorker(process, str(trial.path) if trial is not None else "", run, rank),
+            should_leave=self.preempt._should_leave,
+            report_progress=self.train.report_progress,
+        )
+        self._cleanup.callback(found.flush)
+        return found
 
     def __exit__(
         self,
@@ -395,6 +460,7 @@ def _init_in_job(
         _tensorboard=auto,
         _on_close=on_close(),
         _lines=lines,
+        _worker=(trial, run),
         experimental=UsageReports(trial, is_chief=is_chief),
     )
 
@@ -469,6 +535,9 @@ def _init_unmanaged(
         _on_close=script.end,
         _lines=lines,
         _run=script.start,
+        _worker=None
+        if script.trial is None or script.start is None
+        else (script.trial, script.start.run),
         experimental=UsageReports(script.trial, is_chief=dist.rank == 0),
     )
 

@@ -6,13 +6,15 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from detslurm._base.node_files import own_name
 from detslurm.storage import Resources, Storage, list_resources
-from detslurm.storage.files import remove_tree, rename, sync_names
+from detslurm.storage.files import remove_tree, rename, sync, sync_names
 
 _UNFINISHED = ".partial"
+_SYNCS_AT_ONCE = 4
 
 
 class OutputFiles:
@@ -27,6 +29,9 @@ class OutputFiles:
         self._uuid = uuid
         self._folder = folder
         self._new: Resources = {}
+        # Files go to the disk while the next batches are processed.
+        self._syncs: list[Future[None]] = []
+        self._pool = ThreadPoolExecutor(_SYNCS_AT_ONCE, "detslurm-outputs")
 
     def remove_unfinished(self) -> None:
         """Remove what killed ranks have left in the middle of a block, before any rank begins."""
@@ -67,13 +72,18 @@ class OutputFiles:
                 (target / name).mkdir(0o755, exist_ok=True)
             else:
                 rename(source / name, target / name)
+                self._syncs.append(self._pool.submit(sync, target / name, guard=True))
         self._new |= found
 
     def taken(self) -> Resources:
         """The new files since the last call, on disk, with their sizes; names are relative to the
         outputs."""
         new, self._new = self._new, {}
+        syncs, self._syncs = self._syncs, []
+        for one in syncs:
+            one.result()
         home = self._storage.direct(self._uuid)
-        if home is not None and new:
-            sync_names(home / self._folder, new)
+        if home is not None and new:  # their names
+            sync_names(home / self._folder, [name for name in new if name.endswith("/")])
+            sync(home)
         return {f"{self._folder}/{name}": size for name, size in new.items()}

@@ -97,15 +97,26 @@ class PreemptContext(Displayed):
                 "this preempt_mode is ChiefOnly, but should_preempt() was called from non-chief "
                 f"worker of rank={self._dist.rank}"
             )
-        if self._on_first_question is not None:
-            act, self._on_first_question = self._on_first_question, None
-            act()
+        self._note_question()
         # Where ranks agree, all get their first True from one broadcast: none waits for another.
         if not self._preempted:
             self._preempted = self._read_flag()
         if self._preempted and auto_ack and not self._acknowledged:
             self.acknowledge_preemption_signal()
         return self._preempted
+
+    def _note_question(self) -> None:
+        if self._on_first_question is not None:
+            act, self._on_first_question = self._on_first_question, None
+            act()
+
+    def _should_leave(self) -> bool:
+        """As `should_preempt`, by this node's flag alone: for ranks that ask when they like."""
+        self._note_question()
+        if self._flag is None or not self._flag.is_to_leave:
+            return False
+        self.acknowledge_preemption_signal()
+        return True
 
     def _read_flag(self) -> bool:
         flag = self._flag

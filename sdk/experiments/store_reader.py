@@ -71,11 +71,12 @@ class StoreReader:
         return [*broken, *self._problems.values(), *dict.fromkeys(self._warnings)]
 
     def rows(self, *, archived: bool = False) -> Iterator[ExperimentRow]:
-        """All experiments in short, newest first, with `archived` ones on request; deleted ones are
-        left out."""
+        """All experiments in short, newest first, with `archived` ones on request; deleted ones and
+        tasks are left out."""
         for number in sorted(self._rows.keys() | self._open.keys(), reverse=True):
             row = self._open[number].row if number in self._open else self._rows[number]
-            if row.state != "DELETED" and (archived or not row.archived):
+            is_there = row.state != "DELETED" and (archived or not row.archived)
+            if is_there and row.task is None:
                 yield row
 
     def experiment(self, number: int) -> ExperimentSnapshot:

@@ -22,7 +22,8 @@ from detslurm.slurm.reasons import reason_of
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation
 
-_TASK_JOB = re.compile(r"det-(command|shell|notebook|tensorboard)-\d+")
+# A site may put a word of its own before the names of jobs.
+_TASK_JOB = re.compile(r"\bdet-(command|shell|notebook|tensorboard)-\d+$")
 JobKind = Literal["any", "experiment", "job"]
 """The meaning of a number: an experiment's id, a Slurm job's id, or whichever of both exists."""
 
@@ -93,7 +94,7 @@ class Job(Displayed):
         or "TENSORBOARD" for a task, else "SLURM"."""
         if self.experiment_id is None:
             return "SLURM"
-        task = _TASK_JOB.fullmatch(self._first.name)  # as the submission has named it
+        task = _TASK_JOB.search(self._first.name)  # as the submission has named it
         return task[1].upper() if task else "EXPERIMENT"
 
     @property

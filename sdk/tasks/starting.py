@@ -50,7 +50,7 @@ class Tasks(Submitting):
                 empty directory.
             includes: More files to copy; by default none.
             template: The name or path of a template to merge below the document; by default none.
-            cluster: As in `submit`.
+            cluster: As in `submit`; by default `auto`.
 
         Raises:
             ConfigErrors, SubmitError, StoreError: As `submit`.
@@ -87,7 +87,8 @@ class Tasks(Submitting):
         return found
 
     def task_rows(self, kind: str, *, archived: bool = False) -> list[ExperimentRow]:
-        """Return the rows of the tasks of a `kind`, by id; `archived` ones on request."""
+        """Return the rows of the tasks of a `kind`, by id; `archived` ones are included on request
+        (not by default)."""
         rows = [row for row in self.newest_rows(archived=archived) if row.task == kind]
         return rows[::-1]
 

@@ -143,12 +143,16 @@ def test_words_of_det_that_have_another_name_here() -> None:
         ("e unpause 7", "experiment activate 7"),
         ("j u 7 -p 3", "job update 7 -p 3"),
         ("tensorboard start --trial-ids 3", "tensorboard start --trial 3"),
+        ("command", "cmd list"),
+        ("cmd run -d --config a=1 --context . nvidia-smi -w 3 -v", None),
     ):
-        assert translate(words.split()) == (wanted.split(), [])
+        assert translate(words.split()) == ((wanted or words).split(), [])
     for words, reason in (
         ("e set log-retention 7 --days 3", "logs are kept as long as their experiment"),
         ("w delete vision", "a folder is there while an experiment is in it"),
         ("a disable n1", "nodes are the administrators'"),
+        ("cmd run -v /data:/data ls", "`bind_mounts` of the configuration"),
+        ("command set priority 7 3", "`detslurm job update ID --priority N`"),
     ):
         with pytest.raises(NoMeaning, match=reason):
             translate(words.split())

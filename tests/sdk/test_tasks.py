@@ -8,6 +8,7 @@ import pytest
 
 from detslurm.config import load_experiment
 from detslurm.config.errors import ConfigErrors
+from detslurm.sdk.experiments.store_reader import StoreReader
 from detslurm.sdk.tasks.document import duration, experiment_config, read_document
 from detslurm.slurm import JobInfo
 from detslurm.store import NotFound, StoreError
@@ -96,6 +97,9 @@ def test_tasks_are_found_by_their_kind(scene: Scene) -> None:
     assert [row.id for row in client.task_rows("command")] == [command.id]
     assert [row.exit_code for row in client.task_rows("command")] == [0]
     assert [row.task for row in client.rows()] == [None, "command", "shell"]
+    live = StoreReader(scene.client)
+    live.poll(None)
+    assert [row.id for row in live.rows()] == [experiment.id]
     with pytest.raises(NotFound, match=f"{shell.id} is a shell, not a command"):
         client.task(shell.id, "command")
     with pytest.raises(NotFound, match="is an experiment"):

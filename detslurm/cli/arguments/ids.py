@@ -64,13 +64,25 @@ def task_of(kind: str, word: str) -> int:
 
 def task_id(kind: str) -> Callable[[Command], Command]:
     """The argument `task_id` of commands on the tasks of a kind; `last` is the newest of these."""
-    return click.argument("task_id", metavar="ID", callback=_one(partial(task_of, kind)))
+    return click.argument(
+        "task_id",
+        metavar="ID",
+        callback=_one(partial(task_of, kind)),
+        shell_complete=completed_by("experiments"),
+    )
 
 
 def several_tasks(kind: str) -> Callable[[Command], Command]:
     """The argument `ids` of such commands."""
     callback = several(lambda word: [task_of(kind, word)])
-    return click.argument("ids", metavar="ID...", nargs=-1, required=True, callback=callback)
+    return click.argument(
+        "ids",
+        metavar="ID...",
+        nargs=-1,
+        required=True,
+        callback=callback,
+        shell_complete=completed_by("experiments"),
+    )
 
 
 def trial_of(word: str) -> int:

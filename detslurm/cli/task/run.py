@@ -123,9 +123,11 @@ def follow(task: Task) -> int:
 
 
 def _print(lines: Iterable[LogLine]) -> None:
+    """The program's lines to stdout, those around it to stderr."""
     terminal = on_terminal()
     for line in lines:
-        if line.source == "code":
+        # The runner's lines have no rank; those of a node's agent have.
+        if line.rank is not None and not line.text.startswith("detslurm: "):
             click.echo(log_line(line.text) if terminal else line.text)
         else:
             note(line.text)
