@@ -101,8 +101,9 @@ class ShellDesk(Desk):
     def assert_nothing_left(self, number: int) -> None:
         """No process, key, socket or private directory stays behind."""
         wait_for(lambda: not self.processes(number), what="the end of all processes")
-        assert not self.keys(number).exists()
-        assert not list(self.user.tmp.glob("*-shell-*"))
+        # What a killed program could not remove, its agent and its runner remove a moment later.
+        wait_for(lambda: not self.keys(number).exists(), what="the end of the keys")
+        wait_for(lambda: not [*self.user.tmp.glob("*-shell-*")], what="the end of the files")
         done = self.run("shell", "open", str(number), check=False)
         assert done.returncode == 1 and "has ended" in done.stderr
         assert "detslurm shell start" in done.stderr
@@ -207,7 +208,7 @@ def test_srun_takes_the_place_of_sshd(shells: ShellDesk) -> None:
     user = shells.user.env
     user["DETSLURM_SITE"] = str(site)
     number = shells.start("--config", "idle_timeout=12s", "--config", "work_dir=/usr")
-    assert "srun --jobid=" in shells.address(number)
+    assert "srun --quiet --jobid=" in shells.address(number)
     shown = shells.session(number, 'echo "<$SLURM_JOB_ID $DET_EXPERIMENT_ID $PWD>"')
     assert "the site has switched sshd off" in shown
     assert f"<{shells.job(number)} {number} /usr>" in shown, shown
