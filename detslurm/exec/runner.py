@@ -123,7 +123,9 @@ class Runner:
         self._job.steps.end()
         if self._trial_queue.concluded:
             self._compact()
+            self._job.notices().on_experiment_over()
             self._collection.collect()
+        self._job.notices().finish()
         if self._worked and self._intents.facts.created.environment is not None:
             self._leave_environment()
         return 1 if self._failed else 0
@@ -221,6 +223,13 @@ class Runner:
     def _tidy(self, task: QueuedTrial, view: TrialView) -> None:
         """The runner that ends the last trial of an experiment compacts its metrics; each runner
         collects checkpoints."""
+        if self._intents.facts.created.task == "shell":
+            from detslurm._base.node_files import remove  # only here: others pay nothing
+            from detslurm._base.ssh_client import host_alias
+
+            # Its server has done so, unless it was killed.
+            trial, name = self._experiment.trial(task.trial_id), host_alias(self._experiment.id)
+            remove(trial.path / name)
         is_last = False
         try:
             # Two runners whose trials end at the same moment may both come here: each writes a file
@@ -230,6 +239,7 @@ class Runner:
             print_message(f"the metrics are not compacted: {err}")
         if is_last:
             self._compact()
+            self._job.notices().on_experiment_over()
         if is_last or view.checkpoints:  # without any, its end changes nothing for others
             trials = len(self._intents.facts.trial_ids)
             self._collection.after_trial(task.index, task.trial_id, trials, is_last=is_last)
