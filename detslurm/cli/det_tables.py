@@ -41,6 +41,9 @@ _FOLDER = {
 }
 _LOGS = _ignored("a log holds all runs of the trial", "--allocation-id")
 _TASKS = _ignored("tasks are listed by their kind", "-w --workspace-name -p --project-name")
+_SHOWN_SSH = _ignored(
+    "`detslurm shell show-ssh-command ID` prints it", "--show-ssh-command", takes_value=False
+)
 _SHARED_TEMPLATES = _ignored("templates belong to the store", "-w --workspace --workspace-name")
 IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "experiment create": _ignored(
@@ -54,6 +57,14 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "checkpoint download": _ignored("files are copied from where they are", "--mode"),
     "cmd run": _TASKS,
     "cmd list": _TASKS,
+    "shell start": {
+        **_TASKS,
+        **_ignored("sessions begin in your home directory", "-c --context -i --include"),
+        **_ignored("the key of a shell has no passphrase", "--passphrase", takes_value=False),
+        **_SHOWN_SSH,
+    },
+    "shell open": _SHOWN_SSH,
+    "shell list": _TASKS,
     "job list": _ignored("lists have no pages", "--offset --pages"),
     "model list": _PAGES,
     "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
@@ -73,6 +84,9 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     },
 }
 RENAMED: Mapping[str, Mapping[str, str]] = {"tensorboard start": {"--trial-ids": "--trial"}}
+_VOLUME = dict.fromkeys(
+    ("-v", "--volume"), "`bind_mounts` of the configuration mounts a directory in a container"
+)
 # Doing something else instead would be worse than nothing.
 REFUSED: Mapping[str, Mapping[str, str]] = {
     "experiment create": {
@@ -80,9 +94,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
         "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
     },
-    "cmd run": dict.fromkeys(
-        ("-v", "--volume"), "`bind_mounts` of the configuration mounts a directory in a container"
-    ),
+    "cmd run": _VOLUME,
+    "shell start": _VOLUME,
     "trial describe": {
         "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
         "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
@@ -137,7 +150,6 @@ NOTHING = {
     "deploy": f"{_NO_SERVER}, and nothing to deploy",
     "dev": _NO_SERVER,
     "notebook": "start Jupyter in a job of your own",
-    "shell": "`srun --pty bash` gives a shell on a node",
     "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
     "rbac": "rights are those of the file system",
     "oauth": _NO_SERVER,
