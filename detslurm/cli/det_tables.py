@@ -65,6 +65,12 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     },
     "shell open": _SHOWN_SSH,
     "shell list": _TASKS,
+    "notebook start": {
+        **_TASKS,
+        **_ignored("files are those of the directory itself", "-i --include"),
+        **_ignored("your laptop's browser opens the page", "--no-browser", takes_value=False),
+    },
+    "notebook list": _TASKS,
     "job list": _ignored("lists have no pages", "--offset --pages"),
     "model list": _PAGES,
     "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
@@ -96,6 +102,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "cmd run": _VOLUME,
     "shell start": _VOLUME,
+    "notebook start": _VOLUME,
     "trial describe": {
         "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
         "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
@@ -149,7 +156,6 @@ NOTHING = {
     "auth": f"{_NO_SERVER}, and nothing to log in to",
     "deploy": f"{_NO_SERVER}, and nothing to deploy",
     "dev": _NO_SERVER,
-    "notebook": "start Jupyter in a job of your own",
     "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
     "rbac": "rights are those of the file system",
     "oauth": _NO_SERVER,
