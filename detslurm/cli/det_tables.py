@@ -66,12 +66,12 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "template create": _SHARED_TEMPLATES,
     "template list": _SHARED_TEMPLATES,
     "tensorboard start": {
-        **_ignored("TensorBoard runs here, not in a job", "--config --config-file"),
-        **_ignored("TensorBoard runs here, not in a job", "-c --context -i --include --template"),
-        **_ignored("TensorBoard runs here, not in a job", "-w --workspace-name"),
-        **_ignored("TensorBoard runs until Ctrl-C", "-d --detach --no-browser", takes_value=False),
+        **_TASKS,
+        **_ignored("TensorBoard needs no code", "-c --context -i --include"),
+        **_ignored("no browser is opened", "--no-browser", takes_value=False),
     },
 }
+ADDED: Mapping[str, tuple[str, ...]] = {"tensorboard start": ("--in-job",)}
 RENAMED: Mapping[str, Mapping[str, str]] = {"tensorboard start": {"--trial-ids": "--trial"}}
 # Doing something else instead would be worse than nothing.
 REFUSED: Mapping[str, Mapping[str, str]] = {
@@ -96,12 +96,11 @@ _WAITING = "`detslurm job update ID --priority N` changes a job that waits"
 _NOT_A_NODE = "nodes are the administrators': `scontrol update` changes them"
 _KEPT = "logs are kept as long as their experiment: `experiment delete ID` removes both"
 _WITH_EXPERIMENTS = "a folder is there while an experiment is in it: move or delete these"
-_HERE = "`detslurm tensorboard start` runs TensorBoard here, until Ctrl-C"
 NO_COMMAND: Mapping[str, str] = {
     "experiment delete-tb-files": "`experiment delete ID` removes TensorBoard files, too",
     "experiment set log-retention": _KEPT,
     "trial set": _KEPT,
-    **dict.fromkeys((f"{kind} set" for kind in ("cmd", "shell", "notebook")), _WAITING),
+    **dict.fromkeys((f"{kind} set" for kind in ("cmd", "shell", "notebook", "tensorboard")), _WAITING),
     "agent enable": _NOT_A_NODE,
     "agent disable": _NOT_A_NODE,
     "slot enable": _NOT_A_NODE,
@@ -115,16 +114,13 @@ NO_COMMAND: Mapping[str, str] = {
     "workspace bindings": "partitions and accounts decide who may use a resource pool",
     "project add-note": "experiments have notes: `detslurm experiment set notes ID TEXT`",
     "project set-note": "experiments have notes: `detslurm experiment set notes ID TEXT`",
-    **dict.fromkeys(
-        (f"tensorboard {verb}" for verb in ("list", "open", "kill", "logs", "config", "set")), _HERE
-    ),
 }  # fmt: skip
 _ONE_LETTER = (
     "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
 )  # fmt: skip
 GROUPS = {name[0]: name for name in _ONE_LETTER} | {
     "tpl": "template", "rp": "resource-pool", "command": "cmd", "cmd": "cmd", "shell": "shell",
-    "notebook": "notebook",
+    "notebook": "notebook", "tensorboard": "tensorboard",
 }  # fmt: skip
 LISTING = {*GROUPS.values()} - {"trial"}  # trials are listed by their experiment
 COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}

@@ -142,7 +142,7 @@ def test_words_of_det_that_have_another_name_here() -> None:
         ("t", "trial"),
         ("e unpause 7", "experiment activate 7"),
         ("j u 7 -p 3", "job update 7 -p 3"),
-        ("tensorboard start --trial-ids 3", "tensorboard start --trial 3"),
+        ("tensorboard start --trial-ids 3", "tensorboard start --in-job --trial 3"),
         ("command", "cmd list"),
         ("cmd run -d --config a=1 --context . nvidia-smi -w 3 -v", None),
     ):
