@@ -33,6 +33,7 @@ COMMANDS = {
         "checkpoint.commands:checkpoint", "List, copy, check and delete checkpoints.", ("c",)
     ),
     "cmd": Entry("task.command:command", "Run programs as jobs.", ("command",)),
+    "notebook": Entry("task.notebook:notebook", "Work in JupyterLab on a node."),
     "job": Entry("job.commands:job", "See and change the queue.", ("j",)),
     "resource-pool": Entry(
         "resource_pool:resource_pool", "See the partitions of the cluster.", ("rp",)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+from detslurm._base.idle_types import IDLE_TYPES
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.layers import as_mapping
 from detslurm.config.merging import merge
@@ -40,6 +41,8 @@ class TaskDocument(NamedTuple):
         entrypoint: The program of the document; None without any.
         idle_timeout: Seconds after which the task ends itself if it is idle; None for never.
         work_dir: The directory that the program runs in, as it is; None for the frozen context.
+        notebook_idle_type: What else than a running cell keeps a notebook from being idle, one of
+            `IDLE_TYPES`.
     """
 
     kind: str
@@ -47,6 +50,7 @@ class TaskDocument(NamedTuple):
     entrypoint: str | tuple[str, ...] | None
     idle_timeout: float | None
     work_dir: str | None
+    notebook_idle_type: str
 
 
 def read_document(
@@ -87,6 +91,7 @@ def read_document(
         entrypoint=_entrypoint(root),
         idle_timeout=_idle_timeout(kind, root),
         work_dir=_work_dir(kind, root),
+        notebook_idle_type=_notebook_idle_type(root),
     )
 
 
@@ -162,6 +167,14 @@ def _idle_timeout(kind: str, root: YamlNode) -> float | None:
     if seconds is None:
         _refuse(node, "idle_timeout", "a duration is expected", "such as 30m or 1h30m; 0 is never")
     return seconds or None
+
+
+def _notebook_idle_type(root: YamlNode) -> str:
+    node = root.get("notebook_idle_type")
+    value = IDLE_TYPES[0] if node is None else node.value
+    if node is not None and value not in IDLE_TYPES:
+        _refuse(node, "notebook_idle_type", f"one of {', '.join(IDLE_TYPES)} is expected")
+    return str(value)
 
 
 def _work_dir(kind: str, root: YamlNode) -> str | None:
