@@ -54,6 +54,11 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "checkpoint download": _ignored("files are copied from where they are", "--mode"),
     "cmd run": _TASKS,
     "cmd list": _TASKS,
+    "notebook start": _TASKS
+    | _ignored("a notebook works in the directory itself", "-i --include")
+    | _ignored("no browser is opened", "--no-browser", takes_value=False),
+    "notebook list": _TASKS,
+    "tensorboard list": _TASKS,
     "job list": _ignored("lists have no pages", "--offset --pages"),
     "model list": _PAGES,
     "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
@@ -73,6 +78,9 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
 }
 ADDED: Mapping[str, tuple[str, ...]] = {"tensorboard start": ("--in-job",)}
 RENAMED: Mapping[str, Mapping[str, str]] = {"tensorboard start": {"--trial-ids": "--trial"}}
+_VOLUME = dict.fromkeys(
+    ("-v", "--volume"), "`bind_mounts` of the configuration mounts a directory in a container"
+)
 # Doing something else instead would be worse than nothing.
 REFUSED: Mapping[str, Mapping[str, str]] = {
     "experiment create": {
@@ -80,9 +88,8 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--project_id": "projects have names: `--project WORKSPACE/PROJECT`",
         "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
     },
-    "cmd run": dict.fromkeys(
-        ("-v", "--volume"), "`bind_mounts` of the configuration mounts a directory in a container"
-    ),
+    "cmd run": _VOLUME,
+    "notebook start": {**_VOLUME, "--preview": "`detslurm notebook config ID` prints it"},
     "trial describe": {
         "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
         "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
@@ -92,6 +99,7 @@ PROGRAM_AFTER: Mapping[str, frozenset[str]] = {
     "cmd run": frozenset(("-d", "--detach", "--json", "-h", "--help"))
 }
 """Commands whose options end before a program's words, and those options that have no value."""
+_TASK_GROUPS = ("cmd", "shell", "notebook", "tensorboard")
 _WAITING = "`detslurm job update ID --priority N` changes a job that waits"
 _NOT_A_NODE = "nodes are the administrators': `scontrol update` changes them"
 _KEPT = "logs are kept as long as their experiment: `experiment delete ID` removes both"
@@ -100,7 +108,7 @@ NO_COMMAND: Mapping[str, str] = {
     "experiment delete-tb-files": "`experiment delete ID` removes TensorBoard files, too",
     "experiment set log-retention": _KEPT,
     "trial set": _KEPT,
-    **dict.fromkeys((f"{kind} set" for kind in ("cmd", "shell", "notebook", "tensorboard")), _WAITING),
+    **dict.fromkeys((f"{kind} set" for kind in _TASK_GROUPS), _WAITING),
     "agent enable": _NOT_A_NODE,
     "agent disable": _NOT_A_NODE,
     "slot enable": _NOT_A_NODE,
@@ -119,8 +127,8 @@ _ONE_LETTER = (
     "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
 )  # fmt: skip
 GROUPS = {name[0]: name for name in _ONE_LETTER} | {
-    "tpl": "template", "rp": "resource-pool", "command": "cmd", "cmd": "cmd", "shell": "shell",
-    "notebook": "notebook", "tensorboard": "tensorboard",
+    "tpl": "template", "rp": "resource-pool", "command": "cmd",
+    **dict(zip(_TASK_GROUPS, _TASK_GROUPS, strict=True)),
 }  # fmt: skip
 LISTING = {*GROUPS.values()} - {"trial"}  # trials are listed by their experiment
 COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
@@ -132,7 +140,6 @@ NOTHING = {
     "auth": f"{_NO_SERVER}, and nothing to log in to",
     "deploy": f"{_NO_SERVER}, and nothing to deploy",
     "dev": _NO_SERVER,
-    "notebook": "start Jupyter in a job of your own",
     "shell": "`srun --pty bash` gives a shell on a node",
     "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
     "rbac": "rights are those of the file system",

@@ -44,7 +44,9 @@ _LAPTOP_PORT = 6006
     "--print", "only_print", is_flag=True, help="Print only the command to run TensorBoard with."
 )
 @click.option(
-    "--in-job", is_flag=True, help="Run it as a job, which ends after idle_timeout (30m) in silence."
+    "--in-job",
+    is_flag=True,
+    help="Run it as a job, which ends after idle_timeout (30m) in silence.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id, and return at once.")
 @task_options
