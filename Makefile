@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help demo test test-fast test-gpu test-nightly test-versions lint docs man bench cluster clean
+.PHONY: help demo test test-fast test-gpu test-nightly test-versions lint docs man dist bench cluster clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1  /p' $(MAKEFILE_LIST) | column -t -l 2
@@ -45,6 +45,10 @@ docs:  ## write the documentation as a site to build/site
 man:  ## write man pages to build/man; man -M build/man detslurm-experiment-list shows one
 	@scripts/bootstrap.sh test
 	@$(BIN)/python -m scripts.man_pages build/man
+
+dist:  ## the sdist and the wheel of the last commit, the same bytes on every machine, to dist
+	@scripts/bootstrap.sh dist
+	@$(BIN)/python -m scripts.dist dist
 
 bench:  ## ratios against peers
 	@scripts/bootstrap.sh test

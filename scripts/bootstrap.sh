@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes .venv with what a target needs: scripts/bootstrap.sh demo|test|lint|docs. A second call does nothing.
+# Makes .venv with what a target needs: scripts/bootstrap.sh demo|test|lint|docs|dist. A second call does nothing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/system.sh
@@ -10,7 +10,8 @@ demo) extras=examples,look,torch ;;
 test) extras=test ;;
 lint) extras=test,lint ;; # mypy reads the tests, too
 docs) extras=docs ;;
-*) say "usage: bootstrap.sh demo|test|lint|docs"; exit 2 ;;
+dist) extras=dist ;;
+*) say "usage: bootstrap.sh demo|test|lint|docs|dist"; exit 2 ;;
 esac
 
 # Settled when the same recipe has been installed with these or wider extras.

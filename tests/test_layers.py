@@ -29,7 +29,8 @@ BELOW: dict[str, set[str]] = {
     "core": {"store", "storage", "searcher", "slurm", "config", "exec"},
     "record": {"core", "config", "store"},
     "jobs": {"store", "slurm", "config"},
-    "exec": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
+    "notices": {"store", "config"},
+    "exec": {"jobs", "notices", "store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.
     "pytorch": {"core", "compat", "config", "frameworks", "storage", "store"},
     "frameworks": {"core", "config", "searcher"},
@@ -39,7 +40,7 @@ BELOW: dict[str, set[str]] = {
     # In a user's own batch script a launcher is its node's agent.
     "launch": {"core", "exec", "slurm", "store", "config"},
     # Submitting samples the trials, and checks what code imports of determined.
-    "sdk": {"jobs", "store", "storage", "slurm", "searcher", "config", "compat"},
+    "sdk": {"jobs", "notices", "store", "storage", "slurm", "searcher", "config", "compat"},
     "look": {"sdk", "slurm", "store", "config"},
     "cli": {"sdk", "look"},
     "experimental": {"core", "sdk", "store"},  # Determined's name for parts of both

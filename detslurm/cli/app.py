@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from detslurm import __version__
 from detslurm.cli.lazy import Entry, lazy_group
 from detslurm.cli.session import Session
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
 
 COMMANDS = {
     "submit": Entry("submission.submit:submit", "Check an experiment and queue its jobs."),
@@ -58,6 +63,7 @@ COMMANDS = {
     "du": Entry("du:du", "Show what experiments take on disk."),
     "gc": Entry("gc:gc", "Delete what no policy keeps, and what crashes left."),
     "top": Entry("top:top", "Watch experiments and the queue in the terminal."),
+    "notify": Entry("notify:notify", "Be told of the end of experiments."),
     "doctor": Entry("doctor:doctor", "Check the store, Slurm and this Python."),
     "site": Entry("site:site", "Show or create the site profile of this cluster."),
     "completion": Entry(
@@ -82,6 +88,24 @@ def run(argv: Sequence[str] | None = None, *, bare: bool = False) -> int:
     """
     words = list(sys.argv[1:] if argv is None else argv)
     current = Session(words, bare=bare)
+    status = _run(words, current)
+    if current.client is not None and "_DETSLURM_COMPLETE" not in os.environ:
+        _send_waiting(current.client)
+    return status
+
+
+def _send_waiting(client: Client) -> None:
+    """Send notices that jobs could not send, now that the command has done its work."""
+    with contextlib.suppress(Exception, KeyboardInterrupt):  # none of it is the command's
+        from detslurm.sdk.parts import fs
+
+        if fs.names_in(client.store.own("notices")):  # one look, for nothing waits as a rule
+            from detslurm.sdk.notices import flush_after_command
+
+            flush_after_command(client.store)
+
+
+def _run(words: list[str], current: Session) -> int:
     color = False if "NO_COLOR" in os.environ else None
     try:
         if sys.stdout is None:  # and the next file that is opened would get its number

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
 
 
 class Session:
@@ -16,6 +19,7 @@ class Session:
         bare: Whether JSON is printed without the envelope, as `det` does.
         errors: The errors so far, as the envelope has them.
         answered: Whether the envelope was printed.
+        client: The client that the command has used; None if it has used no store.
     """
 
     def __init__(self, argv: Sequence[str] = (), *, bare: bool = False) -> None:
@@ -24,6 +28,7 @@ class Session:
         self.bare = bare
         self.errors: list[dict[str, Any]] = []
         self.answered = False
+        self.client: Client | None = None
 
 
 def session() -> Session:

@@ -145,6 +145,19 @@ class RunLogMetrics(_Section, frozen=True, kw_only=True):
     group: str = "validation"
 
 
+class RunWebhooks(_Section, frozen=True, kw_only=True):
+    """The notices that tell of the experiment, by name, beside those that tell of all; or none."""
+
+    webhook_name: tuple[str, ...] = ()
+    exclude: bool = False
+
+
+class RunIntegrations(_Section, frozen=True, kw_only=True):
+    """Systems around an experiment."""
+
+    webhooks: RunWebhooks | None = None
+
+
 class RunConfig(_Section, frozen=True, kw_only=True):
     """An experiment's configuration as its runs read it; `plain` is the whole of it."""
 
@@ -168,7 +181,14 @@ class RunConfig(_Section, frozen=True, kw_only=True):
     log_policies: tuple[RunLogPolicy, ...] = ()
     record: RunRecord | None = None
     metrics_from_log: tuple[RunLogMetrics, ...] = ()
+    integrations: RunIntegrations | None = None
     debug: bool = False
+
+    @property
+    def webhooks(self) -> RunWebhooks:
+        """The notices that tell of the experiment."""
+        section = self.integrations
+        return (section and section.webhooks) or RunWebhooks()
 
     def image(self, slot_type: str) -> str | None:
         """The image of the code's container; None where `slurm.container` starts none."""

@@ -20,10 +20,18 @@ def profile_path() -> Path | None:
     if named := os.environ.get(contract.SITE):
         return Path(named)
     candidates = [SYSTEM_PROFILE]
-    if home := _home():
-        config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-        candidates.insert(0, config / "detslurm" / "site.yaml")
+    if folder := config_folder():
+        candidates.insert(0, folder / "site.yaml")
     return next((path for path in candidates if path.exists()), None)
+
+
+def config_folder() -> Path | None:
+    """The user's own settings: $XDG_CONFIG_HOME/detslurm, else ~/.config/detslurm; None without a
+    home directory."""
+    home = _home()
+    if home is None:
+        return None
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "detslurm"
 
 
 def load_site(path: Path | str | None = None) -> SiteProfile:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from detslurm._base.process import exit_status
 from detslurm.exec import agent_protocol
-from detslurm.exec.agent_reports import typed_report
+from detslurm.exec.agent_reports import PolicyMatched, typed_report
 from detslurm.exec.attempt_state import (
     PAUSE,
     AttemptState,
@@ -46,7 +46,8 @@ class Attempt:
     ms where nothing is to be sent the other way.
 
     With the first sample of the run's usage `make_guard` is called, which may be None. `on_idle`
-    records that the run is idle, and returns whether it is recorded.
+    records that the run is idle, and returns whether it is recorded. `on_policy` gets the name of
+    each log policy that matches, and of the node.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class Attempt:
         on_usage: Callable[[Mapping[str, Any]], None] = lambda sample: None,
         make_guard: Callable[[], IdleGuard] | None = None,
         on_idle: Callable[[str, str | None], bool] = lambda action, reason: True,
+        on_policy: Callable[[str, str], None] = lambda name, node: None,
     ) -> None:
+        self._on_policy, self._nodes = on_policy, nodes
         self._inbox, self._log, self._reasons = inbox, log, reasons
         self._on_usage, self._make_guard, self._on_idle = on_usage, make_guard, on_idle
         self._guard: IdleGuard | None = None
@@ -160,7 +163,9 @@ class Attempt:
     def _on_report(self, report: Mapping[str, Any]) -> None:
         event, typed = report.get("event"), typed_report(report)
         self._follow(self._state.on_report(typed, time.monotonic()))
-        if event == "ended" and self._guard is not None:
+        if isinstance(typed, PolicyMatched):
+            self._on_policy(typed.name, self._nodes[typed.node])
+        elif event == "ended" and self._guard is not None:
             self._guard.on_end(typed.node, time.monotonic())
         elif event == "usage":
             self._on_usage(report)

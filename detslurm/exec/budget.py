@@ -38,7 +38,8 @@ def share_seconds(budget: float, used: float, slots: int, at_once: int) -> float
 class Meter:
     """Counts the slot-seconds of a trial's runs, and pauses the experiment once all are used.
 
-    `look` and `end` raise `StoreError` where the store can't be used now.
+    `look` and `end` raise `StoreError` where the store can't be used now. `on_pause` gets the
+    number of the fact that pauses, and the reason.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Meter:
         cluster: Cluster,
         *,
         clock: Callable[[], float] = awake_clock,
+        on_pause: Callable[[int, str], None] = lambda fact, reason: None,
     ) -> None:
+        self._on_pause = on_pause
         self._intents, self._trial, self._cluster, self._clock = intents, trial_id, cluster, clock
         self._spending = Spending(intents.experiment)
         self._slots = int(intents.facts.created.slots or 0)
@@ -119,9 +122,11 @@ class Meter:
             hours = f"{amount(used / 3600)} of {amount(budget / 3600)} slot-hours"
             reason = f"its budget is used ({hours})"
             pause = Intent(intent="pause", reason=reason)
-            if intents.experiment.append_next(pause, intents.facts.count):
+            number = intents.facts.count + 1
+            if intents.experiment.append_next(pause, number - 1):
                 print_message(f"pausing the experiment: {reason}")
                 self._stop_others()
+                self._on_pause(number, reason)
             intents.refresh()
 
     def _stop_others(self) -> None:

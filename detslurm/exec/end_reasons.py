@@ -49,7 +49,12 @@ class EndReasons:
         if self._meter is None:
             from detslurm.exec.budget import Meter  # only here: other runners start without it
 
-            self._meter = Meter(self._job.intents, self._trial.id, self._job.cluster())
+            self._meter = Meter(
+                self._job.intents,
+                self._trial.id,
+                self._job.cluster(),
+                on_pause=lambda fact, reason: self._job.notices().on_pause(fact, reason),
+            )
         self._meter.begin(run)
 
     def end(self) -> None:

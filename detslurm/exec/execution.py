@@ -101,6 +101,7 @@ class Execution:
         self._reasons.end()
         # Only now, with the log closed: a reader that follows it stops when there is an end record.
         self._write_end(decision, result, facts)
+        self._job.notices().look(self._trial, self._run)
         # A killed agent leaves its processes; the agent of a next run would end them, but there is
         # none: the allocation goes to another trial, or to another job on the same node.
         if result.agent_lost and decision.action is Action.STOP:
@@ -216,6 +217,7 @@ class Execution:
             on_usage=self._add_usage,
             make_guard=self._make_guard,
             on_idle=self._on_idle,
+            on_policy=self._on_policy,
         )
         try:
             return attempt.run()
@@ -232,6 +234,10 @@ class Execution:
                 self._trial, self._run, begun=self._begun, nodes=nodes, slots=slots
             )
         self._usage.add(sample)
+        self._job.notices().look(self._trial, self._run)
+
+    def _on_policy(self, name: str, node: str) -> None:
+        self._job.notices().on_policy(self._trial, self._run, name, node)
 
     def _make_guard(self) -> IdleGuard:
         from detslurm.exec.idle_guard import IdleGuard, RecordsNews  # only here: the code runs
@@ -252,10 +258,12 @@ class Execution:
         if action == PAUSE:
             fact = Intent(intent="pause", reason=f"trial {self._trial.id}: {reason}")
         try:
-            self._job.intents.experiment.append(fact, self._job.intents.facts.count)
+            number = self._job.intents.experiment.append(fact, self._job.intents.facts.count)
         except StoreError as error:
             log_store_error(error)
             return False
+        if isinstance(fact, Intent):
+            self._job.notices().on_pause(number, str(fact.reason))
         return True
 
     def _step_server(self) -> contextlib.AbstractContextManager[None]:

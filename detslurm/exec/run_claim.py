@@ -22,6 +22,7 @@ from detslurm.slurm.allocation import SIGNAL_EARLY
 from detslurm.store import TrialDir, TrialView
 
 if TYPE_CHECKING:
+    from detslurm.exec.notices import JobNotices
     from detslurm.slurm import Cluster, JobInfo
     from detslurm.store.run_records import Continued, StartRecord
 
@@ -40,6 +41,12 @@ class JobContext(NamedTuple):
     def own_job(self) -> JobInfo | None:
         """This job in the queue; None where that does not know it. Raises `SlurmError`."""
         return self.cluster().query([self.allocation.ref]).get(self.allocation.ref)
+
+    def notices(self) -> JobNotices:
+        """The notices that this job raises and sends."""
+        from detslurm.exec.notices import notices_of  # only here: a runner starts without it
+
+        return notices_of(self.intents, self.config)
 
     def is_limit_near(self, seconds_left: float | None) -> bool:
         """Whether Slurm's signal before the time limit is due or has come."""

@@ -123,7 +123,9 @@ class Runner:
         self._job.steps.end()
         if self._trial_queue.concluded:
             self._compact()
+            self._job.notices().on_experiment_over()
             self._collection.collect()
+        self._job.notices().finish()
         if self._worked and self._intents.facts.created.environment is not None:
             self._leave_environment()
         return 1 if self._failed else 0
@@ -230,6 +232,7 @@ class Runner:
             print_message(f"the metrics are not compacted: {err}")
         if is_last:
             self._compact()
+            self._job.notices().on_experiment_over()
         if is_last or view.checkpoints:  # without any, its end changes nothing for others
             trials = len(self._intents.facts.trial_ids)
             self._collection.after_trial(task.index, task.trial_id, trials, is_last=is_last)

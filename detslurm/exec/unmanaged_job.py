@@ -156,6 +156,10 @@ class UnmanagedJob:
         # Before the requeue, which makes Slurm end this process: without its end record the next
         # start would take this run for a lost run.
         _with_retries(lambda: self._trial.write_end(self._start.run, end))
+        if decision.action is Action.STOP:
+            from detslurm.notices.raising import raise_end  # only here: the script has ended
+
+            raise_end(self._experiment)  # the user's next command sends it
         if job is not None and not job.ending:
             self._requeue(decision.action)
 

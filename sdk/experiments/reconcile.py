@@ -300,3 +300,7 @@ def _record_lost(directory: ExperimentDir, lost: Mapping[str, Sequence[int]]) ->
             directory.append(Lost(trials=tuple(trials), reason=reason))
         except StoreError:
             return  # a reader without the right to write, or a full disk: it only shows it
+    if lost:
+        from detslurm.notices.raising import raise_end  # only here: jobs rarely die
+
+        raise_end(directory)

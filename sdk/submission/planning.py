@@ -24,6 +24,7 @@ from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
 from detslurm.sdk.submission.dropped_arguments import dropped_arguments
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem, other_python
+from detslurm.sdk.submission.notice_checks import notice_notes
 from detslurm.sdk.submission.preflight import (
     check_sampler,
     storage_notes,
@@ -190,6 +191,7 @@ def make_plan(
         *jobs.notes,
         *([quota_note] if quota_note else []),
         *storage_notes(config),
+        *notice_notes(config, site),
         *sampler.notes,
     )
     return Plan(

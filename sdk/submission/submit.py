@@ -16,6 +16,7 @@ from detslurm._base import module_cache
 from detslurm._base.quantities import counted
 from detslurm.jobs.deferred import submit_as_many
 from detslurm.jobs.resubmit import kept, runner_command, standby_request, submitted_fact
+from detslurm.notices.raising import expect_notices
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.collecting import optuna_version
 from detslurm.sdk.submission.context import freeze
@@ -112,6 +113,7 @@ def submit(
     cluster = plan.cluster
     if cluster.name != "local":  # one machine starts few jobs, and reads from its own memory
         cache_modules(store)
+    expect_notices(store)
     environment = None
     if plan.environment is not None:
         from detslurm.sdk.submission.environment import keep

@@ -29,7 +29,6 @@ def test_all_ignored_keys_are_in_one_warning(tmp_path: Path) -> None:
         "resources.native_parallel",
         "environment.registry_auth",
         "environment.pod_spec",
-        "integrations",
         "security",
         "pbs",
         "tensorboard_storage",

@@ -36,6 +36,7 @@ MODULES = (
     "detslurm.launch",
     "detslurm.pytorch",
     "detslurm.pytorch.deepspeed",
+    "detslurm.pytorch.experimental",
     "detslurm.pytorch.samplers",
     "detslurm.sdk",
     "detslurm.sdk.client",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import runpy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ from detslurm.pytorch.experimental import (
 from detslurm.sdk import Client
 from detslurm.storage import ObjectStore
 from tests.core.ranks import on_ranks
+from tests.docs.pages import REPOSITORY, blocks
 from tests.pytorch.managed import Managed
 
 RECORDS, BATCH = 10_000, 50
@@ -176,6 +178,17 @@ def test_outputs_in_a_bucket(tmp_path: Path) -> None:
     assert files.taken() == {"rank_1/below/": 0, "rank_1/below/0.txt": 5}
     assert files.taken() == {}
     assert bucket._fs.cat_file(bucket._key("one", "rank_1/below/0.txt")) == b"other"
+
+
+def test_the_pages_scripts(root: Path) -> None:
+    """Both scripts of the page by hand."""
+    texts = {one.file: one.text for one in blocks(REPOSITORY / "docs" / "batch-inference.md")}
+    for name in ("predict.py", "tokenize_all.py"):
+        Path(name).write_text(texts[name])
+        runpy.run_path(name, run_name="__main__")
+    outputs = Client(root=root).stored_trial(1).outputs()
+    assert len(outputs.resources) == 29 and "rank_0/000028.pt" in outputs.resources
+    assert len([*Path("tokens").glob("*.json")]) == 20
 
 
 class Stream(IterableDataset[int]):  # type: ignore[misc]

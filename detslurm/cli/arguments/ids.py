@@ -15,6 +15,7 @@ import click
 
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import print_json, warn
+from detslurm.cli.session import session
 
 if TYPE_CHECKING:
     from detslurm.sdk.client import Client
@@ -35,6 +36,7 @@ def client() -> Client:
 
     found = Client(warn=warn)
     found.progress = steps
+    session().client = found
     return found
 
 

@@ -23,9 +23,10 @@ from detslurm.config.frozen import FrozenDict, freeze
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.environment import Environment
 from detslurm.config.schema.hyperparameters import Hyperparameters
+from detslurm.config.schema.integrations import Integrations
 from detslurm.config.schema.lengths import Length
 from detslurm.config.schema.log_policies import LogPolicy
-from detslurm.config.schema.obsolete import PBS, Integrations, Security
+from detslurm.config.schema.obsolete import PBS, Security
 from detslurm.config.schema.outputs import Outputs
 from detslurm.config.schema.recording import AnyRecord, LogMetrics
 from detslurm.config.schema.resources import BindMount, Resources
@@ -95,7 +96,7 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
 
     bind_mounts: tuple[BindMount, ...] = ()
     retention_policy: Annotated[RetentionPolicy | None, IGNORED] = None
-    integrations: Annotated[Integrations | None, IGNORED] = None
+    integrations: Integrations | None = None
     security: Annotated[Security | None, IGNORED] = None
     pbs: Annotated[PBS, IGNORED] = PBS()
     tensorboard_storage: Annotated[FrozenDict | None, IGNORED] = None

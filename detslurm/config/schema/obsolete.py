@@ -57,18 +57,3 @@ class Pachyderm(Section, frozen=True, kw_only=True):
     pachd: Pachd
     proxy: PachydermProxy
     dataset: PachydermDataset
-
-
-class Webhooks(Section, frozen=True, kw_only=True):
-    """The webhooks to call."""
-
-    webhook_id: tuple[int, ...] = ()
-    webhook_name: tuple[str, ...] = ()
-    exclude: bool = False
-
-
-class Integrations(Section, frozen=True, kw_only=True):
-    """Systems around the server."""
-
-    pachyderm: Pachyderm | None = None
-    webhooks: Webhooks | None = None

@@ -1,0 +1,114 @@
+"""`detslurm notify`: see, try and send notices."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detslurm.cli.arguments.ids import client
+from detslurm.cli.lazy import Entry, lazy_group
+from detslurm.cli.output.printing import (
+    Column,
+    Document,
+    Table,
+    describes,
+    local_time,
+    shows,
+    table,
+)
+
+if TYPE_CHECKING:
+    from detslurm.sdk.notices import NoticeRow
+
+COMMANDS = {
+    "list": Entry("notify:list_notices", "List definitions, and the newest notices.", ("ls",)),
+    "test": Entry("notify:test", "Send a trial message."),
+    "flush": Entry("notify:flush", "Send what waits; for cron."),
+}
+
+notify = lazy_group("notify", "Be told of the end of experiments.", COMMANDS)
+
+
+@click.command("list")
+@shows
+def list_notices() -> Table:
+    """List your definitions, and the notices of your newest experiments.
+
+    Of a URL only scheme and host are shown. `unknown` is a notice that may have been sent: its
+    sender got no answer, or was killed. It is not sent again.
+
+    \b
+    Examples:
+      detslurm notify list
+    """
+    from detslurm.sdk.notices import definition_rows, recent_notices
+
+    defined, mine = definition_rows(), client()
+    rows = [] if mine.missing() else list(recent_notices(mine.store))
+    columns = [
+        Column("Experiment", lambda row: row.experiment),
+        Column("Event", lambda row: row.trigger),
+        Column("Time", lambda row: local_time(row.time)),
+        Column("Notice", lambda row: row.to),
+        Column("State", lambda row: row.state),
+        Column("Answer", lambda row: row.detail, drop=1),
+    ]
+    return Table(
+        columns,
+        rows,
+        lambda: {"definitions": defined, "notices": [row._asdict() for row in rows]},
+        text=lambda: _text(defined, rows),
+    )
+
+
+def _text(defined: list[dict[str, Any]], rows: list[NoticeRow]) -> str:
+    if not defined:
+        return "No notices are defined. docs/notices.md shows how"
+    headers = ["Notice", "Kind", "To", "Triggers", "Mode"]
+    cells = [[d["name"], d["kind"], d["to"], " ".join(d["triggers"]), d["mode"]] for d in defined]
+    parts = [table(headers, cells)]
+    if rows:
+        headers = ["Experiment", "Event", "Time", "Notice", "State", "Answer"]
+        cells = [[r.experiment, r.trigger, local_time(r.time), *r[3:]] for r in rows]
+        parts.append(table(headers, cells))
+    return "\n\n".join(parts)
+
+
+@click.command()
+@click.argument("name")
+@describes
+def test(name: str) -> Document:
+    """Send a trial message by the definition NAME, and print the answer.
+
+    \b
+    Examples:
+      detslurm notify test phone
+    """
+    from detslurm.sdk.notices import send_trial
+
+    answer = send_trial(name)
+    text = f"{name}: {answer.outcome}: {answer.detail}"
+    data = {"name": name, "outcome": answer.outcome, "detail": answer.detail}
+    return Document(lambda: text, lambda: data, failed=answer.outcome != "sent")
+
+
+@click.command()
+@describes
+def flush() -> Document:
+    """Send the notices that jobs could not send; print nothing unless something was refused.
+
+    Experiments whose jobs have died are found, too. A line of your crontab for every ten minutes
+    begins with `*/10 * * * *`.
+
+    \b
+    Examples:
+      detslurm notify flush
+    """
+    from detslurm.sdk.client import Client
+    from detslurm.sdk.notices import flush_waiting
+
+    done = flush_waiting(Client(warn=lambda text: None))
+    failed = done.refused + done.unknown
+    text = f"{failed} not sent for sure: see `detslurm notify list`" if failed else ""
+    return Document(lambda: text, lambda: vars(done))

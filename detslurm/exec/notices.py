@@ -1,0 +1,147 @@
+"""A job's notices: what its runner has seen, told to the user while the code runs on.
+
+A thread sends, and the runner waits a few seconds for it at the job's end. What can't be sent from
+here stays in the store for the user's next command.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+from detslurm.config.errors import ConfigErrors
+from detslurm.config.run_config import RunConfig, RunWebhooks
+from detslurm.exec.intents import Intents
+from detslurm.exec.text_log import print_message
+from detslurm.notices.definitions import definitions
+from detslurm.notices.delivery import flush
+from detslurm.notices.event import event_of
+from detslurm.notices.log import NoticeLog
+from detslurm.notices.raising import has_user_file, is_wanted, raise_end
+from detslurm.store import StoreError, TrialDir
+from detslurm.store.errors import CorruptRecord
+from detslurm.store.experiment_fold import experiment_view
+from detslurm.store.frame import unframe_all
+from detslurm.store.run_log import lines_of
+
+AT_END: Final = 8.0
+"""Seconds that a job's end may take longer for its notices."""
+_WHILE_RUNNING: Final = 60.0
+_ALERT: Final = b'"alert"'
+
+
+class JobNotices:
+    """The notices of one experiment in one job; no failure of theirs is one of the job."""
+
+    def __init__(self, intents: Intents, webhooks: RunWebhooks) -> None:
+        self._intents, self._webhooks = intents, webhooks
+        self._experiment = intents.experiment
+        self._is_wanted: bool | None = None
+        self._ends: dict[tuple[int, int], int] = {}  # where the reading of a run's records ended
+        self._thread: threading.Thread | None = None
+        self._is_new = False  # something was raised that no thread has looked for
+
+    # -- what has happened -----------------------------------------------------------------------
+
+    def look(self, trial: TrialDir, run: int) -> None:
+        """Raise the alerts that a run's code has recorded since the last look."""
+        if not self._wanted():
+            return
+        for offset, alert in self._new_alerts(trial, run):
+            fields = {name: alert.get(name) for name in ("title", "description", "level")}
+            self._raise("CUSTOM", f"custom-{trial.id}-{run}-{offset}", trial=trial.id, **fields)
+
+    def _new_alerts(self, trial: TrialDir, run: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        path, start = str(trial.records_path(run)), self._ends.get((trial.id, run), 0)
+        try:
+            for offset, line in lines_of(path, None, start, []):
+                self._ends[trial.id, run] = offset + len(line) + 1
+                records = _unframed(line) if _ALERT in line else []
+                for place, record in enumerate(records):
+                    if record.get("t") == "alert":
+                        yield offset + place, record
+        except StoreError as error:
+            print_message(f"alerts are not told now: {error}")
+
+    def on_policy(self, trial: TrialDir, run: int, policy: str, node: str) -> None:
+        """A log policy has matched."""
+        if self._wanted():
+            key = f"tasklog-{trial.id}-{run}-{zlib.crc32(policy.encode())}"
+            self._raise("TASKLOG", key, trial=trial.id, policy=policy, node=node)
+
+    def on_pause(self, fact: int, reason: str) -> None:
+        """The budget or the idle guard has paused the experiment, by this fact."""
+        if self._wanted():
+            self._raise("PAUSED", f"paused-{fact}", reason=reason)
+
+    def on_experiment_over(self) -> None:
+        """The last trial has ended."""
+        self._is_new |= raise_end(self._experiment)
+
+    def _wanted(self) -> bool:
+        if self._is_wanted is None:
+            try:
+                self._is_wanted = is_wanted(self._experiment.store, self._webhooks)
+            except StoreError:
+                return False
+        return self._is_wanted
+
+    def _raise(self, trigger: str, key: str, **about: Any) -> None:
+        view = experiment_view(self._experiment.id, self._intents.facts, ())
+        event = event_of(view, trigger, key, names=self._webhooks.webhook_name, **about)
+        try:
+            self._is_new |= NoticeLog(self._experiment).raise_event(event)
+        except StoreError as error:
+            print_message(f"a notice is lost ({trigger}): {error}")
+        self._send(_WHILE_RUNNING)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """The job ends: give what waits a few seconds to be sent."""
+        deadline = time.monotonic() + AT_END
+        if self._thread is not None:
+            self._thread.join(AT_END)
+        self._send(deadline - time.monotonic())
+        if self._thread is not None:
+            self._thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _send(self, within: float) -> None:
+        if not self._is_new or within <= 0 or (self._thread and self._thread.is_alive()):
+            return
+        self._is_new = False
+        # A daemon: the runner ends without it. What it was sending then counts as unknown.
+        self._thread = threading.Thread(target=self._flush, args=(within,), daemon=True)
+        self._thread.start()
+
+    def _flush(self, within: float) -> None:
+        if not has_user_file() and not self._webhooks.webhook_name:
+            return  # this node does not see the user's home
+        try:
+            known = definitions()
+            if set(self._webhooks.webhook_name) - known.keys():
+                return  # the user's command may see more
+            flush(self._experiment.store, known, within=within, only=self._experiment.id)
+        except (ConfigErrors, StoreError, OSError) as error:
+            print_message(f"notices wait for your next command: {error}")
+
+
+def _unframed(line: bytes) -> list[dict[str, Any]]:
+    try:
+        return list(unframe_all(line))
+    except CorruptRecord:
+        return []
+
+
+@cache
+def _notices(intents: Intents, webhooks: RunWebhooks) -> JobNotices:
+    return JobNotices(intents, webhooks)
+
+
+def notices_of(intents: Intents, config: RunConfig) -> JobNotices:
+    """The notices of this job, always the same object."""
+    return _notices(intents, config.webhooks)

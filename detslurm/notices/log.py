@@ -1,0 +1,269 @@
+"""The notices of an experiment, and which of them were sent: numbered facts, and a pointer to each.
+
+A sender claims a notice for a recipient by the next number before it sends, and records the answer
+afterwards. So a notice is sent at most once: of a sender that dies in between nobody knows whether
+it had sent, and it is not sent again. The pointers lie in one directory of the user, so that a
+command finds what waits by one look; a pointer is there before its notice, and until it is settled.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from detslurm._base import contract
+from detslurm._base.process import Identity
+from detslurm.notices.event import Event
+from detslurm.store import ExperimentDir, Store, StoreError, fs
+from detslurm.store.facts import FactLog
+
+MOST: Final = 50
+"""How many alerts and matches of log policies of one experiment are told: code may raise an alert
+at each step."""
+POINTERS: Final = "notices"
+_DAY: Final = 86400.0
+# Seconds before a node that failed tries again: at first, and at most.
+_PAUSE: Final = 600.0
+_LONGEST_PAUSE: Final = 6 * 3600.0
+
+Outcome = Literal["sent", "refused", "later", "unknown"]
+"""A receiver's answer: "later" if it certainly got nothing, "unknown" if it may have got it."""
+
+Number = Annotated[int, Meta(ge=0)]
+
+
+class SendResult(msgspec.Struct, frozen=True):
+    """The outcome of sending, and a detail without secrets."""
+
+    outcome: Outcome
+    detail: str = ""
+
+
+class NoticeFact(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """A fact of the log, with its number."""
+
+    n: Number = 0
+    time: float
+
+
+class NoticeRaised(NoticeFact, frozen=True, kw_only=True, tag="raised"):
+    """Something has happened that the user wants to be told."""
+
+    event: Event
+
+
+class NoticeClaimed(NoticeFact, frozen=True, kw_only=True, tag="claimed"):
+    """A process is about to send notice `of` to the definition `to`: no other process will."""
+
+    of: Number
+    to: str
+    host: str = ""
+    process: str = ""
+
+
+class NoticeAnswered(NoticeFact, frozen=True, kw_only=True, tag="answered"):
+    """What came of it; after "later" it may be claimed again."""
+
+    of: Number
+    to: str
+    outcome: Outcome
+    detail: str = ""
+    host: str = ""
+
+
+AnyNoticeFact = NoticeRaised | NoticeClaimed | NoticeAnswered
+
+
+class SendState(msgspec.Struct, frozen=True):
+    """How far a notice has come on its way to one recipient."""
+
+    claim: NoticeClaimed | None = None
+    answer: NoticeAnswered | None = None
+    tries: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more will be tried."""
+        return self.claim is None and self.answer is not None and self.answer.outcome != "later"
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its sender is dead, or has been silent for a day on another node."""
+        if self.claim is None:
+            return False
+        process = Identity.parse(self.claim.process)
+        return (process is not None and process.is_dead()) or _is_old(self.claim.time)
+
+    def is_due(self, now: float) -> bool:
+        """Whether it may be sent from this node now: a node that failed waits longer each time."""
+        if self.claim is not None or self.is_settled:
+            return False
+        if self.answer is None or self.answer.host != here():
+            return True
+        return now - self.answer.time >= min(_PAUSE * self.tries**2, _LONGEST_PAUSE)
+
+
+class Notice(msgspec.Struct):
+    """An event, and how far it has come on its way to each of its recipients, by name."""
+
+    raised: NoticeRaised
+    sending: dict[str, SendState] = msgspec.field(default_factory=dict)
+
+    @property
+    def event(self) -> Event:
+        return self.raised.event
+
+    def apply(self, fact: NoticeClaimed | NoticeAnswered) -> None:
+        """Take in the next fact about it."""
+        known = self.sending.get(fact.to, SendState())
+        if isinstance(fact, NoticeClaimed):
+            self.sending[fact.to] = SendState(fact, known.answer, known.tries + 1)
+        else:
+            self.sending[fact.to] = SendState(None, fact, known.tries)
+
+
+class NoticeLog:
+    """The notices of one experiment, folded up to fact number `count`.
+
+    `is_readable` is false if a fact is lost or unreadable: it may be a claim, so nothing is sent.
+    """
+
+    def __init__(self, experiment: ExperimentDir) -> None:
+        self.experiment = experiment
+        self.notices: dict[int, Notice] = {}
+        self.count, self.is_readable = 0, True
+        self._facts = FactLog(experiment.path / "notices")
+
+    def refresh(self) -> None:
+        """Fold in the facts that are new. Raises `StoreError`."""
+        for plain in self._facts.facts(self.count):
+            self.count = int(plain["n"])
+            try:
+                fact = msgspec.convert(plain, AnyNoticeFact)
+            except msgspec.ValidationError:
+                self.is_readable = False
+                continue
+            if isinstance(fact, NoticeRaised):
+                self.notices[fact.n] = Notice(fact)
+            elif fact.of in self.notices:
+                self.notices[fact.of].apply(fact)
+
+    def of_key(self, key: str) -> Notice | None:
+        """The notice of the event with this key; None if it was not raised."""
+        return next((one for one in self.notices.values() if one.event.key == key), None)
+
+    def raise_event(self, event: Event) -> bool:
+        """Keep an event until it is sent, once, however many processes raise it; whether it is
+        new. Raises `StoreError`."""
+        self.refresh()
+        pointed = False
+        while self.of_key(event.key) is None and self._has_room(event):
+            if not pointed:
+                fs.ensure_directory(self._facts.path)
+                add_pointer(self.experiment, event.key)
+                pointed = True
+            if self._put_next(NoticeRaised(event=event, time=event.time)):
+                return True
+            self.refresh()
+        return False
+
+    def _has_room(self, event: Event) -> bool:
+        return event.trigger not in ("CUSTOM", "TASKLOG") or len(self.notices) < MOST
+
+    def claim(self, notice: Notice, name: str, now: float) -> bool:
+        """Make the sending of a notice to one recipient this process's own; False if it is not due,
+        any more. Raises `StoreError`."""
+        known = notice.sending.get(name, SendState())
+        while self.is_readable and known.is_due(now):
+            fact = NoticeClaimed(
+                of=notice.raised.n,
+                to=name,
+                time=time.time(),
+                host=here(),
+                process=str(Identity.own()),
+            )
+            if self._put_next(fact):
+                self.refresh()
+                return True
+            self.refresh()
+            known = notice.sending.get(name, SendState())
+        return False
+
+    def answer(self, notice: Notice, name: str, answer: SendResult) -> None:
+        """Record what came of a claim. Raises `StoreError`."""
+        fact = NoticeAnswered(
+            of=notice.raised.n,
+            to=name,
+            outcome=answer.outcome,
+            detail=answer.detail,
+            time=time.time(),
+            host=here(),
+        )
+        self._facts.append(_plain(fact), self.count)
+        self.refresh()
+
+    def _put_next(self, fact: NoticeFact) -> bool:
+        return self._facts.put_next(self.count + 1, _plain(fact))
+
+
+def is_in_job() -> bool:
+    """Whether this process belongs to a job."""
+    return contract.job_of(os.environ) is not None
+
+
+def here() -> str:
+    """The place of an attempt: jobs may have no route from a node where commands have one."""
+    return f"{socket.gethostname()} (job)" if is_in_job() else socket.gethostname()
+
+
+def _plain(fact: NoticeFact) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(fact)
+    del plain["n"]
+    return plain
+
+
+def _is_old(then: float) -> bool:
+    return time.time() - then > _DAY
+
+
+# -- the pointers ----------------------------------------------------------------------------------
+
+
+def add_pointer(experiment: ExperimentDir, key: str) -> None:
+    """Let the user's commands find a notice. Raises `StoreError`."""
+    folder = experiment.store.own(POINTERS)
+    fs.ensure_directory(folder, secret=True)
+    fs.put_if_absent(folder / f"{experiment.id}.{key}", b"", secret=True)
+
+
+def remove_pointer(experiment: ExperimentDir, key: str) -> None:
+    """A notice is settled: nothing waits."""
+    fs.discard(str(experiment.store.own(POINTERS) / f"{experiment.id}.{key}"))
+
+
+def waiting(store: Store, only: int | None = None) -> Iterator[tuple[ExperimentDir, list[str]]]:
+    """The experiments with notices that may wait, and their keys; of one experiment alone if asked.
+    Raises `StoreError`."""
+    keys: dict[int, list[str]] = {}
+    for name in fs.names_in(store.own(POINTERS)):
+        number, _, key = name.partition(".")
+        if number.isdigit() and key and only in (None, int(number)):
+            keys.setdefault(int(number), []).append(key)
+    for experiment in sorted(keys):
+        yield ExperimentDir(store, experiment), sorted(keys[experiment])
+
+
+def is_stale(experiment: ExperimentDir, key: str) -> bool:
+    """Whether a pointer without a notice is a day old: its process died between the two."""
+    path = experiment.store.own(POINTERS) / f"{experiment.id}.{key}"
+    try:
+        written = fs.modified(path)
+    except StoreError:
+        return False
+    return written is not None and _is_old(written)

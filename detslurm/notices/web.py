@@ -1,0 +1,150 @@
+"""Post a notice by HTTP: through the environment's proxies, with TLS verified, and no redirects.
+
+Only `SendGate.enter` stands between the connection and the request, so that a failure before it
+is known to have told nobody.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+from urllib import request
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+from detslurm.config.schema.notices import JsonNotice, NtfyNotice, SlackNotice
+from detslurm.notices.event import Event, determined_body
+from detslurm.notices.gate import SendGate
+from detslurm.notices.log import SendResult
+
+# The server is busy or down: it has not taken the notice.
+_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_READ = 400  # bytes of an answer that a message may show
+
+
+def post(definition: JsonNotice | SlackNotice | NtfyNotice, event: Event, gate: SendGate,
+         timeout: float) -> SendResult:  # fmt: skip
+    """Send an event to a URL; what came of it."""
+    url, body = _target(definition, event)
+    headers = {"Content-Type": "application/json", "User-Agent": "detslurm"}
+    token = None if isinstance(definition, SlackNotice) else definition.token
+    if token is not None:
+        headers["Authorization"] = f"Bearer {token}"
+    data = json.dumps(body).encode()
+    try:
+        asked = request.Request(url, data, headers, method="POST")
+        with _opener(gate).open(asked, timeout=timeout) as answer:
+            return SendResult("sent", f"HTTP {answer.status}: {_text(answer.read(_READ))}")
+    except HTTPError as error:
+        detail = f"HTTP {error.code}: {_text(_rest(error))}"
+        return SendResult("later" if error.code in _LATER else "refused", detail)
+    except URLError as error:  # while connecting
+        return SendResult("later", f"{shown_host(url)}: {_reason(error.reason)}")
+    except (OSError, http.client.HTTPException) as error:
+        what = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
+        return SendResult("unknown", f"{shown_host(url)}: no answer ({what})")
+    except ValueError:
+        return SendResult("refused", "its URL is not valid")
+
+
+def shown_host(url: str) -> str:
+    """A URL as messages show it: scheme and host, because the rest may be a secret."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname or ''}"
+    except ValueError:
+        return "a URL that is not valid"
+
+
+def _target(
+    definition: JsonNotice | SlackNotice | NtfyNotice, event: Event
+) -> tuple[str, Mapping[str, Any]]:
+    match definition:
+        case SlackNotice():
+            return definition.url, {"text": _slack_text(event)}
+        case NtfyNotice():
+            server, _, topic = definition.url.rstrip("/").rpartition("/")
+            urgent = event.trigger == "ERROR" or event.level == "error"
+            message = {"topic": topic, "title": event.headline, "message": event.text}
+            return server, {**message, "priority": 4 if urgent else 3}
+    return definition.url, determined_body(event)
+
+
+def _slack_text(event: Event) -> str:
+    text = f"{event.headline}\n{event.text}"
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+# -- connections that pass the gate ----------------------------------------------------------------
+
+
+def _opener(gate: SendGate) -> request.OpenerDirector:
+    return request.build_opener(_NoRedirects(), _Http(gate), _Https(gate))
+
+
+class _NoRedirects(request.HTTPRedirectHandler):
+    """The address of a redirect is not the user's: it gets neither notice nor token."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+class _GatedHttp(http.client.HTTPConnection):
+    def __init__(self, *args: Any, gate: SendGate, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._gate = gate
+
+    def connect(self) -> None:
+        super().connect()
+        self._gate.enter()
+
+
+class _GatedHttps(http.client.HTTPSConnection):
+    def __init__(self, *args: Any, gate: SendGate, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._gate = gate
+
+    def connect(self) -> None:
+        super().connect()  # through a proxy's tunnel, and with the certificate checked
+        self._gate.enter()
+
+
+class _Http(request.HTTPHandler):
+    def __init__(self, gate: SendGate) -> None:
+        super().__init__()
+        self._connection: Callable[..., Any] = partial(_GatedHttp, gate=gate)
+
+    def http_open(self, req: request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection, req)
+
+
+class _Https(request.HTTPSHandler):
+    def __init__(self, gate: SendGate) -> None:
+        super().__init__()
+        self._connection: Callable[..., Any] = partial(_GatedHttps, gate=gate)
+
+    def https_open(self, req: request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection, req)
+
+
+def _rest(error: HTTPError) -> bytes:
+    try:
+        return error.read(_READ)
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _reason(reason: object) -> str:
+    if isinstance(reason, TimeoutError):
+        return "the connection timed out"
+    if isinstance(reason, OSError):
+        return reason.strerror or type(reason).__name__
+    return "no connection"
+
+
+def _text(data: bytes) -> str:
+    text = data.decode("utf-8", "replace")
+    return "".join(char if char.isprintable() else " " for char in text).strip()

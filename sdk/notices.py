@@ -1,0 +1,125 @@
+"""Notices as commands show and send them; `detslurm.notices` has their ways and their promises."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from detslurm.config.errors import ConfigErrors
+from detslurm.config.schema.notices import AnyNotice
+from detslurm.notices.definitions import definitions, recipients, unknown_notice
+from detslurm.notices.delivery import Flushed, flush, send
+from detslurm.notices.event import Event
+from detslurm.notices.log import NoticeLog, SendResult, SendState
+from detslurm.sdk.errors import LifecycleError
+from detslurm.store import ExperimentDir, Store, StoreError
+
+if TYPE_CHECKING:
+    from detslurm.sdk.client import Client
+
+AFTER_COMMAND = 4.0
+"""Seconds that a command may take longer to send what waits."""
+AT_ONCE = 60.0
+_SHOWN = 20  # experiments whose notices are listed
+
+
+class NoticeRow(NamedTuple):
+    """A notice on its way to one recipient.
+
+    Attributes:
+        experiment: The id of its experiment.
+        trigger: The kind of its event.
+        time: When that happened, in seconds since 1970.
+        to: The name of the definition.
+        state: "waits", "being sent", "sent", "refused", or "unknown" if it may have been sent.
+        detail: The last answer, without secrets.
+    """
+
+    experiment: int
+    trigger: str
+    time: float
+    to: str
+    state: str
+    detail: str
+
+
+def definition_rows() -> list[dict[str, Any]]:
+    """The user's definitions, without their secrets. Raises `ConfigErrors`."""
+    return [
+        {
+            "name": name,
+            "kind": one.__struct_config__.tag,
+            "to": _shown(one),
+            "triggers": list(one.triggers),
+            "mode": one.mode,
+        }
+        for name, one in definitions().items()
+    ]
+
+
+def _shown(one: AnyNotice) -> str:
+    from detslurm.notices.web import shown_host  # few commands need it
+
+    if url := getattr(one, "url", None):
+        return shown_host(url)
+    return str(getattr(one, "to", None) or os.path.basename(one.command[0]))  # type: ignore[union-attr]  # noqa: PTH119
+
+
+def recent_notices(store: Store) -> Iterator[NoticeRow]:
+    """The notices of the newest experiments, newest first. Raises `ConfigErrors`, `StoreError`."""
+    known = definitions()
+    for experiment_id in islice(store.newest_first(), _SHOWN):
+        log = NoticeLog(ExperimentDir(store, experiment_id))
+        log.refresh()
+        for notice in reversed(log.notices.values()):
+            event = notice.event
+            names = [*notice.sending, *recipients(known, event, event.names)]
+            for name in dict.fromkeys(names):
+                state, detail = _state(notice.sending.get(name, SendState()))
+                yield NoticeRow(experiment_id, event.trigger, event.time, name, state, detail)
+
+
+def _state(sending: SendState) -> tuple[str, str]:
+    if sending.claim is not None:
+        return ("unknown", "its sender was killed") if sending.is_abandoned else ("being sent", "")
+    if sending.answer is None:
+        return "waits", ""
+    outcome = sending.answer.outcome
+    return "waits" if outcome == "later" else outcome, sending.answer.detail
+
+
+def send_trial(name: str) -> SendResult:
+    """Send a trial message by the definition `name`.
+
+    Raises:
+        LifecycleError: If there is no such definition.
+        ConfigErrors: If the definitions are wrong.
+    """
+    known = definitions()
+    if name not in known:
+        raise LifecycleError(unknown_notice(name, known))
+    return send(known[name], Event(trigger="TEST", key="test", time=time.time()))
+
+
+def flush_waiting(client: Client, within: float = AT_ONCE) -> Flushed:
+    """Send what waits, after a look at which experiments have lost their jobs.
+
+    Raises:
+        ConfigErrors: If the definitions are wrong.
+        StoreError: If the store can't be used.
+    """
+    known = definitions()
+    if client.missing() or not known:
+        return Flushed()
+    client.list_experiments(states=["ACTIVE"])  # which records the end of those without jobs
+    return flush(client.store, known, within=within)
+
+
+def flush_after_command(store: Store) -> None:
+    """Send what waits within a few seconds, in silence: `detslurm notify list` shows failures."""
+    with contextlib.suppress(ConfigErrors, StoreError, OSError):
+        flush(store, definitions(), within=AFTER_COMMAND)
