@@ -39,6 +39,7 @@ COMMANDS = {
     ),
     "cmd": Entry("task.command:command", "Run programs as jobs.", ("command",)),
     "notebook": Entry("task.notebook:notebook", "Work in JupyterLab on a node."),
+    "shell": Entry("task.shell:shell", "Open shells in jobs, by ssh."),
     "job": Entry("job.commands:job", "See and change the queue.", ("j",)),
     "resource-pool": Entry(
         "resource_pool:resource_pool", "See the partitions of the cluster.", ("rp",)

@@ -41,6 +41,9 @@ _FOLDER = {
 }
 _LOGS = _ignored("a log holds all runs of the trial", "--allocation-id")
 _TASKS = _ignored("tasks are listed by their kind", "-w --workspace-name -p --project-name")
+_SHOWN_SSH = _ignored(
+    "`detslurm shell show-ssh-command ID` prints it", "--show-ssh-command", takes_value=False
+)
 _SHARED_TEMPLATES = _ignored("templates belong to the store", "-w --workspace --workspace-name")
 IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "experiment create": _ignored(
@@ -54,6 +57,14 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "checkpoint download": _ignored("files are copied from where they are", "--mode"),
     "cmd run": _TASKS,
     "cmd list": _TASKS,
+    "shell start": {
+        **_TASKS,
+        **_ignored("sessions begin in your home directory", "-c --context -i --include"),
+        **_ignored("the key of a shell has no passphrase", "--passphrase", takes_value=False),
+        **_SHOWN_SSH,
+    },
+    "shell open": _SHOWN_SSH,
+    "shell list": _TASKS,
     "notebook start": _TASKS
     | _ignored("a notebook works in the directory itself", "-i --include")
     | _ignored("no browser is opened", "--no-browser", takes_value=False),
@@ -89,6 +100,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
         "--project-id": "projects have names: `--project WORKSPACE/PROJECT`",
     },
     "cmd run": _VOLUME,
+    "shell start": _VOLUME,
     "notebook start": {**_VOLUME, "--preview": "`detslurm notebook config ID` prints it"},
     "trial describe": {
         "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
@@ -140,7 +152,6 @@ NOTHING = {
     "auth": f"{_NO_SERVER}, and nothing to log in to",
     "deploy": f"{_NO_SERVER}, and nothing to deploy",
     "dev": _NO_SERVER,
-    "shell": "`srun --pty bash` gives a shell on a node",
     "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
     "rbac": "rights are those of the file system",
     "oauth": _NO_SERVER,

@@ -223,6 +223,13 @@ class Runner:
     def _tidy(self, task: QueuedTrial, view: TrialView) -> None:
         """The runner that ends the last trial of an experiment compacts its metrics; each runner
         collects checkpoints."""
+        if self._intents.facts.created.task == "shell":
+            from detslurm._base.node_files import remove  # only here: others pay nothing
+            from detslurm._base.ssh_client import host_alias
+
+            # Its server has done so, unless it was killed.
+            trial, name = self._experiment.trial(task.trial_id), host_alias(self._experiment.id)
+            remove(trial.path / name)
         is_last = False
         try:
             # Two runners whose trials end at the same moment may both come here: each writes a file

@@ -31,7 +31,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         socket: The path of the Unix socket on that node; None for a port.
         token: What a client proves itself with; None if it needs none.
         host_key: The public host key of an SSH server, as in `known_hosts`.
-        key: The file with the private key of an SSH client.
+        key: The directory with the keys of an SSH client.
+        problem: Why clients of a shell have to do without a port, or without terminals.
     """
 
     run: int
@@ -42,6 +43,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str | None = None
     host_key: str | None = None
     key: str | None = None
+    problem: str | None = None
 
 
 def publish_address(
@@ -52,6 +54,7 @@ def publish_address(
     token: str | None = None,
     host_key: str | None = None,
     key: str | None = None,
+    problem: str | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> Address:
     """Publish the address of the task that this process runs in, for its owner alone (mode 0600).
@@ -74,6 +77,7 @@ def publish_address(
         token=token,
         host_key=host_key,
         key=key,
+        problem=problem,
     )
     record = {"type": "address", **msgspec.to_builtins(address)}
     fs.replace_file(trial.address_path(run), frame(record), secret=True)

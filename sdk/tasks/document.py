@@ -61,8 +61,8 @@ def read_document(
 ) -> TaskDocument:
     """Read the configuration of a task.
 
-    A shell, a notebook and a TensorBoard run in the current directory unless the document has a
-    `work_dir`; a command runs in its frozen context.
+    A notebook and a TensorBoard run in the current directory unless the document has a `work_dir`;
+    a command runs in its frozen context, and the sessions of a shell in the home directory.
 
     Args:
         kind: One of `KINDS`.
@@ -180,7 +180,7 @@ def _notebook_idle_type(root: YamlNode) -> str:
 def _work_dir(kind: str, root: YamlNode) -> str | None:
     node = root.get("work_dir")
     if node is None:
-        return None if kind == "command" else str(Path.cwd())
+        return None if kind in ("command", "shell") else str(Path.cwd())
     if not isinstance(node.value, str) or not node.value.startswith(("/", "~")):
         _refuse(node, "work_dir", "an absolute path is expected")
     return str(Path(node.value).expanduser())

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.polling import ExperimentPoller
+from detslurm.store.address import Address as Address  # commands use it, too
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.document import TaskDocument
     from detslurm.sdk.tasks.task import Task
-    from detslurm.store.address import Address
 
 _POLL_SECONDS: Final = 1.0
 

@@ -147,6 +147,8 @@ def test_words_of_det_that_have_another_name_here() -> None:
         ("cmd run -d --config a=1 --context . nvidia-smi -w 3 -v", None),
     ):
         assert translate(words.split()) == ((wanted or words).split(), [])
+    started = translate(["shell", "start", "--passphrase", "-d", "--", "-L", "1:a:2"])
+    assert started.words == ["shell", "start", "-d", "--", "-L", "1:a:2"]
     for words, reason in (
         ("e set log-retention 7 --days 3", "logs are kept as long as their experiment"),
         ("w delete vision", "a folder is there while an experiment is in it"),

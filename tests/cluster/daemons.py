@@ -156,8 +156,13 @@ class Daemons:
     def start_node(self, node: str) -> None:
         """The slurmd of one node."""
         hosts = self.layout.etc / f"hosts.{node}"
-        # A shell with a view of its own, which becomes slurmd: "$0" is the node's name.
-        script = 'hostname "$0" && mount --bind "$1" /etc/hosts && exec slurmd -N "$0"'
+        # A shell with a view of its own, which becomes slurmd: "$0" is the node's name. Its
+        # terminals have the group tty, as on any Linux that systemd has started.
+        script = (
+            'hostname "$0" && mount --bind "$1" /etc/hosts'
+            " && mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts"
+            ' && mount --bind /dev/pts/ptmx /dev/ptmx && exec slurmd -N "$0"'
+        )
         own_view = ["unshare", "--uts", "--mount", "sh", "-c", script, node, str(hosts)]
         argv = own_view if self.spec.own_host_names else ["slurmd", "-N", node]
         self._launch(*argv, name="slurmd")

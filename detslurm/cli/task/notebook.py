@@ -45,7 +45,7 @@ notebook = lazy_group("notebook", "Work in JupyterLab on a node.", COMMANDS)
     "--context",
     "directory",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Work in this directory, not in a copy. [default: the current directory]",
+    help="Use this directory itself, not a copy. [default: the current directory]",
 )
 @click.option(
     "--port",

@@ -10,8 +10,8 @@ from detslurm.cli.output.waiting import waiting
 from detslurm.cli.tunnel import tunnel_to
 
 if TYPE_CHECKING:
+    from detslurm.sdk.tasks.notebook import Address
     from detslurm.sdk.tasks.task import Task
-    from detslurm.store.address import Address
 
 
 class Way(NamedTuple):

@@ -63,6 +63,7 @@ class SiteProfile(Section, frozen=True, kw_only=True):
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] | None = None
     network_interface: Word | None = None
     purge_days: Positive | None = None
+    sshd: bool | Text | None = None
     notices: Annotated[Text, must(absolute, "an absolute path")] | None = None
     submit_from_jobs: bool = True
     partitions: dict[str, Partition] = msgspec.field(default_factory=dict)

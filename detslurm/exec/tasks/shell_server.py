@@ -1,0 +1,232 @@
+"""The entrypoint of a shell: sessions inside the job, until none has been in use for a while.
+
+The node listens on one port. Each connection gets an sshd of its own, which runs as the user and
+takes one key. Where no sshd can run the job only stays, for sessions that srun starts in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import selectors
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGTERM
+from typing import Final
+
+from detslurm._base import node_files
+from detslurm._base.access import user_name
+from detslurm._base.flag import PreemptFlag
+from detslurm._base.ssh_client import ShellHost, host_alias
+from detslurm.exec.orphans import RunMark
+from detslurm.exec.ports import reserve
+from detslurm.exec.run_processes import RunProcesses
+from detslurm.exec.signals import SignalInbox
+from detslurm.exec.tasks import shell_activity as activity
+from detslurm.exec.tasks import shell_files as files
+from detslurm.exec.tasks import sshd
+from detslurm.exec.text_log import print_message
+from detslurm.store import ExperimentDir
+from detslurm.store.address import publish_address
+
+_SAMPLE_SECONDS: Final = 30.0
+_FLAG_SECONDS: Final = 1.0
+_MOST_STRANGERS: Final = 10
+"""Clients at once that have not proved who they are: each costs the job a process."""
+
+_MOST_LINES: Final = 1000
+"""Lines of the log about such clients."""
+
+_END_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True)
+class ShellOptions:
+    """What the configuration asks for.
+
+    Attributes:
+        idle: The seconds after which an unused shell ends; infinity for never.
+        work_dir: Where sessions begin.
+        sshd: The path of sshd, or "no"; None to search it.
+    """
+
+    idle: float
+    work_dir: str
+    sshd: str | None
+
+    @classmethod
+    def parse(cls, argv: Sequence[str]) -> ShellOptions:
+        """Read them from the arguments of this program."""
+        parser = argparse.ArgumentParser(prog="shell_server")
+        parser.add_argument("--idle", type=float, default=float("inf"))
+        parser.add_argument("--work-dir", default=os.environ.get("HOME", "/"))
+        parser.add_argument("--sshd")
+        found = parser.parse_args(argv)
+        return cls(found.idle, found.work_dir, found.sshd)
+
+
+class ShellServer:
+    """Serves sessions until they are idle.
+
+    Args:
+        mark: The run.
+        idle: The seconds after which it ends.
+    """
+
+    def __init__(self, mark: RunMark, idle: float) -> None:
+        self._processes, self._idle = RunProcesses(mark), idle
+        self._selector = selectors.DefaultSelector()
+        self._inbox = SignalInbox([SIGTERM, SIGINT, SIGHUP])
+        self._selector.register(self._inbox, selectors.EVENT_READ, lambda: None)
+        self._flag = PreemptFlag.of_this_node()
+        self._connections: set[sshd.Connection] = set()
+        self._lines = _MOST_LINES
+        self._used = self._sampled = time.monotonic()
+        self._sample = self._take_sample()
+
+    def listen(self, listener: socket.socket, program: str, node: Path) -> None:
+        """Serve the clients of a socket, as well.
+
+        Args:
+            listener: The socket.
+            program: The path of sshd.
+            node: The directory of its configuration.
+        """
+
+        def accept() -> None:
+            client, _ = listener.accept()
+            if sum(not one.accepted for one in self._connections) < _MOST_STRANGERS:
+                self._add(sshd.Connection(program, node, client))
+            else:
+                client.close()
+
+        self._selector.register(listener, selectors.EVENT_READ, accept)
+
+    def serve(self) -> str:
+        """Serve until no session has been in use for long enough, or the job ends.
+
+        Returns:
+            The reason.
+        """
+        every = min(_SAMPLE_SECONDS, self._idle / 4)
+        while (now := time.monotonic()) < self._used + self._idle:
+            wait = min(self._sampled + every - now, _FLAG_SECONDS)
+            for key, _ in self._selector.select(max(wait, 0.0)):
+                key.data()
+            if self._inbox.take() or (self._flag is not None and self._flag.preempt):
+                return "its job is ended by Slurm or by its user"
+            if time.monotonic() >= self._sampled + every:
+                self._note_use()
+        return f"it was not in use for {self._idle / 60:g} min (idle_timeout)"
+
+    def _add(self, connection: sshd.Connection) -> None:
+        self._connections.add(connection)
+        read = lambda: self._read(connection)  # noqa: E731
+        self._selector.register(connection.log, selectors.EVENT_READ, read)
+
+    def _read(self, connection: sshd.Connection) -> None:
+        was_accepted, lines = connection.accepted, connection.read_log()
+        if connection.accepted and not was_accepted:
+            self._used = time.monotonic()
+        for line in lines or ():
+            self._lines -= not connection.accepted
+            if connection.accepted or self._lines > 0:
+                print_message(line)
+        if lines is None:
+            self._selector.unregister(connection.log)
+            self._connections.discard(connection)
+            connection.close()
+
+    def _note_use(self) -> None:
+        before, self._sample = self._sample, self._take_sample()
+        self._sampled = time.monotonic()
+        if before is None or self._sample is None or activity.in_use(before, self._sample):
+            self._used = self._sampled
+
+    def _take_sample(self) -> activity.Sample | None:
+        passed = {id(one): one.passed() for one in self._connections if one.accepted}
+        return activity.take_sample(self._processes, passed)
+
+    def close(self, text: str) -> None:
+        """End all sessions.
+
+        Args:
+            text: A line for their terminals.
+        """
+        activity.write_line(activity.terminals(self._processes.parents()), text)
+        for connection in self._connections:
+            connection.end()
+        until = time.monotonic() + _END_SECONDS
+        for connection in self._connections:
+            connection.wait(until - time.monotonic())
+
+
+@contextmanager
+def _port_of(mark: RunMark) -> Iterator[socket.socket]:
+    """A socket that listens on a port of the run."""
+    reservation = reserve(f"shell.{mark.job}.{mark.trial}.{mark.run}")
+    try:
+        with socket.create_server(("", reservation.port), backlog=16) as listener:
+            yield listener
+    finally:
+        reservation.close()
+
+
+def _offer(
+    stack: ExitStack, server: ShellServer, keys: Path, mark: RunMark, asked: ShellOptions
+) -> None:
+    """Let clients find the shell: by srun, and by ssh where sshd can run."""
+    host, node = socket.gethostname(), node_files.make_directory("shell")
+    files.write_environment(node, os.environ)
+    files.offer_srun(keys, files.session_command(node, asked.work_dir))
+    try:
+        program = sshd.find_sshd(asked.sshd)
+        sshd.configure(program, node, asked.work_dir)
+    except sshd.NoSshd as error:
+        print_message(f"{error}: sessions begin with srun")
+        publish_address(host=host, key=str(keys), problem=str(error))
+        return
+    listener = stack.enter_context(_port_of(mark))
+    port = listener.getsockname()[1]
+    task = ExperimentDir.at(Path(mark.experiment)).id
+    files.offer_ssh(keys, node, ShellHost(task, host, port, user_name(), str(keys)))
+    server.listen(listener, program, node)
+    publish_address(host=host, port=port, key=str(keys), problem=sshd.terminal_problem())
+    print_message(f"{program} takes sessions on {host}, port {port}")
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
+    """Run a shell.
+
+    Args:
+        argv: The arguments (see `ShellOptions`).
+        environ: The environment of the run.
+
+    Returns:
+        The exit status: 0, because a shell that ends has done all that it is for.
+    """
+    mark = RunMark.of(environ)
+    if mark is None:
+        raise SystemExit("this program is the entrypoint of `detslurm shell start`")
+    asked = ShellOptions.parse(argv)
+    server = ShellServer(mark, asked.idle)
+    experiment = ExperimentDir.at(Path(mark.experiment))
+    keys = experiment.trial(mark.trial).path / host_alias(experiment.id)
+    shutil.rmtree(keys, ignore_errors=True)  # of an earlier run
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, keys, ignore_errors=True)
+        _offer(stack, server, keys, mark, asked)
+        why = server.serve()
+        print_message(f"this shell ends: {why}")
+        server.close(f"detslurm: this shell ends: {why}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,176 @@
+"""Shells: how a shell is started, found, and opened from this machine or from a laptop."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from detslurm._base.access import user_name
+from detslurm._base.ssh_client import CONFIG, SESSION, ShellHost, host_alias
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.experiments.polling import ExperimentPoller
+
+if TYPE_CHECKING:
+    from detslurm.sdk.tasks.document import TaskDocument
+    from detslurm.sdk.tasks.task import Task
+    from detslurm.store.address import Address
+
+_LAPTOP_FOLDER: Final = "~/.ssh"
+_POLL_SECONDS: Final = 1.0
+
+
+def shell_entrypoint(document: TaskDocument, sshd: str | bool | None) -> list[str]:
+    """Return the program of a shell's job.
+
+    Args:
+        document: The configuration.
+        sshd: The site's `sshd`: its path, or whether it may run.
+    """
+    words = ["python3", "-m", "detslurm.exec.tasks.shell_server"]
+    options = {
+        "--idle": document.idle_timeout,
+        "--work-dir": document.work_dir,
+        "--sshd": "no" if sshd is False else sshd if isinstance(sshd, str) else None,
+    }
+    given = ((name, str(value)) for name, value in options.items() if value is not None)
+    return [*words, *(word for pair in given for word in pair)]
+
+
+@dataclass(frozen=True)
+class Shell:
+    """A shell that runs, as its user reaches it.
+
+    Attributes:
+        task: Its id.
+        address: Where it can be reached.
+    """
+
+    task: int
+    address: Address
+
+    @classmethod
+    def of(cls, task: Task) -> Shell:
+        """Return the shell of a task, as the task was read last.
+
+        Args:
+            task: The task.
+
+        Raises:
+            LifecycleError: If it has ended, or takes no sessions yet.
+        """
+        why = f": {task.reason}" if task.reason else ""
+        if task.is_over:
+            forget_keys(task)
+            raise LifecycleError(
+                f"shell {task.id} has ended ({task.state}{why}). `detslurm shell start` starts"
+                " another one"
+            )
+        if (address := task.address) is None:
+            raise LifecycleError(
+                f"shell {task.id} takes no sessions yet ({task.state}{why})."
+                f" `detslurm shell open {task.id}` waits for it"
+            )
+        return cls(task.id, address)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.address.key or "")
+
+    def open_command(self, options: Sequence[str] = ()) -> list[str]:
+        """Return the command of a session on this machine.
+
+        Where sshd can't open terminals, options still lead to ssh, because they forward ports or
+        name a command.
+
+        Args:
+            options: More words for `ssh`; by default none.
+
+        Raises:
+            LifecycleError: If the job has no sshd, and srun can't take its place.
+        """
+        has_ssh, problem = self.address.port is not None, self.address.problem
+        if has_ssh and (options or not problem):
+            return ["ssh", "-F", str(self._folder / CONFIG), host_alias(self.task), *options]
+        if options:
+            raise LifecycleError(f"{problem}: srun takes no options of ssh")
+        if shutil.which("srun") is None:
+            raise LifecycleError(f"{problem}: install OpenSSH's server")
+        job = f"--jobid={self.address.job}"
+        words = ["srun", "--quiet", job, "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]
+        return [*words, "--pty", "sh", str(self._folder / SESSION)]
+
+    def laptop(self, login: str) -> ShellHost:
+        """Return the shell as a laptop sees it.
+
+        Args:
+            login: `USER@HOST` of the login node.
+
+        Raises:
+            LifecycleError: If the job has no sshd.
+        """
+        if self.address.port is None:
+            raise LifecycleError(
+                f"{self.address.problem}. On the login node `detslurm shell open {self.task}`"
+                " opens a session with srun"
+            )
+        folder = f"{_LAPTOP_FOLDER}/{host_alias(self.task)}"
+        host, port = self.address.host, self.address.port
+        return ShellHost(self.task, host, port, user_name(), folder, login)
+
+    def laptop_command(self, login: str) -> list[str]:
+        """Return the one command with which a laptop opens a session.
+
+        Args:
+            login: `USER@HOST` of the login node.
+        """
+        if self.address.port is None:
+            return ["ssh", "-t", login, shlex.join(self.open_command())]
+        return self.laptop(login).command()
+
+    def fetch_command(self, login: str) -> str:
+        """Return the command that copies the keys to a laptop.
+
+        Args:
+            login: `USER@HOST` of the login node.
+        """
+        return f"scp -rp {shlex.quote(f'{login}:{self._folder}')} {_LAPTOP_FOLDER}/"
+
+
+def login_node(env: Mapping[str, str] = os.environ) -> str:
+    """Return `USER@HOST` of this machine; in a job, of the login node."""
+    host = env.get("SLURM_SUBMIT_HOST") if "SLURM_JOB_ID" in env else None
+    return f"{user_name()}@{host or socket.gethostname()}"
+
+
+def wait_for_shell(
+    task: Task, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
+) -> Shell:
+    """Wait until a shell takes sessions.
+
+    Args:
+        task: Its task.
+        report: Gets the state with its reason, after each look.
+        sleep: Waits for a number of seconds.
+
+    Raises:
+        LifecycleError: If it ends instead.
+    """
+    poller = ExperimentPoller(task.experiment)
+    while not task.is_over and task.address is None:
+        message = poller.message()
+        report(f"shell {task.id} is {task.state}{f': {message}' if message else ''}")
+        sleep(max(_POLL_SECONDS, poller.rest))
+        poller.poll()
+    return Shell.of(task)
+
+
+def forget_keys(task: Task) -> None:
+    """Remove the keys of a shell that has ended: one that was killed could not do it."""
+    shutil.rmtree(task.trial.directory.path / host_alias(task.id), ignore_errors=True)
