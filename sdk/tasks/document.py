@@ -109,6 +109,8 @@ def experiment_config(document: TaskDocument, entrypoint: str | Sequence[str]) -
     defaults: dict[str, Any] = {"max_restarts": 0}
     if document.kind != "command":  # its idle_timeout ends it
         defaults["slurm"] = {"idle_guard": {"action": "warn"}}
+    if document.kind == "tensorboard":
+        defaults["slurm"]["slot_type"] = "cpu"
     given = merge(document.config, locate(defaults, _OURS))
     return merge(locate(ours, _OURS), given)
 
