@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from detslurm.pytorch.experimental import TorchBatchProcessor, torch_batch_process
 
-WIDTH, BATCH, BATCHES, INTERVAL, ROUNDS = 1024, 256, 100, 50, 3
+WIDTH, BATCH, BATCHES, INTERVAL, ROUNDS = 1024, 256, 50, 50, 6
 
 
 def network() -> nn.Module:

@@ -19,6 +19,7 @@ _MODULES = (
     *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands"),
     *("deepspeed.launcher", "horovod.runner"),
     *("detslurm.launch", "detslurm.exec", "detslurm.record"),
+    *("jupyterlab", "notebook", "jupyter_server"),  # whose kernels are the code
 )
 # Python's options without a value may stand before it in one word: `-um`.
 _MODULE = re.compile(r"-[bBdEhiIOPqsSuvVx]*m(.*)")

@@ -17,6 +17,10 @@ PREFIX = f"detslurm-{os.getuid()}-"
 # The directory with this user's copies of environments, which live longer.
 ENVIRONMENTS = f"{PREFIX}environments"
 
+# Bytes of the longest folder for `make_socket_directory`. A socket's path may have 107: the name of
+# the directory takes up to 29 of them, and that of a socket of Jupyter's kernels 50.
+_LONGEST_FOLDER = 28
+
 # Kinds of file systems on which all processes of a node see the same bytes at once, and on which
 # allocated space can be written although the disk is full. Other kinds may be shared.
 _LOCAL = frozenset({"tmpfs", "ramfs", "ext2", "ext3", "ext4", "xfs", "overlay"})
@@ -66,8 +70,54 @@ def sweep(folder: Path) -> bool:
     for name in names:
         owner = Identity.parse(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if owner not in (None, _identity(os.getpid())) and owner.is_dead():
-            remove(folder / name)
+            for path in _with_target(folder / name):
+                remove(path)
     return ENVIRONMENTS in names
+
+
+def _with_target(path: Path) -> Iterator[Path]:
+    """A path, behind the directory for sockets that it links to."""
+    try:
+        target, owner = os.readlink(path), path.lstat().st_uid  # noqa: PTH115
+    except OSError:
+        target, owner = "", -1  # no link
+    # Others may make links in a common directory: a link of ours leads to its neighbour.
+    if owner == os.getuid() and target.startswith(PREFIX) and "/" not in target:
+        yield path.with_name(target)
+    yield path
+
+
+def make_socket_directory() -> Path:
+    """Make a directory for Unix sockets that only this user can enter; it is gone when this
+    process ends.
+
+    Its path is short, because a socket's path has 107 bytes at most. So its name can't identify
+    this process. A link beside it does, and `sweep` follows it after this process was killed.
+    It lies where a job's container shows the node's files, if there is a container.
+
+    Raises `OSError` if no directory for temporary files is short enough and can be written.
+    """
+    problem: OSError | None = None
+    for folder in _places():
+        try:
+            if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
+                return _make_socket_directory(folder)
+        except OSError as error:
+            problem = error
+    raise problem or OSError("there is no directory for temporary files with a short path")
+
+
+def _make_socket_directory(folder: Path) -> Path:
+    import atexit
+    import shutil
+    import tempfile
+
+    sweep(folder)
+    path, link = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder)), folder / own_name("sockets")
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    atexit.register(remove, link)
+    link.symlink_to(path.name)
+    return path
 
 
 def make_directory(label: str) -> Path:

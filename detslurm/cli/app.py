@@ -38,6 +38,7 @@ COMMANDS = {
         "checkpoint.commands:checkpoint", "List, copy, check and delete checkpoints.", ("c",)
     ),
     "cmd": Entry("task.command:command", "Run programs as jobs.", ("command",)),
+    "notebook": Entry("task.notebook:notebook", "Work in JupyterLab on a node."),
     "shell": Entry("task.shell:shell", "Open shells in jobs, by ssh."),
     "job": Entry("job.commands:job", "See and change the queue.", ("j",)),
     "resource-pool": Entry(

@@ -19,10 +19,32 @@ def tunnel_here(laptop_port: int, target: str) -> str:
 
 def tunnel(env: Mapping[str, str], user: str, host: str, forward: str) -> str:
     """The same as another user on another machine; jobs are behind a login node."""
+    return _through(
+        env.get("SLURM_SUBMIT_HOST") if "SLURM_JOB_ID" in env else None, user, host, forward
+    )
+
+
+def tunnel_to(node: str, forward: str) -> str:
+    """The command that brings a port or a Unix socket of a job's node to a laptop."""
+    import os
+    import socket
+
+    from detslurm._base.access import user_name
+
+    login = _submitter(os.environ) or socket.gethostname()
+    return _through(login, user_name(), node, forward)
+
+
+def _submitter(env: Mapping[str, str]) -> str | None:
+    """The machine from which the job was submitted, if this is in a job."""
+    return env.get("SLURM_SUBMIT_HOST") if "SLURM_JOB_ID" in env else None
+
+
+def _through(login: str | None, user: str, host: str, forward: str) -> str:
+    """The command, by way of the login node unless that is the host itself."""
     import shlex
 
-    login = env.get("SLURM_SUBMIT_HOST")
-    jump = f"-J {user}@{login} " if "SLURM_JOB_ID" in env and login and login != host else ""
+    jump = f"-J {user}@{login} " if login and login != host else ""
     return f"ssh -N -L {shlex.quote(forward)} {jump}{user}@{host}"
 
 

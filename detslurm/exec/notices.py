@@ -20,7 +20,7 @@ from detslurm.exec.text_log import print_message
 from detslurm.notices.definitions import definitions
 from detslurm.notices.delivery import flush
 from detslurm.notices.event import event_of
-from detslurm.notices.log import NoticeLog
+from detslurm.notices.log import MOST, NoticeLog
 from detslurm.notices.raising import has_user_file, is_wanted, raise_end
 from detslurm.store import StoreError, TrialDir
 from detslurm.store.errors import CorruptRecord
@@ -41,6 +41,7 @@ class JobNotices:
         self._intents, self._webhooks = intents, webhooks
         self._experiment = intents.experiment
         self._is_wanted: bool | None = None
+        self._log, self._alerts = NoticeLog(self._experiment), 0
         self._ends: dict[tuple[int, int], int] = {}  # where the reading of a run's records ended
         self._thread: threading.Thread | None = None
         self._is_new = False  # something was raised that no thread has looked for
@@ -52,6 +53,9 @@ class JobNotices:
         if not self._wanted():
             return
         for offset, alert in self._new_alerts(trial, run):
+            self._alerts += 1
+            if self._alerts > MOST:
+                continue  # read, but there may be one at each step
             fields = {name: alert.get(name) for name in ("title", "description", "level")}
             self._raise("CUSTOM", f"custom-{trial.id}-{run}-{offset}", trial=trial.id, **fields)
 
@@ -94,7 +98,7 @@ class JobNotices:
         view = experiment_view(self._experiment.id, self._intents.facts, ())
         event = event_of(view, trigger, key, names=self._webhooks.webhook_name, **about)
         try:
-            self._is_new |= NoticeLog(self._experiment).raise_event(event)
+            self._is_new |= self._log.raise_event(event)
         except StoreError as error:
             print_message(f"a notice is lost ({trigger}): {error}")
         self._send(_WHILE_RUNNING)

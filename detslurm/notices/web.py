@@ -140,8 +140,10 @@ def _rest(error: HTTPError) -> bytes:
 def _reason(reason: object) -> str:
     if isinstance(reason, TimeoutError):
         return "the connection timed out"
-    if isinstance(reason, OSError):
-        return reason.strerror or type(reason).__name__
+    if isinstance(reason, OSError) and reason.strerror:
+        return reason.strerror
+    if "Tunnel connection failed" in str(reason):
+        return f"the proxy refused it ({str(reason).rpartition(': ')[2]})"
     return "no connection"
 
 

@@ -183,14 +183,6 @@ class Checkpoint:
                 continue
             yield from (TrialMetrics.of_row(number, row) for row in rows)
 
-    def last_metrics_of_users(self) -> dict[int, dict[str, dict[str, Any]]]:
-        """Return what the trials that use it have reported last, by trial, group and name."""
-        found: dict[int, dict[str, dict[str, Any]]] = {}
-        for row in self._metrics_of(self.used_by(), None):
-            of_trial = found.setdefault(row.trial_id, {})
-            of_trial[row.group] = {**of_trial.get(row.group, {}), **row.metrics}
-        return found
-
     def reload(self) -> Checkpoint:
         """Return this object, read again from the store."""
         from detslurm.store.checkpoint_index import row_of

@@ -23,7 +23,7 @@ from detslurm.store.records import CheckpointDeleted, Intent
 _GONE = (
     "trials", "metrics.h5", "summary.json", "trials.json", "code", "jobs", "search", "best",
     "latest", "secret", "config.masked.json", "config.yaml",
-    "software",
+    "software", "notices",
 )  # fmt: skip
 
 

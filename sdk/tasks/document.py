@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
+from detslurm._base.idle_types import IDLE_TYPES
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.layers import as_mapping
 from detslurm.config.merging import merge
@@ -17,6 +18,7 @@ from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
 from detslurm.config.yaml_node import YamlNode, locate
 from detslurm.sdk.submission.command_line import name_of
+from detslurm.sdk.submission.entrypoint import IN_DIRECTORY
 
 KINDS: Final = ("command", "shell", "notebook", "tensorboard")
 IDLE_TIMEOUT: Final = 30 * 60.0
@@ -40,6 +42,8 @@ class TaskDocument(NamedTuple):
         entrypoint: The program of the document; None without any.
         idle_timeout: Seconds after which the task ends itself if it is idle; None for never.
         work_dir: The directory that the program runs in, as it is; None for the frozen context.
+        notebook_idle_type: What else than a running cell keeps a notebook from being idle, one of
+            `IDLE_TYPES`.
     """
 
     kind: str
@@ -47,6 +51,7 @@ class TaskDocument(NamedTuple):
     entrypoint: str | tuple[str, ...] | None
     idle_timeout: float | None
     work_dir: str | None
+    notebook_idle_type: str
 
 
 def read_document(
@@ -87,6 +92,7 @@ def read_document(
         entrypoint=_entrypoint(root),
         idle_timeout=_idle_timeout(kind, root),
         work_dir=_work_dir(kind, root),
+        notebook_idle_type=_notebook_idle_type(root),
     )
 
 
@@ -103,6 +109,8 @@ def experiment_config(document: TaskDocument, entrypoint: str | Sequence[str]) -
     defaults: dict[str, Any] = {"max_restarts": 0}
     if document.kind != "command":  # its idle_timeout ends it
         defaults["slurm"] = {"idle_guard": {"action": "warn"}}
+    if document.kind == "tensorboard":
+        defaults["slurm"]["slot_type"] = "cpu"
     given = merge(document.config, locate(defaults, _OURS))
     return merge(locate(ours, _OURS), given)
 
@@ -162,6 +170,14 @@ def _idle_timeout(kind: str, root: YamlNode) -> float | None:
     return seconds or None
 
 
+def _notebook_idle_type(root: YamlNode) -> str:
+    node = root.get("notebook_idle_type")
+    value = IDLE_TYPES[0] if node is None else node.value
+    if node is not None and value not in IDLE_TYPES:
+        _refuse(node, "notebook_idle_type", f"one of {', '.join(IDLE_TYPES)} is expected")
+    return str(value)
+
+
 def _work_dir(kind: str, root: YamlNode) -> str | None:
     node = root.get("work_dir")
     if node is None:
@@ -176,7 +192,7 @@ def _in_directory(folder: str | None, entrypoint: str | Sequence[str]) -> str | 
         return entrypoint if isinstance(entrypoint, str) else [*entrypoint]
     if isinstance(entrypoint, str):
         return f"cd -- {shlex.quote(folder)} || exit\n{entrypoint}"
-    return ["sh", "-c", 'cd -- "$0" && exec "$@"', folder, *entrypoint]
+    return [*IN_DIRECTORY, folder, *entrypoint]
 
 
 def _refuse(node: YamlNode, path: str, message: str, hint: str = "") -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -106,3 +107,32 @@ def test_temporary_files_go_where_pythons_go(name: str, tmp_path: Path) -> None:
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == f"True {tmp_path}\n"
+
+
+_SOCKETS = """
+import os, signal, socket, sys, tempfile
+tempfile.tempdir = sys.argv[1]
+from detslurm._base.node_files import make_socket_directory
+made = make_socket_directory()
+socket.socket(socket.AF_UNIX).bind(str(made / ("k" * 49)))
+print(made, flush=True)
+os.kill(os.getpid(), signal.SIGKILL) if len(sys.argv) > 2 else None
+"""
+
+
+def test_a_directory_for_sockets_is_short_private_and_not_left(tmp_path: Path) -> None:
+    """The next process that begins on the node removes that of a killed one, and follows no link
+    that leads elsewhere."""
+    folder = tempfile.mkdtemp(dir="/tmp")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    try:
+        killed = subprocess.run([sys.executable, "-c", _SOCKETS, folder, "9"], stdout=-1, text=True)
+        left = Path(killed.stdout.strip())
+        assert stat.S_IMODE(left.stat().st_mode) == 0o700
+        name = next(path.name for path in left.parent.iterdir() if path.is_symlink())
+        (left.parent / f"{name}-2").symlink_to(mine)
+        subprocess.run([sys.executable, "-c", _SOCKETS, folder], check=True, stdout=-1)
+        assert not [*Path(folder).iterdir()] and mine.is_dir()
+    finally:
+        shutil.rmtree(folder)

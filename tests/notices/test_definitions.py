@@ -149,8 +149,9 @@ def test_nobody_elses_file_counts(define: Define, monkeypatch: pytest.MonkeyPatc
 
 def test_an_experiment_names_its_notices(scene: Scene, define: Define) -> None:
     """`webhook_name` is kept, `webhook_id` is a deprecated number, `exclude` ends all of it."""
-    from detslurm.config import load_experiment
+    from detslurm.config import SiteProfile, load_experiment
     from detslurm.notices.raising import raise_end
+    from detslurm.sdk.submission.notice_checks import notice_notes
     from tests.sdk.scenes import YAML
 
     define("me: {kind: mail, to: me@example.org}")
@@ -162,6 +163,8 @@ def test_an_experiment_names_its_notices(scene: Scene, define: Define) -> None:
     loaded = load_experiment(path)
     (warning,) = (w for w in loaded.warnings if "webhook" in w)
     assert "webhook_id" in warning and "name the notice in webhook_name" in warning
+    (note,) = notice_notes(loaded.config, SiteProfile())
+    assert note.startswith("no notice 'lab' is defined in ") and "there is me" in note
     experiment = scene.experiment(text=text)
     scene.run(experiment, end="completed")
     assert experiment.run_config().webhooks.webhook_name == ("lab",)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import ssl
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -21,7 +23,7 @@ from detslurm.notices.log import NoticeLog, SendResult, SendState
 from detslurm.notices.raising import raise_end
 from detslurm.store import ExperimentDir
 from tests.notices.conftest import Define
-from tests.notices.receiver import Receiver, vanish
+from tests.notices.receiver import Receiver, receiver, vanish
 from tests.sdk.scenes import Scene
 
 SENT = SendResult("sent")
@@ -117,6 +119,24 @@ def test_what_may_have_arrived_is_not_sent_again(
     assert len(server.got) == 1 and outcome_of(experiment) == outcome and not pointers(scene)
     answer = state_of(experiment).answer
     assert answer is not None and "s3cr3t" not in answer.detail and "t0k3n" not in answer.detail
+
+
+def test_an_unknown_certificate_gets_nothing(
+    scene: Scene, define: Define, server: Receiver, tmp_path: Path
+) -> None:
+    """TLS is verified: the notice waits, and the server has seen neither URL nor token."""
+    files = {name: str(tmp_path / name) for name in ("key", "cert")}
+    make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=127.0.0.1"
+    argv = [*make.split(), "-keyout", files["key"], "-out", files["cert"]]
+    subprocess.run(argv, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files["cert"], files["key"])
+    with receiver(context) as secure:
+        define(f"hook: {{kind: json, url: '{secure.url.replace('http', 'https', 1)}'}}")
+        experiment = ended(scene)
+        assert send_all(scene) == Flushed(later=1) and not secure.got
+    answer = state_of(experiment).answer
+    assert answer is not None and "certificate" in answer.detail.lower()
 
 
 def test_a_slow_server_costs_a_bounded_time(

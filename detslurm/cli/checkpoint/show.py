@@ -167,10 +167,18 @@ def _users(found: Checkpoint) -> Iterator[str]:
     """The trials that use it, with what they have reported last."""
     from detslurm.cli.experiment.description import compact
 
-    reported = found.last_metrics_of_users()
-    for trial in found.used_by():
-        groups = (f"{group} {compact(last)}" for group, last in reported.get(trial, {}).items())
+    for trial, reported in _reported(found).items():
+        groups = (f"{group} {compact(last)}" for group, last in reported.items())
         yield ": ".join(filter(None, (f"trial {trial}", ", ".join(groups))))
+
+
+def _reported(found: Checkpoint) -> dict[int, dict[str, dict[str, Any]]]:
+    """The last metrics of the trials that use it, by trial, group and name."""
+    reported: dict[int, dict[str, dict[str, Any]]] = {trial: {} for trial in found.used_by()}
+    for row in found.get_metrics() if reported else ():
+        if row.trial_id in reported:
+            reported[row.trial_id].setdefault(row.group, {}).update(row.metrics)
+    return reported
 
 
 def _file_count(found: Checkpoint) -> int:
@@ -184,8 +192,8 @@ def _data(found: Checkpoint) -> dict[str, Any]:
         "metadata": found.metadata,
         "resources": found.resources,
         "needed_by": found.kept_by(),
-        "used_by": found.used_by(),
-        "metrics_of_users": found.last_metrics_of_users(),
+        "used_by": list(reported := _reported(found)),
+        "metrics_of_users": reported,
         "deleted_time": found.view.deleted_time,
     }
 

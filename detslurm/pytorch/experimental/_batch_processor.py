@@ -21,7 +21,11 @@ Model = TypeVar("Model", bound=torch.nn.Module)
 
 
 class TorchBatchProcessorContext:
-    """What a `TorchBatchProcessor` gets from its job: hyperparameters, a device, reports, outputs.
+    """The surroundings of a `TorchBatchProcessor`. `torch_batch_process()` makes it.
+
+    Args:
+        core_context: The open context of the Core API.
+        outputs: This rank's files in the trial's outputs.
 
     Attributes:
         device: The device of this rank: a GPU, or the CPU where torch sees none.

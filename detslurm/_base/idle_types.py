@@ -1,0 +1,9 @@
+"""What keeps a notebook from being idle: the values of `notebook_idle_type`."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+IdleType = Literal["kernel_connections", "activity", "kernels_or_terminals"]
+IDLE_TYPES: Final[tuple[IdleType, ...]] = get_args(IdleType)
+"""The first is the default. `exec/tasks/notebook_use.py` has their meaning."""

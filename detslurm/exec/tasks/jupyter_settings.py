@@ -1,0 +1,97 @@
+"""The settings of a notebook's Jupyter server: in files, because the arguments of a process can be
+read by every user of the node."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+_PAGE: Final = Path(__file__).parent / "page"
+_EXTENSION: Final = "labextensions/detslurm-notice"
+
+# It asks the internet for news, to which nodes have no route as a rule.
+_NEWS: Final = "@jupyterlab/apputils-extension:announcements"
+
+KERNEL_PATIENCE: Final = 20.0
+"""Seconds that a kernel has for its exit handlers before Jupyter kills it."""
+
+# Packages with pages come first. jupyter-server alone serves programs, such as VS Code.
+_INTERFACES: Final = ("jupyterlab", "notebook", "jupyter_server")
+
+
+def installed_interface() -> str | None:
+    """Return the module that serves notebooks with this Python; None if there is none."""
+    return next((name for name in _INTERFACES if find_spec(name) is not None), None)
+
+
+class JupyterFiles:
+    """The files of a server in a directory that only its user can enter.
+
+    Args:
+        directory: The directory, empty, with a path that is short enough for sockets in it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._settings = directory / "config"
+        self._labextensions = directory / "labextensions"
+        self._notice = directory / _EXTENSION / "static" / "notice.json"
+        self.socket = directory / "jupyter"
+        self.runtime = directory  # the paths of the kernels' sockets are long enough as it is
+
+    def write(self, token: str, port: int | None) -> None:
+        """Write the settings, and the part of the page that saves documents.
+
+        Args:
+            token: What a client proves itself with.
+            port: The port of the loopback address to listen on (0: any); None for the socket.
+
+        Raises:
+            OSError: If they can't be written.
+        """
+        page_settings = self._settings / "labconfig" / "page_config.json"
+        page_settings.parent.mkdir(parents=True, mode=0o700)
+        page_settings.write_text(json.dumps({"disabledExtensions": {_NEWS: True}}))
+        path = self._settings / "jupyter_server_config.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(self._configuration(token, port)))
+        shutil.copytree(_PAGE, self._notice.parents[1])
+        self._notice.write_text("{}")
+
+    def announce(self, message: str) -> None:
+        """Let the pages that are open save their documents, and show a message."""
+        draft = self._notice.with_suffix(".new")
+        draft.write_text(json.dumps({"message": message}))
+        draft.replace(self._notice)
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of the server: the job's, and where these files are.
+
+        The user's own settings apply, too; those of this directory come first.
+        """
+        path = filter(None, (str(self._settings), environ.get("JUPYTER_CONFIG_PATH")))
+        return {
+            **environ,
+            "JUPYTER_CONFIG_PATH": os.pathsep.join(path),
+            "JUPYTER_RUNTIME_DIR": str(self.runtime),
+        }
+
+    def _configuration(self, token: str, port: int | None) -> dict[str, Any]:
+        pages = {"extra_labextensions_path": [str(self._labextensions)]}
+        listening = (
+            {"sock": str(self.socket), "sock_mode": "0600"}
+            if port is None
+            else {"sock": "", "ip": "127.0.0.1", "port": port, "port_retries": 0}
+        )
+        return {
+            "IdentityProvider": {"token": token},
+            "ServerApp": {**listening, "open_browser": False, "allow_root": True},
+            # Other users of the node could read what a kernel prints on a TCP port.
+            "KernelManager": {"transport": "ipc", "shutdown_wait_time": KERNEL_PATIENCE},
+            "LabApp": pages,
+            "JupyterNotebookApp": pages,
+        }
