@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from wsgiref.types import WSGIApplication
 
 from detslurm._base.node_files import own_name
 from detslurm.sdk.checkpoints.catalog import storage_of
@@ -125,21 +126,49 @@ def serve(spec: str, port: int | None = None) -> TensorboardServer:
     """Start TensorBoard with a `specification` in a thread of this process; it ends with the
     process. By default any free port is taken. Raises `LifecycleError` if TensorBoard is not
     installed or the port is taken."""
+    chosen, path = port or _free_port(), f"/{secrets.token_urlsafe(16)}"
+    _launch(spec, ["--path_prefix", path, "--host", "127.0.0.1", "--port", str(chosen)])
+    return TensorboardServer(chosen, path)
+
+
+def application(spec: str) -> WSGIApplication:
+    """Return the application of a TensorBoard with a `specification`, for a server that refuses
+    other users. Raises `LifecycleError` if TensorBoard is not installed."""
+    made: list[_Unserved] = []
+
+    def keep(application: WSGIApplication, flags: object) -> _Unserved:
+        made.append(_Unserved(application))
+        return made[0]
+
+    _launch(spec, [], server_class=keep)
+    return made[0].application
+
+
+class _Unserved(NamedTuple):
+    """Takes the place of TensorBoard's own server, and serves nothing."""
+
+    application: WSGIApplication
+
+    def serve_forever(self) -> None:
+        """Return at once."""
+
+    def get_url(self) -> str:
+        """There is no address."""
+        return ""
+
+
+def _launch(spec: str, options: Sequence[str], **more: Any) -> None:
     require("tensorboard")
     from tensorboard import program
 
-    chosen, path = port or _free_port(), f"/{secrets.token_urlsafe(16)}"
-    board = program.TensorBoard()
+    board = program.TensorBoard(**more)
     # Arguments of a process can be read by everybody: the secret is in none.
-    argv = ["tensorboard", "--logdir_spec", spec, "--path_prefix", path, "--load_fast=false"]
-    argv += ["--host", "127.0.0.1", "--port", str(chosen)]
-    argv += ["--reload_interval", str(RELOAD_SECONDS)]
-    board.configure(argv)
+    argv = ["tensorboard", "--logdir_spec", spec, "--load_fast=false", *options]
+    board.configure([*argv, "--reload_interval", str(RELOAD_SECONDS)])
     try:
         board.launch()
     except program.TensorBoardServerException as error:
         raise LifecycleError(f"TensorBoard can't start: {error}") from error
-    return TensorboardServer(chosen, path)
 
 
 def _free_port() -> int:

@@ -59,7 +59,8 @@ def translate(argv: Sequence[str]) -> Translated:
     for word in kept:
         if (name := word.partition("=")[0]) in refused:
             raise NoMeaning(f"`{name}` has no meaning here: {refused[name]}")
-    return Translated([group, command, *kept, *program], notes)
+    added = det_tables.ADDED.get(path, ())
+    return Translated([group, command, *added, *kept, *program], notes)
 
 
 def _divided(path: str, words: list[str]) -> tuple[list[str], list[str]]:

@@ -65,6 +65,11 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     },
     "shell open": _SHOWN_SSH,
     "shell list": _TASKS,
+    "notebook start": _TASKS
+    | _ignored("a notebook works in the directory itself", "-i --include")
+    | _ignored("no browser is opened", "--no-browser", takes_value=False),
+    "notebook list": _TASKS,
+    "tensorboard list": _TASKS,
     "job list": _ignored("lists have no pages", "--offset --pages"),
     "model list": _PAGES,
     "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
@@ -77,12 +82,12 @@ IGNORED: Mapping[str, Mapping[str, Ignored]] = {
     "template create": _SHARED_TEMPLATES,
     "template list": _SHARED_TEMPLATES,
     "tensorboard start": {
-        **_ignored("TensorBoard runs here, not in a job", "--config --config-file"),
-        **_ignored("TensorBoard runs here, not in a job", "-c --context -i --include --template"),
-        **_ignored("TensorBoard runs here, not in a job", "-w --workspace-name"),
-        **_ignored("TensorBoard runs until Ctrl-C", "-d --detach --no-browser", takes_value=False),
+        **_TASKS,
+        **_ignored("TensorBoard needs no code", "-c --context -i --include"),
+        **_ignored("no browser is opened", "--no-browser", takes_value=False),
     },
 }
+ADDED: Mapping[str, tuple[str, ...]] = {"tensorboard start": ("--in-job",)}
 RENAMED: Mapping[str, Mapping[str, str]] = {"tensorboard start": {"--trial-ids": "--trial"}}
 _VOLUME = dict.fromkeys(
     ("-v", "--volume"), "`bind_mounts` of the configuration mounts a directory in a container"
@@ -96,6 +101,7 @@ REFUSED: Mapping[str, Mapping[str, str]] = {
     },
     "cmd run": _VOLUME,
     "shell start": _VOLUME,
+    "notebook start": {**_VOLUME, "--preview": "`detslurm notebook config ID` prints it"},
     "trial describe": {
         "--csv": "`detslurm trial metrics ID --csv` prints the trial's metrics",
         "--metrics-summary": "`detslurm trial metrics ID` prints them, also with --csv or --json",
@@ -105,16 +111,16 @@ PROGRAM_AFTER: Mapping[str, frozenset[str]] = {
     "cmd run": frozenset(("-d", "--detach", "--json", "-h", "--help"))
 }
 """Commands whose options end before a program's words, and those options that have no value."""
+_TASK_GROUPS = ("cmd", "shell", "notebook", "tensorboard")
 _WAITING = "`detslurm job update ID --priority N` changes a job that waits"
 _NOT_A_NODE = "nodes are the administrators': `scontrol update` changes them"
 _KEPT = "logs are kept as long as their experiment: `experiment delete ID` removes both"
 _WITH_EXPERIMENTS = "a folder is there while an experiment is in it: move or delete these"
-_HERE = "`detslurm tensorboard start` runs TensorBoard here, until Ctrl-C"
 NO_COMMAND: Mapping[str, str] = {
     "experiment delete-tb-files": "`experiment delete ID` removes TensorBoard files, too",
     "experiment set log-retention": _KEPT,
     "trial set": _KEPT,
-    **dict.fromkeys((f"{kind} set" for kind in ("cmd", "shell", "notebook")), _WAITING),
+    **dict.fromkeys((f"{kind} set" for kind in _TASK_GROUPS), _WAITING),
     "agent enable": _NOT_A_NODE,
     "agent disable": _NOT_A_NODE,
     "slot enable": _NOT_A_NODE,
@@ -128,16 +134,13 @@ NO_COMMAND: Mapping[str, str] = {
     "workspace bindings": "partitions and accounts decide who may use a resource pool",
     "project add-note": "experiments have notes: `detslurm experiment set notes ID TEXT`",
     "project set-note": "experiments have notes: `detslurm experiment set notes ID TEXT`",
-    **dict.fromkeys(
-        (f"tensorboard {verb}" for verb in ("list", "open", "kill", "logs", "config", "set")), _HERE
-    ),
 }  # fmt: skip
 _ONE_LETTER = (
     "agent", "checkpoint", "experiment", "job", "model", "project", "slot", "trial", "workspace",
 )  # fmt: skip
 GROUPS = {name[0]: name for name in _ONE_LETTER} | {
-    "tpl": "template", "rp": "resource-pool", "command": "cmd", "cmd": "cmd", "shell": "shell",
-    "notebook": "notebook",
+    "tpl": "template", "rp": "resource-pool", "command": "cmd",
+    **dict(zip(_TASK_GROUPS, _TASK_GROUPS, strict=True)),
 }  # fmt: skip
 LISTING = {*GROUPS.values()} - {"trial"}  # trials are listed by their experiment
 COMMANDS = {"ls": "list", "lt": "list-trials", "lc": "list-checkpoints"}
@@ -149,7 +152,6 @@ NOTHING = {
     "auth": f"{_NO_SERVER}, and nothing to log in to",
     "deploy": f"{_NO_SERVER}, and nothing to deploy",
     "dev": _NO_SERVER,
-    "notebook": "start Jupyter in a job of your own",
     "task": "`detslurm experiment describe ID` shows the jobs of an experiment",
     "rbac": "rights are those of the file system",
     "oauth": _NO_SERVER,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from detslurm.cli.arguments.ids import any_experiments, any_trials, client
 from detslurm.cli.lazy import Entry, lazy_group
-from detslurm.cli.output.printing import note, warn
+from detslurm.cli.output.printing import json_option, note, warn
+from detslurm.cli.task.run import task_options
 from detslurm.cli.tunnel import ended_by_signals, is_login_node, tunnel_here
 
 if TYPE_CHECKING:
@@ -18,7 +20,15 @@ if TYPE_CHECKING:
 tensorboard = lazy_group(
     "tensorboard",
     "Look at metrics with TensorBoard.",
-    {"start": Entry("tensorboard:start", "Show experiments in TensorBoard.")},
+    {
+        "start": Entry("tensorboard:start", "Show experiments in TensorBoard."),
+        "open": Entry("task.tensorboard:open_tensorboard", "Print how to reach one in a job."),
+        "list": Entry("task.tensorboard:list_tensorboards", "List those in jobs.", ("ls",)),
+        "logs": Entry("task.tensorboard:logs", "Print the output of one in a job."),
+        "kill": Entry("task.tensorboard:kill", "End those in jobs."),
+        "describe": Entry("task.tensorboard:describe", "Show one in a job: its state, its node."),
+        "config": Entry("task.tensorboard:config", "Print the configuration of one in a job."),
+    },
 )
 
 _LAPTOP_PORT = 6006
@@ -33,17 +43,35 @@ _LAPTOP_PORT = 6006
 @click.option(
     "--print", "only_print", is_flag=True, help="Print only the command to run TensorBoard with."
 )
+@click.option(
+    "--in-job",
+    is_flag=True,
+    help="Run it as a job, which ends after idle_timeout (30m) in silence.",
+)
+@click.option("-d", "--detach", is_flag=True, help="Print the job's id, and return at once.")
+@task_options
+@json_option
 def start(
-    ids: tuple[int, ...], trials: tuple[int, ...], port: int | None, only_print: bool
+    ids: tuple[int, ...],
+    trials: tuple[int, ...],
+    port: int | None,
+    only_print: bool,
+    in_job: bool,
+    detach: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
-    """Show experiments in TensorBoard until Ctrl-C.
+    """Show experiments in TensorBoard until Ctrl-C, or in a job.
 
     It listens on this machine's loopback address alone, and refuses requests without the secret in
     its address. It prints first how to reach it from your laptop. It shows the files that your code
     has written as they grow, or the reported metrics where there are no files.
 
+    In a job it listens on a Unix socket of the node, which no other user can open, and takes a CPU.
+
     \b
     Examples:
+      detslurm tensorboard start 7 8 --in-job --time 4:00:00
       detslurm tensorboard start 7 8
       detslurm tensorboard start -t 12 -t 15
       detslurm tensorboard start 7 --print
@@ -52,6 +80,13 @@ def start(
 
     if not ids and not trials:
         raise click.UsageError("name an experiment, or a trial with -t")
+    if in_job:
+        from detslurm.cli.task.tensorboard import start_in_job
+
+        start_in_job(ids, trials, options, detach=detach, as_json=as_json)
+        return
+    if detach or as_json or _of_a_job(options):
+        raise click.UsageError("these options describe a job: add --in-job")
     mine = client()
     found = event_files(map(mine.stored, ids), map(mine.stored_trial, trials))
     if only_print:
@@ -61,6 +96,10 @@ def start(
         server = serve(specification(complete), port)
         _tell(server, " ".join(one.label for one in complete))
         _wait()
+
+
+def _of_a_job(options: Mapping[str, Any]) -> bool:
+    return any(value not in (None, (), "auto") for value in options.values())
 
 
 def _print_command(spec: str, missing: list[str]) -> None:

@@ -148,6 +148,7 @@ class ChunkQueue:
         self._worker = worker
         self._ask = alive
         self._dead: set[ChunkWorker] = set()
+        self._asked: dict[ChunkWorker, bool | None] = {}  # since the last claim
         self.state = ChunkState(-(-items // chunk))
         self._begin(ChunksBegun(items, chunk))
         self._catch_up()
@@ -189,13 +190,15 @@ class ChunkQueue:
                 return claimed
 
     def _chosen(self, most: int, done: Collection[int]) -> list[int]:
+        self._asked.clear()
         return chosen_chunks(self.state, self._worker, most, self._joined, self._alive, done)
 
     def _alive(self, worker: ChunkWorker) -> bool | None:
         """As the worker's evidence has it; the dead don't come back."""
         if worker in self._dead:
             return False
-        found = self._ask(worker)
-        if found is False:
+        if worker not in self._asked:
+            self._asked[worker] = self._ask(worker)
+        if self._asked[worker] is False:
             self._dead.add(worker)
-        return found
+        return self._asked[worker]

@@ -142,7 +142,7 @@ def test_words_of_det_that_have_another_name_here() -> None:
         ("t", "trial"),
         ("e unpause 7", "experiment activate 7"),
         ("j u 7 -p 3", "job update 7 -p 3"),
-        ("tensorboard start --trial-ids 3", "tensorboard start --trial 3"),
+        ("tensorboard start --trial-ids 3", "tensorboard start --in-job --trial 3"),
         ("command", "cmd list"),
         ("cmd run -d --config a=1 --context . nvidia-smi -w 3 -v", None),
     ):
@@ -174,5 +174,6 @@ def test_an_option_that_means_nothing_is_named(path: str) -> None:
     for option, ignored in det_tables.IGNORED[path].items():
         value = ["x"] if ignored.takes_value else []
         words, notes = translate([*path.split(), option, *value, "last"])
-        assert (words, len(notes)) == ([*path.split(), "last"], 1)
+        added = det_tables.ADDED.get(path, ())
+        assert (words, len(notes)) == ([*path.split(), *added, "last"], 1)
         assert option not in own and notes[0] == f"{option} is ignored: {ignored.why}"

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detslurm import core
+from detslurm._base.process import Identity
 from detslurm.sdk import Client
 from detslurm.store.chunks import ChunkQueue, ChunkWorker
 from detslurm.store.facts import FactLog
@@ -140,6 +141,20 @@ def test_another_run_goes_on_and_lists_show_how_far(job: Job) -> None:
     assert trial.view.progress == pytest.approx(5 / 13)
     files = [*(job.experiment.path / "shards" / "default").iterdir()]
     assert len(files) <= 5
+
+
+def test_evidence_that_a_worker_has_ended(job: Job) -> None:
+    """Its process, the end of its run, or a newer run."""
+    own, elsewhere = str(Identity.own()), f"{'0' * 32}-1-1"
+    trial = str(job.trial.path)
+    assert ChunkWorker(own).is_alive() is ChunkWorker(own, trial, 1).is_alive() is True
+    assert ChunkWorker(elsewhere).is_alive() is ChunkWorker(elsewhere, trial, 1).is_alive() is None
+    assert ChunkWorker("what").is_alive() is None
+    job.trial.open_run({"trial": job.trial.id, "time": 1.0})
+    assert ChunkWorker(elsewhere, trial, 1).is_alive() is False
+    assert ChunkWorker(elsewhere, trial, 2).is_alive() is None
+    job.trial.write_end(2, {"outcome": "completed", "time": 2.0})
+    assert ChunkWorker(elsewhere, trial, 2).is_alive() is False
 
 
 def test_counts_that_make_no_sense(job: Job) -> None:
