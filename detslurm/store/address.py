@@ -32,6 +32,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         token: What a client proves itself with; None if it needs none.
         host_key: The public host key of an SSH server, as in `known_hosts`.
         key: The directory with the keys of an SSH client.
+        path: The first part of the paths of its pages; None for "/".
         problem: Why clients of a shell have to do without a port, or without terminals.
     """
 
@@ -43,6 +44,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str | None = None
     host_key: str | None = None
     key: str | None = None
+    path: str | None = None
     problem: str | None = None
 
 
@@ -54,6 +56,7 @@ def publish_address(
     token: str | None = None,
     host_key: str | None = None,
     key: str | None = None,
+    path: str | None = None,
     problem: str | None = None,
     env: Mapping[str, str] = os.environ,
 ) -> Address:
@@ -77,6 +80,7 @@ def publish_address(
         token=token,
         host_key=host_key,
         key=key,
+        path=path,
         problem=problem,
     )
     record = {"type": "address", **msgspec.to_builtins(address)}

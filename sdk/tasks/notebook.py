@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 1.0
 
 
-def notebook_entrypoint(document: TaskDocument, port: int | None = None) -> list[str]:
+def notebook_entrypoint(
+    document: TaskDocument, port: int | None = None, *, in_portal: bool = False
+) -> list[str]:
     """Return the program of a notebook's job.
 
     Args:
         document: The configuration.
         port: The port of the node's loopback address to listen on (0: any); None, the default,
             for a Unix socket.
+        in_portal: Whether Open OnDemand shows the notebook; off by default. It then listens on a
+            port of all addresses of the node.
 
     Example:
         document = read_document("notebook", overrides=["idle_timeout=1h"])
@@ -37,7 +41,8 @@ def notebook_entrypoint(document: TaskDocument, port: int | None = None) -> list
         "--port": port,
     }
     given = ((name, value) for name, value in options.items() if value is not None)
-    return [*words, *(word for name, value in given for word in (name, str(value)))]
+    words += [word for name, value in given for word in (name, str(value))]
+    return [*words, "--portal"] if in_portal else words
 
 
 def wait_for_address(

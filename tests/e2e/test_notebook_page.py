@@ -14,6 +14,7 @@ from tests.distributed.ranks import free_port
 from tests.e2e.desk import Desk
 from tests.envelope import unwrap
 from tests.look.browser import Browser, browser, missing
+from tests.look.http_requests import get
 from tests.look.test_portals import SSHD, PortalUser, listens, sshd
 
 pytest.importorskip("jupyterlab")
@@ -75,6 +76,8 @@ def test_a_preempted_notebook_saves_what_can_be_saved(desk: Desk, site: Cluster)
             _run_the_first_cell(page, f"http://localhost:{port}/lab/tree/x.ipynb?token={token}")
             page.click(".jp-Notebook .jp-Cell:nth-of-type(2) .cm-content")
             page.type("unsaved = 1")
+            pages = get(port, "/detslurm/", Authorization=f"token {token}")
+            assert (pages.status, "detslurm" in pages.text) == (200, True), "jupyter-server-proxy"
             high = ["-p", "high", "-w", site.job(desk.job(found["id"]))["NodeList"]]
             desk.user.run("sbatch", *high, "--exclusive", "-o", "/dev/null", "--wrap=true")
             page.wait_for("document.body.textContent.includes('The job of this notebook ends')")

@@ -14,6 +14,7 @@ from detslurm.cli.task.commands import config_of, describing, killing, listing, 
 from detslurm.cli.task.run import document_of, task_options
 
 if TYPE_CHECKING:
+    from detslurm.sdk.tasks.notebook import Address
     from detslurm.sdk.tasks.task import Task
 
 KIND = "notebook"
@@ -52,10 +53,21 @@ notebook = lazy_group("notebook", "Work in JupyterLab on a node.", COMMANDS)
     type=click.IntRange(0, 65535),
     help="Listen on this port of the node's loopback address, not on a Unix socket; 0 is any.",
 )
+@click.option(
+    "--ondemand",
+    "in_portal",
+    is_flag=True,
+    help="Listen where Open OnDemand can reach it: a port of the node, with the token.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Print the id, and return at once.")
 @json_option
 def start(
-    directory: Path | None, port: int | None, detach: bool, as_json: bool, **options: Any
+    directory: Path | None,
+    port: int | None,
+    in_portal: bool,
+    detach: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Start Jupyter as a job, wait for it, and print how to reach it.
 
@@ -76,7 +88,7 @@ def start(
         document = document._replace(work_dir=str(directory.resolve()))
     task = client().start_task(
         document,
-        notebook_entrypoint(document, port),
+        notebook_entrypoint(document, port, in_portal=in_portal),
         template=options["template"],
         cluster=options["cluster_name"],
     )
@@ -110,7 +122,7 @@ def open_notebook(task_id: int, is_relay: bool, as_json: bool) -> None:
         from detslurm.cli.task.opening import address_of, relay
 
         address = address_of(task)
-        relay(address, KIND, LAPTOP_PORT, f"/?token={address.token}")
+        relay(address, KIND, LAPTOP_PORT, _first_page(address))
     else:
         _open(task, as_json=as_json)
 
@@ -123,9 +135,15 @@ def _open(task: Task, *, as_json: bool) -> None:
     except KeyboardInterrupt:
         note(f"Notebook {task.id} goes on. `detslurm notebook open {task.id}` waits for it again.")
         raise
-    way = way_to(address, LAPTOP_PORT, f"/?token={address.token}")
+    way = way_to(address, LAPTOP_PORT, _first_page(address))
     if as_json:
         print_json({**task.to_dict(), **way._asdict()})
         return
     print_way(way)
+    if address.path is not None:
+        click.echo(f"In Open OnDemand: the portal's address, then {_first_page(address)}")
     note(f"Notebook {task.id} runs on {address.host}. `detslurm notebook kill {task.id}` ends it.")
+
+
+def _first_page(address: Address) -> str:
+    return f"{address.path or '/'}?token={address.token}"

@@ -43,12 +43,14 @@ class JupyterFiles:
         self.socket = directory / "jupyter"
         self.runtime = directory  # the paths of the kernels' sockets are long enough as it is
 
-    def write(self, token: str, port: int | None) -> None:
+    def write(self, token: str, port: int | None, portal_path: str | None = None) -> None:
         """Write the settings, and the part of the page that saves documents.
 
         Args:
             token: What a client proves itself with.
             port: The port of the loopback address to listen on (0: any); None for the socket.
+            portal_path: The path below which a web portal shows this server, on `port` of all
+                addresses of this node; None, the default, for no portal.
 
         Raises:
             OSError: If they can't be written.
@@ -58,7 +60,7 @@ class JupyterFiles:
         page_settings.write_text(json.dumps({"disabledExtensions": {_NEWS: True}}))
         path = self._settings / "jupyter_server_config.json"
         path.touch(mode=0o600)
-        path.write_text(json.dumps(self._configuration(token, port)))
+        path.write_text(json.dumps(self._configuration(token, port, portal_path)))
         shutil.copytree(_PAGE, self._notice.parents[1])
         self._notice.write_text("{}")
 
@@ -80,13 +82,15 @@ class JupyterFiles:
             "JUPYTER_RUNTIME_DIR": str(self.runtime),
         }
 
-    def _configuration(self, token: str, port: int | None) -> dict[str, Any]:
+    def _configuration(
+        self, token: str, port: int | None, portal_path: str | None
+    ) -> dict[str, Any]:
         pages = {"extra_labextensions_path": [str(self._labextensions)]}
-        listening = (
-            {"sock": str(self.socket), "sock_mode": "0600"}
-            if port is None
-            else {"sock": "", "ip": "127.0.0.1", "port": port, "port_retries": 0}
-        )
+        listening: dict[str, Any] = {"sock": "", "ip": "127.0.0.1", "port": port, "port_retries": 0}
+        if port is None:
+            listening = {"sock": str(self.socket), "sock_mode": "0600"}
+        elif portal_path is not None:  # the browser names the portal as the host
+            listening |= {"ip": "0.0.0.0", "base_url": portal_path, "allow_remote_access": True}
         return {
             "IdentityProvider": {"token": token},
             "ServerApp": {**listening, "open_browser": False, "allow_root": True},

@@ -148,12 +148,17 @@ def main(argv: Sequence[str]) -> int:
         )
         return 1
     files, token = JupyterFiles(make_socket_directory()), secrets.token_urlsafe(24)
-    files.write(token, options.port)
+    host, portal_path = socket.gethostname(), None
+    if options.portal:
+        options.port = options.port or _free_port()
+        portal_path = f"/node/{host}/{options.port}/"  # as Open OnDemand has it
+    files.write(token, options.port, portal_path)
     notebook = Notebook(interface, files, PreemptFlag.of_this_node())
     server = notebook.listening()
     if server is not None:
-        host = socket.gethostname()
-        publish_address(host=host, socket=server.socket, port=server.port, token=token)
+        publish_address(
+            host=host, socket=server.socket, port=server.port, token=token, path=portal_path
+        )
         _say(f"Jupyter listens on {host}, in {Path.cwd()}")
         reason = notebook.watch(server, options.idle_type, options.idle_timeout or None)
         if reason is not None:
@@ -206,6 +211,12 @@ def _duration(seconds: float) -> str:
     return counted(seconds, "second") if seconds < 60 else counted(seconds / 60, "minute")
 
 
+def _free_port() -> int:
+    """A port that is free now: its number is part of the portal's path."""
+    with socket.create_server(("", 0)) as held:
+        return int(held.getsockname()[1])
+
+
 def _say(text: str) -> None:
     print(f"detslurm: {text}", flush=True)
 
@@ -215,6 +226,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--idle-timeout", type=float, default=0.0, help="in seconds; 0 is never")
     parser.add_argument("--idle-type", choices=IDLE_TYPES, default=IDLE_TYPES[0])
     parser.add_argument("--port", type=int, help="a port of the loopback address; 0 is any")
+    parser.add_argument("--portal", action="store_true", help="listen for Open OnDemand")
     return parser.parse_args(argv)
 
 
