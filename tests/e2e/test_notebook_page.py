@@ -77,7 +77,7 @@ def test_a_preempted_notebook_saves_what_can_be_saved(desk: Desk, site: Cluster)
             page.click(".jp-Notebook .jp-Cell:nth-of-type(2) .cm-content")
             page.type("unsaved = 1")
             pages = get(port, "/detslurm/", Authorization=f"token {token}")
-            assert (pages.status, "detslurm" in pages.text) == (200, True), "jupyter-server-proxy"
+            assert (pages.status, "<title>" in pages.text) == (200, True), "the tile's pages"
             high = ["-p", "high", "-w", site.job(desk.job(found["id"]))["NodeList"]]
             desk.user.run("sbatch", *high, "--exclusive", "-o", "/dev/null", "--wrap=true")
             page.wait_for("document.body.textContent.includes('The job of this notebook ends')")
