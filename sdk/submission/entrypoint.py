@@ -36,6 +36,9 @@ _BUILTIN = "! . : [ case cd command eval export false for if set source test tim
 _VALUED = "WX"
 _OURS, _THEIRS = "detslurm.", "determined."
 _LAUNCH = "detslurm.launch."
+_NOTEBOOK = "detslurm.exec.tasks.notebook_server"
+IN_DIRECTORY = ("sh", "-c", 'cd -- "$0" && exec "$@"')
+"""The words before a directory and the program that a task runs there."""
 _NEEDS = {"torch_distributed": "torch", "deepspeed": "deepspeed", "horovod": "horovod"}
 
 
@@ -97,6 +100,8 @@ class _Check:
 
     def command(self, words: Sequence[str]) -> None:
         """A command and its arguments, as a shell would find them."""
+        if tuple(words[:3]) == IN_DIRECTORY and _NOTEBOOK in words:
+            words = words[4:]  # other programs name files of that directory, not of the code
         name, *args = words
         if _PYTHON.fullmatch(name):
             self._found(name)
@@ -206,6 +211,9 @@ class _Check:
             real = f"{_OURS}{module.removeprefix(_THEIRS)}"
         if real.startswith(_LAUNCH):
             self._launcher(module, real, rest)
+        elif real == _NOTEBOOK:
+            if self._is_own and not self._prepared and not modules.exists("jupyter_server"):
+                self._lacks("has no Jupyter: python3 -m pip install jupyterlab")
         elif self._is_own and not self._prepared and not modules.exists(real, run=True):
             # A package may find its modules anywhere.
             certain = real.startswith(_OURS) or not modules.exists(real.partition(".")[0])

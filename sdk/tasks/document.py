@@ -18,6 +18,7 @@ from detslurm.config.overrides import apply_override
 from detslurm.config.reading import parse, read_file
 from detslurm.config.yaml_node import YamlNode, locate
 from detslurm.sdk.submission.command_line import name_of
+from detslurm.sdk.submission.entrypoint import IN_DIRECTORY
 
 KINDS: Final = ("command", "shell", "notebook", "tensorboard")
 IDLE_TIMEOUT: Final = 30 * 60.0
@@ -191,7 +192,7 @@ def _in_directory(folder: str | None, entrypoint: str | Sequence[str]) -> str | 
         return entrypoint if isinstance(entrypoint, str) else [*entrypoint]
     if isinstance(entrypoint, str):
         return f"cd -- {shlex.quote(folder)} || exit\n{entrypoint}"
-    return ["sh", "-c", 'cd -- "$0" && exec "$@"', folder, *entrypoint]
+    return [*IN_DIRECTORY, folder, *entrypoint]
 
 
 def _refuse(node: YamlNode, path: str, message: str, hint: str = "") -> NoReturn:

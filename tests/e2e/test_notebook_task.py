@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import socket
 import uuid
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.cluster import User
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import Desk
 from tests.envelope import unwrap
+from tests.look import ui_process
 from tests.look.http_requests import SocketConnection, get
 
 pytest.importorskip("jupyterlab")
@@ -90,6 +92,15 @@ def test_a_notebook_runs_cells_in_its_directory_and_ends_when_idle(desk: Desk, b
     assert f"{number} " in desk.run("notebook", "list").stdout
     again = desk.run("notebook", "open", "last").stdout.splitlines()
     assert [line[17:] for line in again] == [found["tunnel"], found["url"]]
+
+    words = ["detslurm", "notebook", "open", "last", "--relay"]
+    with ui_process.started(desk.user.popen(words), laptop_port=8888) as running:
+        wait_for(running.socket.exists, 60, "the relay")
+        assert get(running.socket, "/api/contents").status == 403
+        assert get(running.socket, "/api/contents", **tokened(token)).status == 200
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(60) == 130
+        assert not running.socket.exists()
 
     wait_for(lambda: (folder / "made.json").exists() and (folder / "made.json").read_text(), 60)
     made = json.loads((folder / "made.json").read_text())

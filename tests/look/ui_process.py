@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-TUNNEL = re.compile(r"On your laptop:  ssh -N -L 8080:(\S+) \S+@\S+\n")
+_TUNNEL = r"On your laptop:  ssh -N -L {port}:(\S+) \S+@\S+\n"
 
 
 @dataclass
@@ -59,11 +59,11 @@ def ui(
 
 
 @contextmanager
-def started(process: subprocess.Popen[str]) -> Iterator[Ui]:
+def started(process: subprocess.Popen[str], laptop_port: int = 8080) -> Iterator[Ui]:
     """A process that becomes such a server, as soon as it listens; it is gone at the end."""
     with process:
         try:
-            yield _listening(process)
+            yield _listening(process, laptop_port)
         finally:
             process.kill()
 
@@ -73,10 +73,10 @@ def _hear_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def _listening(process: subprocess.Popen[str]) -> Ui:
+def _listening(process: subprocess.Popen[str], laptop_port: int) -> Ui:
     assert process.stdout is not None and process.stderr is not None
     first, second = process.stdout.readline(), process.stdout.readline()
-    tunnel = TUNNEL.fullmatch(first)
+    tunnel = re.fullmatch(_TUNNEL.format(port=laptop_port), first)
     assert tunnel is not None, (first, process.stderr.read())
     address = urlsplit(second.split()[-1])
     target = tunnel[1].removeprefix("127.0.0.1:")

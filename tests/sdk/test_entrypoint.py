@@ -17,6 +17,8 @@ from detslurm.sdk.submission.entrypoint import (
     launchers,
     one_node_problem,
 )
+from detslurm.sdk.tasks.document import experiment_config, read_document
+from detslurm.sdk.tasks.notebook import notebook_entrypoint
 
 CODE = {
     "train.py": "print('training')",
@@ -326,3 +328,18 @@ def test_the_launchers_are_those_that_can_be_run() -> None:
     """What they have beside them is none."""
     assert {"deepspeed", "horovod", "mpi", "torch_distributed", "wrap_rank"} <= set(launchers())
     assert {"arguments", "srun_proxy", "torch_environment"}.isdisjoint(launchers())
+
+
+def test_a_notebook_needs_jupyter_before_it_waits(
+    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the job's own Python, also where the program begins in another directory."""
+    document = read_document("notebook")
+    words = [sys.executable, *notebook_entrypoint(document)[1:]]
+    entrypoint = experiment_config(document, words).plain()["entrypoint"]
+    assert entrypoint[3] == str(Path.cwd())
+    assert not check(entrypoint, files).problems
+    monkeypatch.setattr(modules, "exists", lambda name, run=False: name != "jupyter_server")
+    monkeypatch.setattr(sys, "prefix", "/home/alice/env")
+    (problem,) = check(entrypoint, files).problems
+    assert problem.endswith("has no Jupyter: python3 -m pip install jupyterlab")

@@ -90,16 +90,29 @@ def start(
 
 @click.command("open")
 @task_id(KIND)
+@click.option(
+    "--relay",
+    "is_relay",
+    is_flag=True,
+    help="Listen on this machine until Ctrl-C, for sites that refuse ssh to nodes.",
+)
 @json_option
-def open_notebook(task_id: int, as_json: bool) -> None:
+def open_notebook(task_id: int, is_relay: bool, as_json: bool) -> None:
     """Print how to reach a notebook, once it runs.
 
     \b
     Examples:
       detslurm notebook open 7
-      detslurm notebook open last
+      detslurm notebook open last --relay
     """
-    _open(client().task(task_id, KIND), as_json=as_json)
+    task = client().task(task_id, KIND)
+    if is_relay:
+        from detslurm.cli.task.opening import address_of, relay
+
+        address = address_of(task)
+        relay(address, KIND, LAPTOP_PORT, f"/?token={address.token}")
+    else:
+        _open(task, as_json=as_json)
 
 
 def _open(task: Task, *, as_json: bool) -> None:

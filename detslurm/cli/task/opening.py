@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from detslurm.cli.output.printing import note
 from detslurm.cli.output.waiting import waiting
-from detslurm.cli.tunnel import tunnel_to
+from detslurm.cli.tunnel import ended_by_signals, tunnel_here, tunnel_to
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.notebook import Address
@@ -51,3 +53,25 @@ def address_of(task: Task) -> Address:
 
     with waiting() as show:
         return wait_for_address(task, lambda text: show(text, text, 0.0))
+
+
+def relay(address: Address, kind: str, laptop_port: int, path: str) -> None:
+    """Listen on a socket of this machine until Ctrl-C, and relay to a server in a job.
+
+    Args:
+        address: Where the server listens.
+        kind: The kind of its task.
+        laptop_port: The port of the laptop's end of the tunnel.
+        path: The path of its first page, with a proof if it needs one.
+    """
+    import asyncio
+
+    from detslurm.look.private_files import private_directory
+    from detslurm.sdk.tasks import relay as relaying
+
+    place = private_directory(os.environ) / f"{kind}-{os.getpid()}.sock"
+    tunnel = tunnel_here(laptop_port, str(place))
+    print_way(Way(tunnel, f"http://localhost:{laptop_port}{path}"))
+    note(f"Until Ctrl-C, or the end of this terminal or of the {kind}.")
+    with ended_by_signals():
+        asyncio.run(relaying.relay(place, relaying.relay_command(address)))

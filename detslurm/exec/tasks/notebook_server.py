@@ -34,7 +34,6 @@ from detslurm.exec.tasks.jupyter_settings import KERNEL_PATIENCE, JupyterFiles, 
 from detslurm.exec.tasks.notebook_use import ServerUse, idle_reason, is_in_use
 from detslurm.store.address import publish_address
 
-INSTALL: Final = "python3 -m pip install jupyterlab"
 _POLL: Final = 0.5
 _LONGEST_INTERVAL: Final = 10.0
 _SAVING: Final = 5.0  # seconds for pages, which read the notice every two seconds, to save
@@ -143,7 +142,10 @@ def main(argv: Sequence[str]) -> int:
     options = _options(argv)
     interface = installed_interface()
     if interface is None:
-        print(f"detslurm: {sys.executable} has no Jupyter. Install it: {INSTALL}", flush=True)
+        print(
+            f"detslurm: {sys.executable} has no Jupyter: python3 -m pip install jupyterlab",
+            flush=True,
+        )
         return 1
     files, token = JupyterFiles(make_socket_directory()), secrets.token_urlsafe(24)
     files.write(token, options.port)
