@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import socket
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -119,7 +120,10 @@ def test_sessions_are_inside_the_job(shells: ShellDesk, bob: User) -> None:
     odd = 'it\'s "odd"\nand = long'
     config = {"environment": {"environment_variables": [f"ODD={odd}"]}}
     file = shells.write("shell.yaml", json.dumps(config))
-    number = shells.start("--slots", "1", "--config-file", str(file))
+    words = ["--slots", "1", "--config-file", str(file), "--", *HERE]
+    started = shells.run("shell", "start", *words, f"python3 -c {shlex.quote(SESSION)}")
+    number = int(re.findall(r"Started shell (\d+)", started.stderr)[0])
+    _assert_same_as_job(shells, number, json.loads(started.stdout), odd)
     shell = f"detslurm-shell-{number}"
     here, fetch, laptop = shells.address(number).splitlines()
     assert here.endswith(shlex.join(["ssh", "-F", str(shells.keys(number) / "config"), shell]))
@@ -127,7 +131,6 @@ def test_sessions_are_inside_the_job(shells: ShellDesk, bob: User) -> None:
     block = shells.run("shell", "ssh-config", str(number), "--login", "me@login.example.org")
     assert block.stdout.startswith(f"Host {shell}\n") and "me@login.example.org:/" in block.stderr
 
-    _assert_same_as_job(shells, number, odd)
     done = shells.run("shell", "open", str(number), "--", "-tt", *HERE, "tty; exit 7", check=False)
     assert done.returncode == 7 and "/dev/pts/" in done.stdout, done.stderr
     shells.user.run(*shells.ssh(number, str(file), f"{shell}:copied", program="scp"))
@@ -146,12 +149,8 @@ def test_sessions_are_inside_the_job(shells: ShellDesk, bob: User) -> None:
         socket.create_connection(("127.0.0.1", port))
 
 
-def _assert_same_as_job(shells: ShellDesk, number: int, odd: str) -> None:
+def _assert_same_as_job(shells: ShellDesk, number: int, seen: dict[str, Any], odd: str) -> None:
     """A session has the limits, places and variables of the program that the job runs."""
-    done = shells.run(
-        "shell", "open", str(number), "--", *HERE, f"python3 -c {shlex.quote(SESSION)}"
-    )
-    seen = json.loads(done.stdout)
     job = shells.server(number)
     env = job.environ()
     assert seen["odd"] == odd and seen["cwd"] == str(shells.user.home)

@@ -168,7 +168,7 @@ def ssh_config(task_id: int, login: str | None) -> None:
     \b
     Examples:
       detslurm shell ssh-config 7
-      ssh me@login detslurm shell ssh-config last --login me@login >> ~/.ssh/config
+      detslurm shell ssh-config last --login me@login.example.org
     """
     from detslurm.sdk.tasks.shell import Shell, login_node
 
