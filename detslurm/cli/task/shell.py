@@ -155,7 +155,6 @@ def show_ssh_command(task_id: int, login: str | None) -> None:
     click.echo(f"On this machine: {shlex.join(shell.open_command())}")
     if shell.address.port is not None:
         click.echo(f"On your laptop, once: {shell.fetch_command(login)}")
-    # A shell of the laptop finds its home directory: ~ is not quoted.
     click.echo(f"On your laptop:  {shlex.join(shell.laptop_command(login))}")
 
 
