@@ -106,7 +106,7 @@ def _open(task: Task, options: tuple[str, ...]) -> None:
     """Become the program of a session, in this terminal."""
     shell = _waited_for(task)
     command = shell.open_command(options)
-    if shell.address.problem:
+    if command[0] != "ssh":
         note(f"{shell.address.problem}: this session begins with {command[0]}.")
     note(f"Shell {task.id} on {shell.address.host}. `detslurm shell kill {task.id}` ends it.")
     os.execvp(command[0], command)
