@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from detslurm.config.errors import ConfigErrors
-from detslurm.config.schema.notices import AnyNotice
+from detslurm.config.schema.notices import AnyNotice, CommandNotice, MailNotice
 from detslurm.notices.definitions import definitions, recipients, unknown_notice
 from detslurm.notices.delivery import Flushed, flush, send
 from detslurm.notices.event import Event
@@ -62,11 +62,14 @@ def definition_rows() -> list[dict[str, Any]]:
 
 
 def _shown(one: AnyNotice) -> str:
+    match one:
+        case MailNotice():
+            return one.to
+        case CommandNotice():
+            return Path(one.command[0]).name
     from detslurm.notices.web import shown_host  # few commands need it
 
-    if url := getattr(one, "url", None):
-        return shown_host(url)
-    return str(getattr(one, "to", None) or os.path.basename(one.command[0]))  # type: ignore[union-attr]  # noqa: PTH119
+    return shown_host(one.url)
 
 
 def recent_notices(store: Store) -> Iterator[NoticeRow]:

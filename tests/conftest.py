@@ -60,6 +60,14 @@ def _need_programs(accounting: bool) -> None:
         pytest.skip(f"no Slurm cluster: not installed: {', '.join(missing)}")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobody_is_told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The suite's experiments are not those that its user wants notices of."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def slurm_programs() -> None:
     """For tests that start a cluster (without accounting) by themselves."""

@@ -31,6 +31,7 @@ from detslurm.store.run_log import lines_of
 AT_END: Final = 8.0
 """Seconds that a job's end may take longer for its notices."""
 _WHILE_RUNNING: Final = 60.0
+_LONGEST: Final = 2000  # characters of an alert that are told
 _ALERT: Final = b'"alert"'
 
 
@@ -56,8 +57,9 @@ class JobNotices:
             self._alerts += 1
             if self._alerts > MOST:
                 continue  # read, but there may be one at each step
-            fields = {name: alert.get(name) for name in ("title", "description", "level")}
+            fields = {name: _text(alert.get(name)) for name in ("title", "description", "level")}
             self._raise("CUSTOM", f"custom-{trial.id}-{run}-{offset}", trial=trial.id, **fields)
+        self._send(_WHILE_RUNNING)  # also what was raised while the last thread was sending
 
     def _new_alerts(self, trial: TrialDir, run: int) -> Iterator[tuple[int, dict[str, Any]]]:
         path, start = str(trial.records_path(run)), self._ends.get((trial.id, run), 0)
@@ -99,7 +101,7 @@ class JobNotices:
         event = event_of(view, trigger, key, names=self._webhooks.webhook_name, **about)
         try:
             self._is_new |= self._log.raise_event(event)
-        except StoreError as error:
+        except (StoreError, ValueError) as error:  # such as a text that is no Unicode
             print_message(f"a notice is lost ({trigger}): {error}")
         self._send(_WHILE_RUNNING)
 
@@ -132,6 +134,12 @@ class JobNotices:
             flush(self._experiment.store, known, within=within, only=self._experiment.id)
         except (ConfigErrors, StoreError, OSError) as error:
             print_message(f"notices wait for your next command: {error}")
+        except Exception as error:  # whose message may have a URL
+            print_message(f"notices wait for your next command: {type(error).__name__}")
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)[:_LONGEST]
 
 
 def _unframed(line: bytes) -> list[dict[str, Any]]:

@@ -132,6 +132,11 @@ class Browser:
         keys = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         self._act("key", keys)
 
+    def press(self, key: str, *, holding: str) -> None:
+        """Press a key while another one is held."""
+        keys = [("keyDown", holding), ("keyDown", key), ("keyUp", key), ("keyUp", holding)]
+        self._act("key", [{"type": kind, "value": value} for kind, value in keys])
+
     def _act(self, kind: str, actions: list[dict[str, Any]]) -> None:
         source = {"type": kind, "id": kind, "actions": actions}
         self.call("input.performActions", context=self._frame, actions=[source])

@@ -140,24 +140,19 @@ class Progress:
 
 def _begun(core_context: core.Context, wanted: Batches) -> Progress:
     """The progress of the trial, on all ranks: as its latest checkpoint has it, or a new one."""
+    checkpoint, info = core_context.checkpoint, core_context.info
+    latest = None if info is None else info.latest_checkpoint
+    chiefs: list[Progress] = []  # the chief alone keeps what earlier runs gave to the metrics
 
-    def begin(_: list[None]) -> Progress:
-        info = core_context.info
-        latest = None if info is None else info.latest_checkpoint
+    def decide(_: list[None]) -> Progress:
         found = None if latest is None else _committed(core_context, latest, wanted)
-        return found or Progress(wanted, core_context.checkpoint._begin_outputs())
+        progress = found or Progress(wanted, checkpoint._begin_outputs())
+        checkpoint._output_files(progress.outputs).remove_unfinished()
+        chiefs.append(progress)
+        return replace(progress, reduced=())
 
-    # The chief alone keeps what earlier runs contributed to the metrics.
-    own: list[Progress] = []
-    dist = core_context.distributed
-
-    def decide(parts: list[None]) -> Progress:
-        own.append(begin(parts))
-        core_context.checkpoint._output_files(own[0].outputs).remove_unfinished()
-        return replace(own[0], reduced=())
-
-    found = run_collectively(dist, lambda: None, decide)
-    return own[0] if own else found
+    others = run_collectively(core_context.distributed, lambda: None, decide)
+    return chiefs[0] if chiefs else others
 
 
 def _committed(core_context: core.Context, uuid: str, wanted: Batches) -> Progress | None:
