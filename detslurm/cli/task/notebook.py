@@ -14,13 +14,6 @@ from detslurm.cli.task.commands import config_of, describing, killing, listing, 
 from detslurm.cli.task.opening import open_server, relay_option, report_started
 from detslurm.cli.task.run import document_of, task_options
 
-<<<<<<< HEAD
-if TYPE_CHECKING:
-    from detslurm.sdk.tasks.notebook import Address
-    from detslurm.sdk.tasks.task import Task
-
-=======
->>>>>>> 37425c859339fab79596f9a6d6313fab34a6fd91
 KIND = "notebook"
 
 list_notebooks = listing(KIND)
@@ -110,37 +103,4 @@ def open_notebook(task_id: int, is_relay: bool, as_json: bool) -> None:
       detslurm notebook open 7
       detslurm notebook open last --relay
     """
-<<<<<<< HEAD
-    task = client().task(task_id, KIND)
-    if is_relay:
-        from detslurm.cli.task.opening import address_of, relay
-
-        address = address_of(task)
-        relay(address, KIND, LAPTOP_PORT, _first_page(address))
-    else:
-        _open(task, as_json=as_json)
-
-
-def _open(task: Task, *, as_json: bool) -> None:
-    from detslurm.cli.task.opening import address_of, print_way, way_to
-
-    try:
-        address = address_of(task)
-    except KeyboardInterrupt:
-        note(f"Notebook {task.id} goes on. `detslurm notebook open {task.id}` waits for it again.")
-        raise
-    way = way_to(address, LAPTOP_PORT, _first_page(address))
-    if as_json:
-        print_json({**task.to_dict(), **way._asdict()})
-        return
-    print_way(way)
-    if address.path is not None:
-        click.echo(f"In Open OnDemand: the portal's address, then {_first_page(address)}")
-    note(f"Notebook {task.id} runs on {address.host}. `detslurm notebook kill {task.id}` ends it.")
-
-
-def _first_page(address: Address) -> str:
-    return f"{address.path or '/'}?token={address.token}"
-=======
     open_server(client().task(task_id, KIND), is_relay=is_relay, as_json=as_json)
->>>>>>> 37425c859339fab79596f9a6d6313fab34a6fd91

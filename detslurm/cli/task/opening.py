@@ -61,11 +61,13 @@ def open_server(task: Task, *, is_relay: bool, as_json: bool) -> None:
         return
     target = address.socket or f"127.0.0.1:{address.port}"
     tunnel = tunnel_to(address.host, f"{LAPTOP_PORTS[task.kind]}:{target}")
-    way = Way(tunnel, _url(address, task.kind))
+    way = Way(tunnel, f"http://localhost:{LAPTOP_PORTS[task.kind]}{_first_page(address)}")
     if as_json:
         print_json({**task.to_dict(), **way._asdict()})
         return
     _print_way(way)
+    if address.path is not None:
+        click.echo(f"In Open OnDemand: the portal's address, then {_first_page(address)}")
     note(f"{name} runs on {address.host}. `detslurm {task.kind} kill {task.id}` ends it.")
 
 
@@ -77,10 +79,10 @@ def _address_of(task: Task) -> Address:
         return wait_for_address(task, lambda text: show(text, text, 0.0))
 
 
-def _url(address: Address, kind: str) -> str:
-    """The address for the laptop's browser, with the proof if the server needs one."""
+def _first_page(address: Address) -> str:
+    """The path of the first page, with the proof if the server needs one."""
     proof = f"?token={address.token}" if address.token else ""
-    return f"http://localhost:{LAPTOP_PORTS[kind]}/{proof}"
+    return f"{address.path or '/'}{proof}"
 
 
 def _print_way(way: Way) -> None:
@@ -96,7 +98,9 @@ def _relay(address: Address, kind: str) -> None:
     from detslurm.sdk.tasks import relay as relaying
 
     place = private_directory(os.environ) / f"{kind}-{os.getpid()}.sock"
-    _print_way(Way(tunnel_here(LAPTOP_PORTS[kind], str(place)), _url(address, kind)))
+    port = LAPTOP_PORTS[kind]
+    url = f"http://localhost:{port}{_first_page(address)}"
+    _print_way(Way(tunnel_here(port, str(place)), url))
     note(f"Until Ctrl-C, or the end of this terminal or of the {kind}.")
     with ended_by_signals():
         asyncio.run(relaying.relay(place, relaying.relay_command(address)))
