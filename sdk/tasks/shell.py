@@ -50,10 +50,12 @@ class Shell:
     Attributes:
         task: Its id.
         address: Where it can be reached.
+        has_srun: Whether its job is one of Slurm's.
     """
 
     task: int
     address: Address
+    has_srun: bool = True
 
     @classmethod
     def of(cls, task: Task) -> Shell:
@@ -77,7 +79,7 @@ class Shell:
                 f"shell {task.id} takes no sessions yet ({task.state}{why})."
                 f" `detslurm shell open {task.id}` waits for it"
             )
-        return cls(task.id, address)
+        return cls(task.id, address, task.experiment.view.jobs[-1].cluster != "local")
 
     @property
     def _folder(self) -> Path:
@@ -96,11 +98,11 @@ class Shell:
             LifecycleError: If the job has no sshd, and srun can't take its place.
         """
         has_ssh, problem = self.address.port is not None, self.address.problem
-        if has_ssh and (options or not problem):
+        if has_ssh and (options or not problem or not self.has_srun):
             return ["ssh", "-F", str(self._folder / CONFIG), host_alias(self.task), *options]
         if options:
             raise LifecycleError(f"{problem}: srun takes no options of ssh")
-        if shutil.which("srun") is None:
+        if not self.has_srun or shutil.which("srun") is None:
             raise LifecycleError(f"{problem}: install OpenSSH's server")
         job = f"--jobid={self.address.job}"
         words = ["srun", "--quiet", job, "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]

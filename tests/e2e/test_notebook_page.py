@@ -38,7 +38,12 @@ SHIFT, ENTER = "\ue008", "\ue007"
 
 def _document() -> str:
     """A notebook with that cell and an empty one."""
-    empty = {"cell_type": "code", "metadata": {}, "outputs": [], "execution_count": None}
+    empty: dict[str, object] = {
+        "cell_type": "code",
+        "metadata": {},
+        "outputs": [],
+        "execution_count": None,
+    }
     cells = [{**empty, "id": f"c{n}", "source": text} for n, text in enumerate((CELL, ""))]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     metadata = {"kernelspec": kernel}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detslurm._base.ssh_client import ShellHost
-from detslurm.exec.tasks import session, sshd
+from detslurm.exec.tasks import session, shell_server, sshd
 from detslurm.exec.tasks.shell_activity import Sample, in_use, last_input_or_output, terminals
 from tests.cluster.waiting import wait_for
 
@@ -89,6 +89,12 @@ def test_sshd_takes_one_key_of_one_user(tmp_path: Path) -> None:
     assert f'AuthorizedKeysFile "{tmp_path}/authorized_keys"' in lines
     expected = "AuthenticationMethods publickey, PasswordAuthentication no, UsePAM no, PidFile none"
     assert {*expected.split(", "), "PermitUserEnvironment no", "ForceCommand begin"} <= set(lines)
+
+
+def test_sessions_are_on_the_first_node() -> None:
+    run = {"DET_TRIAL_ID": "1", "DET_TRIAL_RUN_ID": "1", "DETSLURM_EXPERIMENT_DIR": "/gone/1",
+           "DETSLURM_JOB": "5", "NODE_RANK": "1"}  # fmt: skip
+    assert shell_server.main([], run) == 0
 
 
 def test_no_sshd_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

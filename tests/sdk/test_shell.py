@@ -29,6 +29,7 @@ def test_a_session_takes_ssh_unless_it_can_not(
     for address in (NO_SSHD, NO_TERMINALS):
         assert Shell(7, address).open_command()[:3] == ["srun", "--quiet", "--jobid=5"]
     assert Shell(7, NO_TERMINALS).open_command(["ls"])[0] == "ssh"
+    assert Shell(7, NO_TERMINALS, has_srun=False).open_command()[0] == "ssh"
     with pytest.raises(LifecycleError, match="srun takes no options of ssh"):
         Shell(7, NO_SSHD).open_command(["-v"])
 

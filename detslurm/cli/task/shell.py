@@ -106,7 +106,7 @@ def _open(task: Task, options: tuple[str, ...]) -> None:
     """Become the program of a session, in this terminal."""
     shell = _waited_for(task)
     command = shell.open_command(options)
-    if shell.address.problem:
+    if command[0] != "ssh":
         note(f"{shell.address.problem}: this session begins with {command[0]}.")
     note(f"Shell {task.id} on {shell.address.host}. `detslurm shell kill {task.id}` ends it.")
     os.execvp(command[0], command)
@@ -155,7 +155,6 @@ def show_ssh_command(task_id: int, login: str | None) -> None:
     click.echo(f"On this machine: {shlex.join(shell.open_command())}")
     if shell.address.port is not None:
         click.echo(f"On your laptop, once: {shell.fetch_command(login)}")
-    # A shell of the laptop finds its home directory: ~ is not quoted.
     click.echo(f"On your laptop:  {shlex.join(shell.laptop_command(login))}")
 
 

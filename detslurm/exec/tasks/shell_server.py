@@ -214,6 +214,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
     mark = RunMark.of(environ)
     if mark is None:
         raise SystemExit("this program is the entrypoint of `detslurm shell start`")
+    if environ.get("NODE_RANK", "0") != "0":
+        return 0  # sessions are on the first node, and reach the others with srun
     asked = ShellOptions.parse(argv)
     server = ShellServer(mark, asked.idle)
     experiment = ExperimentDir.at(Path(mark.experiment))
