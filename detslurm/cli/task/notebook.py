@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detslurm.cli.arguments.ids import client, task_id
 from detslurm.cli.lazy import Entry, lazy_group
-from detslurm.cli.output.printing import json_option, note, print_json
+from detslurm.cli.output.printing import json_option
 from detslurm.cli.task.commands import config_of, describing, killing, listing, logs_of
+from detslurm.cli.task.opening import open_server, relay_option, report_started
 from detslurm.cli.task.run import document_of, task_options
 
-if TYPE_CHECKING:
-    from detslurm.sdk.tasks.task import Task
-
 KIND = "notebook"
-LAPTOP_PORT = 8888
 
 list_notebooks = listing(KIND)
 logs = logs_of(KIND)
@@ -80,22 +77,12 @@ def start(
         template=options["template"],
         cluster=options["cluster_name"],
     )
-    if not detach:
-        _open(task, as_json=as_json)
-    elif as_json:
-        print_json(task.to_dict())
-    else:
-        click.echo(task.id)
+    report_started(task, detach=detach, as_json=as_json)
 
 
 @click.command("open")
 @task_id(KIND)
-@click.option(
-    "--relay",
-    "is_relay",
-    is_flag=True,
-    help="Listen on this machine until Ctrl-C, for sites that refuse ssh to nodes.",
-)
+@relay_option
 @json_option
 def open_notebook(task_id: int, is_relay: bool, as_json: bool) -> None:
     """Print how to reach a notebook, once it runs.
@@ -105,27 +92,4 @@ def open_notebook(task_id: int, is_relay: bool, as_json: bool) -> None:
       detslurm notebook open 7
       detslurm notebook open last --relay
     """
-    task = client().task(task_id, KIND)
-    if is_relay:
-        from detslurm.cli.task.opening import address_of, relay
-
-        address = address_of(task)
-        relay(address, KIND, LAPTOP_PORT, f"/?token={address.token}")
-    else:
-        _open(task, as_json=as_json)
-
-
-def _open(task: Task, *, as_json: bool) -> None:
-    from detslurm.cli.task.opening import address_of, print_way, way_to
-
-    try:
-        address = address_of(task)
-    except KeyboardInterrupt:
-        note(f"Notebook {task.id} goes on. `detslurm notebook open {task.id}` waits for it again.")
-        raise
-    way = way_to(address, LAPTOP_PORT, f"/?token={address.token}")
-    if as_json:
-        print_json({**task.to_dict(), **way._asdict()})
-        return
-    print_way(way)
-    note(f"Notebook {task.id} runs on {address.host}. `detslurm notebook kill {task.id}` ends it.")
+    open_server(client().task(task_id, KIND), is_relay=is_relay, as_json=as_json)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from detslurm.cli.output.printing import note
+from detslurm.cli.output.printing import note, print_json
 from detslurm.cli.output.waiting import waiting
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here, tunnel_to
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.notebook import Address
     from detslurm.sdk.tasks.task import Task
+
+LAPTOP_PORTS: Final = {"notebook": 8888, "tensorboard": 6006}
+"""The port of the laptop's end of the tunnel, by the kind of the task."""
+
+relay_option = click.option(
+    "--relay",
+    "is_relay",
+    is_flag=True,
+    help="Listen on this machine until Ctrl-C, for sites that refuse ssh to nodes.",
+)
 
 
 class Way(NamedTuple):
@@ -28,26 +38,38 @@ class Way(NamedTuple):
     url: str
 
 
-def way_to(address: Address, laptop_port: int, path: str) -> Way:
-    """Return the way to a server in a job.
+def report_started(task: Task, *, detach: bool, as_json: bool) -> None:
+    """Print how to reach a new server once it listens, or with `detach` its id at once."""
+    if not detach:
+        open_server(task, is_relay=False, as_json=as_json)
+    elif as_json:
+        print_json(task.to_dict())
+    else:
+        click.echo(task.id)
 
-    Args:
-        address: Where it listens.
-        laptop_port: The port of the laptop's end of the tunnel.
-        path: The path of its first page, with a proof if it needs one.
-    """
+
+def open_server(task: Task, *, is_relay: bool, as_json: bool) -> None:
+    """Wait until a task's server listens, and print how to reach it, or relay to it."""
+    name = f"{task.kind.capitalize()} {task.id}"
+    try:
+        address = _address_of(task)
+    except KeyboardInterrupt:
+        note(f"{name} goes on. `detslurm {task.kind} open {task.id}` waits for it again.")
+        raise
+    if is_relay:
+        _relay(address, task.kind)
+        return
     target = address.socket or f"127.0.0.1:{address.port}"
-    tunnel = tunnel_to(address.host, f"{laptop_port}:{target}")
-    return Way(tunnel, f"http://localhost:{laptop_port}{path}")
+    tunnel = tunnel_to(address.host, f"{LAPTOP_PORTS[task.kind]}:{target}")
+    way = Way(tunnel, _url(address, task.kind))
+    if as_json:
+        print_json({**task.to_dict(), **way._asdict()})
+        return
+    _print_way(way)
+    note(f"{name} runs on {address.host}. `detslurm {task.kind} kill {task.id}` ends it.")
 
 
-def print_way(way: Way) -> None:
-    """Print the two lines for the laptop."""
-    click.echo(f"On your laptop:  {way.tunnel}")
-    click.echo(f"then open:       {way.url}")
-
-
-def address_of(task: Task) -> Address:
+def _address_of(task: Task) -> Address:
     """Wait for the address of a task's server, and show its state meanwhile."""
     from detslurm.sdk.tasks.notebook import wait_for_address
 
@@ -55,23 +77,26 @@ def address_of(task: Task) -> Address:
         return wait_for_address(task, lambda text: show(text, text, 0.0))
 
 
-def relay(address: Address, kind: str, laptop_port: int, path: str) -> None:
-    """Listen on a socket of this machine until Ctrl-C, and relay to a server in a job.
+def _url(address: Address, kind: str) -> str:
+    """The address for the laptop's browser, with the proof if the server needs one."""
+    proof = f"?token={address.token}" if address.token else ""
+    return f"http://localhost:{LAPTOP_PORTS[kind]}/{proof}"
 
-    Args:
-        address: Where the server listens.
-        kind: The kind of its task.
-        laptop_port: The port of the laptop's end of the tunnel.
-        path: The path of its first page, with a proof if it needs one.
-    """
+
+def _print_way(way: Way) -> None:
+    click.echo(f"On your laptop:  {way.tunnel}")
+    click.echo(f"then open:       {way.url}")
+
+
+def _relay(address: Address, kind: str) -> None:
+    """Listen on a socket of this machine until Ctrl-C, and relay to a server in a job."""
     import asyncio
 
     from detslurm.look.private_files import private_directory
     from detslurm.sdk.tasks import relay as relaying
 
     place = private_directory(os.environ) / f"{kind}-{os.getpid()}.sock"
-    tunnel = tunnel_here(laptop_port, str(place))
-    print_way(Way(tunnel, f"http://localhost:{laptop_port}{path}"))
+    _print_way(Way(tunnel_here(LAPTOP_PORTS[kind], str(place)), _url(address, kind)))
     note(f"Until Ctrl-C, or the end of this terminal or of the {kind}.")
     with ended_by_signals():
         asyncio.run(relaying.relay(place, relaying.relay_command(address)))
