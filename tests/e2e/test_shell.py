@@ -77,9 +77,9 @@ class ShellDesk(Desk):
         """A client on this machine, by the printed configuration."""
         return [program, "-F", str(self.keys(number) / "config"), *HERE, *words]
 
-    def session(self, number: int, line: str) -> str:
-        """What a terminal shows of a session in which one line is typed."""
-        words = ["script", "-qec", f"detslurm shell open {number}", "/dev/null"]
+    def session(self, command: str, line: str) -> str:
+        """What a terminal shows of a command that opens a session, in which one line is typed."""
+        words = ["script", "-qec", command, "/dev/null"]
         return self.user.run(*words, input=f"{line}; exit\n").stdout
 
     def server(self, number: int) -> psutil.Process:
@@ -204,18 +204,15 @@ def _assert_refused(user: User, port: int) -> None:
 def test_srun_takes_the_place_of_sshd(shells: ShellDesk) -> None:
     """Where the site has switched sshd off; then the shell ends because it is not used."""
     site = shells.write("site.yaml", "sshd: false\nslot_type: cpu\n")
-    user = shells.user.env
-    user["DETSLURM_SITE"] = str(site)
-    number = shells.start("--config", "idle_timeout=12s", "--config", "work_dir=/usr")
-    assert "srun --quiet --jobid=" in shells.address(number)
-    shown = shells.session(number, 'echo "<$SLURM_JOB_ID $DET_EXPERIMENT_ID $PWD>"')
-    assert "the site has switched sshd off" in shown
-    assert f"<{shells.job(number)} {number} /usr>" in shown, shown
-    refused = shells.run("shell", "ssh-config", str(number), check=False)
-    assert refused.returncode == 1 and "opens a session with srun" in refused.stderr
-    shells.wait_for_state(number, "COMPLETED")
-    assert "this shell ends: it was not in use for 0.2 min" in shells.log(number)
-    shells.assert_nothing_left(number)
+    shells.user.env["DETSLURM_SITE"] = str(site)
+    shells._cache_modules()
+    start = "detslurm shell start --config idle_timeout=20s --config work_dir=/usr"
+    shown = shells.session(start, 'echo "<$SLURM_JOB_ID $DET_EXPERIMENT_ID $PWD>"')
+    assert "the site has switched sshd off: this session begins with srun" in shown
+    assert f"<{shells.job(1)} 1 /usr>" in shown, shown
+    shells.wait_for_state(1, "COMPLETED")
+    assert "this shell ends: it was not in use for 0.333 min" in shells.log(1)
+    shells.assert_nothing_left(1)
 
 
 @pytest.mark.nightly
@@ -242,7 +239,9 @@ def test_a_session_enters_the_container(
     name = image if runtime == "charliecloud" else request.getfixturevalue("podman_image")
     options = ["slurm.slot_type=cpu", f"slurm.container={runtime}", f"environment.image={name}"]
     number = shells.start(*(word for one in options for word in ("--config", one)))
-    shown = shells.session(number, 'echo "<$DET_EXPERIMENT_ID $(ls /usr/bin/ch-run 2>&1)>"')
+    shown = shells.session(
+        f"detslurm shell open {number}", 'echo "<$DET_EXPERIMENT_ID $(ls /usr/bin/ch-run 2>&1)>"'
+    )
     assert "sshd is not installed in the container's image" in shown
     assert f"<{number} ls: cannot access '/usr/bin/ch-run'" in shown, shown
     shells.run("shell", "kill", str(number))

@@ -26,6 +26,8 @@ from detslurm.pytorch.experimental import (
 )
 from detslurm.sdk import Client
 from detslurm.storage import ObjectStore
+from detslurm.store import FoldContext
+from detslurm.store.gc import trial_checkpoints
 from tests.core.ranks import on_ranks
 from tests.docs.pages import REPOSITORY, blocks
 from tests.pytorch.managed import Managed
@@ -131,6 +133,8 @@ def test_a_preempted_run_goes_on_with_its_metrics(managed: Managed, tmp_path: Pa
     reported = [(row.steps, row.metrics["records"]) for row in managed.metrics("inference")]
     assert reported == [(5, 250), (100, 5000)]
     assert sorted(downloaded(managed, tmp_path / "got")) == list(range(5000))
+    found = trial_checkpoints(managed.trial, FoldContext(), {})
+    assert len(found.saved) == 4 and found.outputs == []  # no policy deletes results
     with managed.run(), pytest.raises(ValueError, match="in batches of 50"):
         torch_batch_process(Copies, range(RECORDS), 10)
 

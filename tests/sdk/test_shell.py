@@ -38,6 +38,8 @@ def test_a_laptop_goes_through_the_login_node() -> None:
     shell = Shell(7, SSHD)
     assert "ProxyJump me@login" in shell.laptop("me@login").block()
     assert shell.fetch_command("me@login") == "scp -rp me@login:/store/detslurm-shell-7 ~/.ssh/"
+    with pytest.raises(LifecycleError, match=r"On the login node `detslurm shell open 7`"):
+        Shell(7, NO_SSHD).laptop("me@login")
     job = {"SLURM_JOB_ID": "5", "SLURM_SUBMIT_HOST": "login1"}
     assert login_node(job).endswith("@login1")
 

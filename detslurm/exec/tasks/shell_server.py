@@ -123,7 +123,7 @@ class ShellServer:
                 return "its job is ended by Slurm or by its user"
             if time.monotonic() >= self._sampled + every:
                 self._note_use()
-        return f"it was not in use for {self._idle / 60:g} min (idle_timeout)"
+        return f"it was not in use for {self._idle / 60:.3g} min (idle_timeout)"
 
     def _add(self, connection: sshd.Connection) -> None:
         self._connections.add(connection)
