@@ -91,6 +91,18 @@ def test_a_distribution_has_the_same_bytes_everywhere_and_installs(
         assert _version(prefix / "bin" / "detslurm", prefix) == f"detslurm, version {__version__}"
 
 
+def borrowing_python(folder: Path) -> Path:
+    """A Python whose environments see the packages of this one: the index is not asked here."""
+    python = folder / "python3"
+    python.write_text(
+        f'#!/bin/sh\n"{sys.executable}" "$@" || exit\n'
+        'case "$*" in "-m venv "*) for lib in "$3"/lib/python3*/site-packages; do '
+        f'echo "{sysconfig.get_path("purelib")}" >"$lib/zz-borrowed.pth"; done ;; esac\n'
+    )
+    python.chmod(0o755)
+    return python
+
+
 @pytest.mark.nightly
 def test_an_installation_for_all_is_a_module(tmp_path: Path) -> None:
     """By Environment Modules, where they are installed; without them the files alone are seen."""
@@ -98,15 +110,8 @@ def test_an_installation_for_all_is_a_module(tmp_path: Path) -> None:
     subprocess.run([ROOT / "scripts" / "copy.sh", sources], check=True)
     wheel = build(tmp_path / "dist", sources, 1_700_000_000)[1]
     install = [PACKAGING / "module" / "install.sh", tmp_path / "apps", tmp_path / "modules", wheel]
-    # Its dependencies are borrowed: the index of packages is not asked here.
-    python = tmp_path / "python3"
-    python.write_text(
-        f'#!/bin/sh\n"{sys.executable}" "$@" || exit\n'
-        'case "$*" in "-m venv "*) for lib in "$3"/lib/python3*/site-packages; do '
-        f'echo "{sysconfig.get_path("purelib")}" >"$lib/borrowed.pth"; done ;; esac\n'
-    )
-    python.chmod(0o755)
-    env = {**os.environ, "PYTHON": str(python), "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1"}
+    python = str(borrowing_python(tmp_path))
+    env = {**os.environ, "PYTHON": python, "PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1"}
     said = subprocess.run(install, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert f"module load detslurm/{__version__}" in said
     again = subprocess.run(install, env=env, capture_output=True, text=True, check=False)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from detslurm._base import contract
+from detslurm._base import central, contract
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.entrypoint import (
     entrypoint_argv,
@@ -127,6 +127,8 @@ class NodeRun(NamedTuple):
             folder = f"{self.start.environment['prefix']}/bin"
         elif self.is_contained:
             return os.environ
+        elif (library := central.library()) is not None:
+            return central.with_library(os.environ, library)
         else:
             folder = str(Path(sys.executable).parent)
         return with_commands_in(folder, os.environ)

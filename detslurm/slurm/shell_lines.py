@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from detslurm._base import contract, pythonpath
+from detslurm._base import central, contract, pythonpath
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 from detslurm.slurm.request import JobRequest
 
@@ -67,11 +66,24 @@ until exec >>{folder}/slurm-"$_detslurm_job".out 2>&1 && cd {folder}; do
   sleep 5
 done"""
 
+_OTHER_VERSION = """\
+if [ ! -x {place}/bin/python3 ]; then
+  _detslurm_other=$(ls -d {versions}/*/bin/python3 2>/dev/null | sort -V | tail -n 1)
+  if [ -z "$_detslurm_other" ]; then
+    echo "detslurm: {place} was removed, and {versions} has no other version:"\
+      "load a detslurm, then run detslurm experiment activate" >&2
+    exit 1
+  fi
+  echo "detslurm: {place} was removed: $_detslurm_other goes on" >&2
+  exec "$_detslurm_other" {command}
+fi
+"""
+
 _FAILED = re.compile(r"detslurm: job (\S+): (slurm\.(?:setup|modules).* failed on .*)")
 
 
 def prologue(request: JobRequest) -> list[str]:
-    """Shell lines before the command: the output, the submitting Python's PATH, modules, the
+    """Shell lines before the command: the output, the PATH of the code's Python, modules, the
     user's setup.
 
     A module or a line of the setup that fails ends the job; `failed_setups` finds that in its
@@ -82,8 +94,9 @@ def prologue(request: JobRequest) -> list[str]:
         # ignored here stay so across exec until the command decides otherwise.
         "trap '' USR1 USR2 INT",
         _OPEN_OUTPUT.format(slurm=SLURM_OUTPUT_FD, folder=shlex.quote(str(request.folder))),
-        f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"',
     ]
+    if (first := central.first_in_path()) is not None:
+        lines.append(f'export PATH={shlex.quote(first)}:"$PATH"')
     if request.modules or request.setup:
         lines.append(_WATCH)
     if request.modules:
@@ -114,4 +127,15 @@ def command_line(request: JobRequest) -> str:
     # Installed anew while the job waits, Python and package may be elsewhere in the environment.
     plain = [str(Path(python).parent / "python3"), "-P", "-m", *words[2:]]
     there = f"[ -x {shlex.quote(python)} ] && [ -e {shlex.quote(words[1])} ]"
-    return f"{aside}if {there}; then {first}; fi\nexec {shlex.join(plain)}"
+    other = "" if central.library() is None else _other_version(python, plain[1:])
+    return f"{aside}if {there}; then {first}; fi\n{other}exec {shlex.join(plain)}"
+
+
+def _other_version(python: str, words: Sequence[str]) -> str:
+    """Lines for the case that an administrator has removed the version: the newest one goes on."""
+    place = Path(python).parents[1]
+    return _OTHER_VERSION.format(
+        place=shlex.quote(str(place)),
+        versions=shlex.quote(str(place.parent)),
+        command=shlex.join(words),
+    )

@@ -26,6 +26,22 @@ ln -s ../bin/detslurm "$place/only/detslurm" # for PATH: no python3 and no pip o
 "$place/bin/detslurm" completion fish >"$place/share/fish/vendor_completions.d/detslurm.fish"
 "$place/bin/detslurm" completion zsh >"$place/share/zsh/site-functions/_detslurm"
 (cd "$here/../.." && "$place/bin/python" -m scripts.man_pages "$place/share/man")
+
+# Users' Pythons find detslurm here, and msgspec where they have none. Both are all that a job's code needs.
+library=$place/share/detslurm/library
+mkdir -p "$library"
+origin() { "$place/bin/python" -c "import $1; print($1.__path__[0])"; }
+ln -s "$(realpath --relative-to="$library" "$(origin detslurm)")" "$library/detslurm"
+required=$("$place/bin/python" -c 'from importlib.metadata import version; print(version("msgspec"))')
+for minor in 11 12 13 14; do
+    folder=$library/cpython-3$minor
+    "$place/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+        --python-version "3.$minor" --target "$folder" "msgspec==$required" 2>/dev/null && continue
+    echo "no msgspec $required for Python 3.$minor: code in such a Python needs a msgspec of its own" >&2
+done
+folder=$library/$("$place/bin/python" -c 'import sys; print(sys.implementation.cache_tag)')
+[ -d "$folder/msgspec" ] || { mkdir -p "$folder" && cp -r "$(origin msgspec)" "$folder/"; }
+
 sed -e "s|@PLACE@|$place|g" -e "s|@VERSION@|$version|g" "$here/modulefile" >"$modules/detslurm/.$version.new"
 mv "$modules/detslurm/.$version.new" "$modules/detslurm/$version"
 echo "module use $modules && module load detslurm/$version"

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from detslurm._base import central
 from detslurm.config.positional import PLACE
 from detslurm.sdk.submission import modules
 
@@ -428,8 +429,9 @@ def _is_command(word: str) -> bool:
 
 
 def _path() -> str:
-    # The batch script puts the submitting Python's directory first, activated or not.
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    # The batch script puts the Python's directory first, activated or not.
+    path, first = os.environ.get("PATH", os.defpath), central.first_in_path()
+    return path if first is None else os.pathsep.join([first, path])
 
 
 def _syntax_error(sh: str, text: str) -> str:

@@ -1,0 +1,43 @@
+"""An installation for all users of a cluster: code runs in Pythons of theirs, and finds ours there.
+
+`packaging/module/install.sh` makes one. Its library has detslurm, and for each version of Python
+the compiled modules that detslurm needs in a job.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+LIBRARY = "share/detslurm/library"
+# Their place in PATH is the system's business.
+_OF_THE_SYSTEM = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
+
+
+def library() -> str | None:
+    """The directory in which code finds detslurm; None in an environment that has both."""
+    found = f"{sys.prefix}/{LIBRARY}"
+    return found if os.path.isdir(found) else None  # noqa: PTH112 (each job's start asks)
+
+
+def first_in_path() -> str | None:
+    """The first directory in the PATH of jobs: of the Python that submits, and in an installation
+    for all of the user's own Python; None if that is the system's."""
+    if library() is None:
+        return sys.executable.rpartition("/")[0]
+    import shutil  # only here: others pay nothing
+
+    folder = (shutil.which("python3") or "").rpartition("/")[0]
+    return folder if folder and folder not in _OF_THE_SYSTEM else None
+
+
+def with_library(env: Mapping[str, str], place: str) -> dict[str, str]:
+    """An environment whose Python finds detslurm in the library.
+
+    Args:
+        env: The environment.
+        place: The library.
+    """
+    given = [path for path in env.get("PYTHONPATH", "").split(":") if path and path != place]
+    return {**env, "PYTHONPATH": ":".join([*given, place])}
