@@ -47,7 +47,7 @@ class Copies(TorchBatchProcessor):
 
     def __init__(self, context: TorchBatchProcessorContext) -> None:
         self.context = context
-        self.counted = context.wrap_reducer(sum, "records")
+        self.counted = context.wrap_reducer(sum, "records", for_training=False)
         self.newest = 0
 
     def process_batch(self, batch: torch.Tensor, batch_idx: int) -> None:
