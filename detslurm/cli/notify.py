@@ -27,7 +27,7 @@ COMMANDS = {
     "flush": Entry("notify:flush", "Send what waits; for cron."),
 }
 
-notify = lazy_group("notify", "Be told of the end of experiments.", COMMANDS)
+notify = lazy_group("notify", "Send notices of the end of experiments.", COMMANDS)
 
 
 @click.command("list")

@@ -1,4 +1,4 @@
-"""What a notice tells: the facts of one event, as text and as data."""
+"""The content of a notice: the facts of one event, as text and as data."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def headline(self) -> str:
-        """The event in a line."""
+        """The event in a line: the title of an alert may have several."""
+        return " ".join(self._headline().split())
+
+    def _headline(self) -> str:
         about = f"experiment {self.experiment} ({self.name})" if self.experiment else "detslurm"
         match self.trigger:
             case "CUSTOM":

@@ -1,9 +1,10 @@
 """The notices of an experiment, and which of them were sent: numbered facts, and a pointer to each.
 
 A sender claims a notice for a recipient by the next number before it sends, and records the answer
-afterwards. So a notice is sent at most once: of a sender that dies in between nobody knows whether
-it had sent, and it is not sent again. The pointers lie in one directory of the user, so that a
-command finds what waits by one look; a pointer is there before its notice, and until it is settled.
+afterwards. So a notice is sent at most once: if a sender dies in between, it may have sent the
+notice, which is not sent again. The pointers lie in one directory of the user, so that a command
+finds with one listing the notices that wait. A pointer precedes its notice, and stays until the
+notice is settled.
 """
 
 from __future__ import annotations
@@ -12,19 +13,20 @@ import os
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from detslurm._base import contract
+from detslurm._base import access, contract
 from detslurm._base.process import Identity
 from detslurm.notices.event import Event
 from detslurm.store import ExperimentDir, Store, StoreError, fs
 from detslurm.store.facts import FactLog
 
 MOST: Final = 50
-"""How many alerts and matches of log policies of one experiment are told: code may raise an alert
+"""How many alerts and matches of log policies of one experiment are kept: code may raise an alert
 at each step."""
 POINTERS: Final = "notices"
 _DAY: Final = 86400.0
@@ -53,7 +55,7 @@ class NoticeFact(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class NoticeRaised(NoticeFact, frozen=True, kw_only=True, tag="raised"):
-    """Something has happened that the user wants to be told."""
+    """Something has happened of which the user wants a notice."""
 
     event: Event
 
@@ -68,7 +70,7 @@ class NoticeClaimed(NoticeFact, frozen=True, kw_only=True, tag="claimed"):
 
 
 class NoticeAnswered(NoticeFact, frozen=True, kw_only=True, tag="answered"):
-    """What came of it; after "later" it may be claimed again."""
+    """The answer to a claimed notice; after "later" it may be claimed again."""
 
     of: Number
     to: str
@@ -218,7 +220,7 @@ def is_in_job() -> bool:
 
 
 def here() -> str:
-    """The place of an attempt: jobs may have no route from a node where commands have one."""
+    """The place of an attempt: commands may have a route from a node where jobs have none."""
     return f"{socket.gethostname()} (job)" if is_in_job() else socket.gethostname()
 
 
@@ -249,14 +251,37 @@ def remove_pointer(experiment: ExperimentDir, key: str) -> None:
 
 def waiting(store: Store, only: int | None = None) -> Iterator[tuple[ExperimentDir, list[str]]]:
     """The experiments with notices that may wait, and their keys; of one experiment alone if asked.
-    Raises `StoreError`."""
+    Root, who can read the stores of all users, has none there. Raises `StoreError`."""
     keys: dict[int, list[str]] = {}
-    for name in fs.names_in(store.own(POINTERS)):
+    folder = store.own(POINTERS)
+    for name in fs.names_in(folder) if is_mine(folder) else ():
         number, _, key = name.partition(".")
         if number.isdigit() and key and only in (None, int(number)):
             keys.setdefault(int(number), []).append(key)
     for experiment in sorted(keys):
         yield ExperimentDir(store, experiment), sorted(keys[experiment])
+
+
+def is_mine(path: Path) -> bool:
+    """Whether this user owns a directory. Raises `StoreError`."""
+    uid = fs.owner_of(path, follow=False)
+    return uid == os.geteuid() or (os.geteuid() != 0 and uid in access.UNKNOWN_OWNERS)
+
+
+def was_tried_lately(store: Store) -> bool:
+    """Whether sending has failed from this node a few minutes ago. Raises `StoreError`."""
+    when = fs.read_file(_mark(store))
+    return when is not None and 0 <= time.time() - float(when or 0) < _PAUSE
+
+
+def mark_failure(store: Store) -> None:
+    """Spare the next commands on this node the time of a server that does not answer. Raises
+    `StoreError`."""
+    fs.replace_file(_mark(store), f"{time.time()}".encode(), sync=False, secret=True)
+
+
+def _mark(store: Store) -> Path:
+    return store.own(POINTERS) / f"failed-{here()}"
 
 
 def is_stale(experiment: ExperimentDir, key: str) -> bool:
