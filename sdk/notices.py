@@ -14,7 +14,8 @@ from detslurm.config.schema.notices import AnyNotice, CommandNotice, MailNotice
 from detslurm.notices.definitions import definitions, recipients, unknown_notice
 from detslurm.notices.delivery import Flushed, flush, send
 from detslurm.notices.event import Event
-from detslurm.notices.log import NoticeLog, SendResult, SendState, is_mine, was_tried_lately
+from detslurm.notices.log import NoticeLog, SendResult, SendState
+from detslurm.notices.pointers import is_mine, was_tried_lately
 from detslurm.notices.raising import raise_end
 from detslurm.sdk.errors import LifecycleError
 from detslurm.store import ExperimentDir, Store, StoreError

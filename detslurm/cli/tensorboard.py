@@ -22,9 +22,7 @@ tensorboard = lazy_group(
     "Look at metrics with TensorBoard.",
     {
         "start": Entry("tensorboard:start", "Show experiments in TensorBoard."),
-        "open": Entry(
-            "task.tensorboard:open_tensorboard", "Print the way to it, if it is a job."
-        ),
+        "open": Entry("task.tensorboard:open_tensorboard", "Print the way to it, if it is a job."),
         "list": Entry("task.tensorboard:list_tensorboards", "List TensorBoards in jobs.", ("ls",)),
         "logs": Entry("task.tensorboard:logs", "Print its output, if it is a job."),
         "kill": Entry("task.tensorboard:kill", "End TensorBoards in jobs."),

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, Final
 
 from detslurm.config.errors import ConfigErrors
-from detslurm.config.run_config import RunConfig, RunWebhooks
+from detslurm.config.run_config import RunWebhooks
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
 from detslurm.notices.definitions import definitions, has_user_file
@@ -165,11 +165,5 @@ def _unframed(line: bytes) -> list[dict[str, Any]]:
         return []
 
 
-@cache
-def _notices(intents: Intents, webhooks: RunWebhooks) -> JobNotices:
-    return JobNotices(intents, webhooks)
-
-
-def notices_of(intents: Intents, config: RunConfig) -> JobNotices:
-    """The notices of this job, always the same object."""
-    return _notices(intents, config.webhooks)
+notices_of = cache(JobNotices)
+"""The notices of a job, always the same object."""

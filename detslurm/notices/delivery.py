@@ -12,11 +12,8 @@ from detslurm.config.schema.notices import AnyNotice, CommandNotice, MailNotice
 from detslurm.notices.definitions import has_user_file, recipients, secrets_of_definition
 from detslurm.notices.event import Event
 from detslurm.notices.gate import SendGate, bounded
-from detslurm.notices.log import (
-    Notice,
-    NoticeLog,
-    SendResult,
-    SendState,
+from detslurm.notices.log import Notice, NoticeLog, SendResult, SendState
+from detslurm.notices.pointers import (
     is_in_job,
     is_stale,
     mark_failure,

@@ -9,29 +9,22 @@ notice is settled.
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from detslurm._base import access, contract
 from detslurm._base.process import Identity
 from detslurm.notices.event import Event
-from detslurm.store import ExperimentDir, Store, StoreError, fs
+from detslurm.notices.pointers import PAUSE, add_pointer, here, is_old
+from detslurm.store import ExperimentDir, fs
 from detslurm.store.facts import FactLog
 
 MOST: Final = 50
 """How many alerts and matches of log policies of one experiment are kept: code may raise an alert
 at each step."""
-POINTERS: Final = "notices"
-_DAY: Final = 86400.0
-# Seconds before a node that failed tries again: at first, and at most.
-_PAUSE: Final = 600.0
+# Seconds before a node that failed tries again, at most.
 _LONGEST_PAUSE: Final = 6 * 3600.0
 
 Outcome = Literal["sent", "refused", "later", "unknown"]
@@ -100,7 +93,7 @@ class SendState(msgspec.Struct, frozen=True):
         if self.claim is None:
             return False
         process = Identity.parse(self.claim.process)
-        return (process is not None and process.is_dead()) or _is_old(self.claim.time)
+        return (process is not None and process.is_dead()) or is_old(self.claim.time)
 
     def is_due(self, now: float) -> bool:
         """Whether it may be sent from this node now: a node that failed waits longer each time."""
@@ -108,7 +101,7 @@ class SendState(msgspec.Struct, frozen=True):
             return False
         if self.answer is None or self.answer.host != here():
             return True
-        return now - self.answer.time >= min(_PAUSE * self.tries**2, _LONGEST_PAUSE)
+        return now - self.answer.time >= min(PAUSE * self.tries**2, _LONGEST_PAUSE)
 
 
 class Notice(msgspec.Struct):
@@ -214,81 +207,7 @@ class NoticeLog:
         return self._facts.put_next(self.count + 1, _plain(fact))
 
 
-def is_in_job() -> bool:
-    """Whether this process belongs to a job."""
-    return contract.job_of(os.environ) is not None
-
-
-def here() -> str:
-    """The place of an attempt: commands may have a route from a node where jobs have none."""
-    return f"{socket.gethostname()} (job)" if is_in_job() else socket.gethostname()
-
-
 def _plain(fact: NoticeFact) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(fact)
     del plain["n"]
     return plain
-
-
-def _is_old(then: float) -> bool:
-    return time.time() - then > _DAY
-
-
-# -- the pointers ----------------------------------------------------------------------------------
-
-
-def add_pointer(experiment: ExperimentDir, key: str) -> None:
-    """Let the user's commands find a notice. Raises `StoreError`."""
-    folder = experiment.store.own(POINTERS)
-    fs.ensure_directory(folder, secret=True)
-    fs.put_if_absent(folder / f"{experiment.id}.{key}", b"", secret=True)
-
-
-def remove_pointer(experiment: ExperimentDir, key: str) -> None:
-    """A notice is settled: nothing waits."""
-    fs.discard(str(experiment.store.own(POINTERS) / f"{experiment.id}.{key}"))
-
-
-def waiting(store: Store, only: int | None = None) -> Iterator[tuple[ExperimentDir, list[str]]]:
-    """The experiments with notices that may wait, and their keys; of one experiment alone if asked.
-    Root, who can read the stores of all users, has none there. Raises `StoreError`."""
-    keys: dict[int, list[str]] = {}
-    folder = store.own(POINTERS)
-    for name in fs.names_in(folder) if is_mine(folder) else ():
-        number, _, key = name.partition(".")
-        if number.isdigit() and key and only in (None, int(number)):
-            keys.setdefault(int(number), []).append(key)
-    for experiment in sorted(keys):
-        yield ExperimentDir(store, experiment), sorted(keys[experiment])
-
-
-def is_mine(path: Path) -> bool:
-    """Whether this user owns a directory. Raises `StoreError`."""
-    uid = fs.owner_of(path, follow=False)
-    return uid == os.geteuid() or (os.geteuid() != 0 and uid in access.UNKNOWN_OWNERS)
-
-
-def was_tried_lately(store: Store) -> bool:
-    """Whether sending has failed from this node a few minutes ago. Raises `StoreError`."""
-    when = fs.read_file(_mark(store))
-    return when is not None and 0 <= time.time() - float(when or 0) < _PAUSE
-
-
-def mark_failure(store: Store) -> None:
-    """Spare the next commands on this node the time of a server that does not answer. Raises
-    `StoreError`."""
-    fs.replace_file(_mark(store), f"{time.time()}".encode(), sync=False, secret=True)
-
-
-def _mark(store: Store) -> Path:
-    return store.own(POINTERS) / f"failed-{here()}"
-
-
-def is_stale(experiment: ExperimentDir, key: str) -> bool:
-    """Whether a pointer without a notice is a day old: its process died between the two."""
-    path = experiment.store.own(POINTERS) / f"{experiment.id}.{key}"
-    try:
-        written = fs.modified(path)
-    except StoreError:
-        return False
-    return written is not None and _is_old(written)

@@ -7,7 +7,8 @@ from typing import Final
 from detslurm.config.run_config import RunWebhooks
 from detslurm.notices.definitions import has_user_file
 from detslurm.notices.event import event_of
-from detslurm.notices.log import POINTERS, NoticeLog, is_mine
+from detslurm.notices.log import NoticeLog
+from detslurm.notices.pointers import POINTERS, is_mine
 from detslurm.store import ExperimentDir, Store, StoreError, fold_experiment, fs
 
 _ENDS: Final = ("COMPLETED", "ERROR")

@@ -19,12 +19,8 @@ from detslurm.notices.event import Event, determined_body
 from detslurm.notices.gate import SendGate
 from detslurm.notices.log import Outcome, SendResult
 
-# The server is busy or down, and has not taken the notice. Another server may have taken it if a
-# gateway got no answer in time (504).
-_OUTCOMES: Mapping[int, Outcome] = {
-    **dict.fromkeys((408, 425, 429, 500, 502, 503), "later"),
-    504: "unknown",
-}
+# The server is busy or down, and has not taken the notice.
+_LATER = frozenset({408, 425, 429, 500, 502, 503})
 _READ = 400  # bytes of an answer that a message may show
 
 
@@ -43,7 +39,7 @@ def post(definition: JsonNotice | SlackNotice | NtfyNotice, event: Event, gate: 
             return SendResult("sent", f"HTTP {done.status}")
     except HTTPError as error:
         detail = f"HTTP {error.code}: {_text(_rest(error))}"
-        return SendResult(_OUTCOMES.get(error.code, "refused"), detail)
+        return SendResult(_outcome(error.code), detail)
     except URLError as error:  # while connecting, or while the request was on its way
         outcome: Outcome = "unknown" if gate.has_passed else "later"
         return SendResult(outcome, f"{shown_host(url)}: {_reason(error.reason)}")
@@ -52,6 +48,12 @@ def post(definition: JsonNotice | SlackNotice | NtfyNotice, event: Event, gate: 
         return SendResult("unknown", f"{shown_host(url)}: no answer ({what})")
     except ValueError:
         return SendResult("refused", "its URL is not valid")
+
+
+def _outcome(status: int) -> Outcome:
+    if status == 504:  # a gateway got no answer in time from a server that may have taken it
+        return "unknown"
+    return "later" if status in _LATER else "refused"
 
 
 def shown_host(url: str) -> str:
