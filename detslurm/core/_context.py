@@ -26,7 +26,7 @@ from detslurm import storage
 from detslurm._base.display import Displayed
 from detslurm._base.flag import PreemptFlag
 from detslurm._base.info import ClusterInfo
-from detslurm._base.process import Identity, fatal_error
+from detslurm._base.process import Identity, fatal_error, own_age
 from detslurm._base.surviving_signal import survive_preemption_signal
 from detslurm.config.run_config import RunConfig, RunSearcher
 from detslurm.core._checkpoint import CheckpointContext
@@ -412,7 +412,7 @@ def _init_in_job(
 
             note_recorded(trial)
     rated = RatedSteps() if is_chief else None
-    return Context(
+    context = Context(
         checkpoint=CheckpointContext(
             dist,
             store,
@@ -463,6 +463,9 @@ def _init_in_job(
         _worker=(trial, run),
         experimental=UsageReports(trial, is_chief=is_chief),
     )
+    if is_chief and not recorder.shared and (age := own_age()) is not None:
+        context.train._spent("start", age)
+    return context
 
 
 def _numeric_metrics(searcher: RunSearcher) -> tuple[str, ...]:
