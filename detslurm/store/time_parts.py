@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from statistics import median
 from typing import Final, NamedTuple
 
 PARTS: Final = (
@@ -118,11 +117,15 @@ def advice(
     """
     if not (saves and intervals and failures and up > 0):
         return None
+    from statistics import median  # only here: a thousand runners start without it
+
     save, current = median(saves), median(intervals)
     if save <= 0 or current <= 0:
         return None
     failure, recovery = up / failures, lost / failures
     best = best_interval(save, failure)
     now = expected_ratio(current, save, failure, recovery)
-    gain = expected_ratio(best, save, failure, recovery) / now if now else math.inf
+    if not now:
+        return None
+    gain = expected_ratio(best, save, failure, recovery) / now
     return Advice(best, current, save, failures, max(gain, 1.0))

@@ -36,7 +36,7 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
         steps_lost: How many batches it trained in vain: a later run went on from before them.
         slot_hours: Its slots times its hours.
         slot_hours_wasted: Slot-hours in which slots were idle, or trained lost batches.
-        time: What became of its time; None before its first run.
+        training_time: The use of its time; None before its first run.
     """
 
     trial: int
@@ -55,12 +55,12 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     steps_lost: int = 0
     slot_hours: float | None = None
     slot_hours_wasted: float | None = None
-    time: TrainingTime | None = None
+    training_time: TrainingTime | None = None
 
     @property
     def ettr(self) -> float | None:
         """The effective training time ratio since its first start, from 0 to 1."""
-        return None if self.time is None else self.time.ettr
+        return None if self.training_time is None else self.training_time.ettr
 
     @property
     def memory_percent(self) -> float | None:
@@ -138,7 +138,7 @@ def efficiency_of(
     slots: int,
     figures: Sequence[RunFigures],
     queue_time: float | None,
-    time: TrainingTime | None = None,
+    training_time: TrainingTime | None = None,
 ) -> Efficiency:
     """The figures of a trial by those of its runs."""
     seconds = [one.seconds for one in figures if one.seconds is not None]
@@ -168,7 +168,7 @@ def efficiency_of(
         steps_lost=sum(one.steps_lost for one in figures),
         slot_hours=None if elapsed is None else elapsed * slots / 3600,
         slot_hours_wasted=wasted if known else None,
-        time=time,
+        training_time=training_time,
     )
 
 
@@ -289,6 +289,13 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
         figures,
         queue_time(view.runs, submitted),
         None if timed is None else training_time(timed, view.checkpoints),
+    )
+
+
+def total_time(several: Iterable[Efficiency]) -> TrainingTime | None:
+    """The use of the time of several trials together; None if none has begun."""
+    return TrainingTime.total(
+        [one.training_time for one in several if one.training_time is not None]
     )
 
 
