@@ -377,7 +377,7 @@ def experiment_view(
 
 def _sum(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    return round(sum(known), 2) if known else None
 
 
 def _end_reason(facts: ExperimentFacts, trials: Sequence[TrialRow]) -> str | None:

@@ -201,10 +201,11 @@ def _seconds(
     found = training_time(timed, checkpoints)
     if found is None:
         return {}
+    spans = sum(max(run.end - run.begin, 0.0) for run in timed)
     return {
-        "run_seconds": sum(max(run.end - run.begin, 0.0) for run in timed),
-        "productive_seconds": found.productive,
-        "wall_seconds": found.since_start,
+        "run_seconds": round(spans, 2),
+        "productive_seconds": round(found.productive, 2),
+        "wall_seconds": round(found.since_start, 2),
     }
 
 

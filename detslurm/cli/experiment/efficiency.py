@@ -23,7 +23,7 @@ _PERCENT = ("memory_percent", "cpu_percent")
 
 @click.command()
 @experiment_id
-@click.option("--time", "by_time", is_flag=True, help="Show what became of the time of each trial.")
+@click.option("--time", "by_time", is_flag=True, help="Show the parts of each trial's time.")
 @shows
 def efficiency(experiment_id: int, by_time: bool) -> Table:
     """Show for each trial how busy its GPUs and CPUs were, its memory, and the time it waited.

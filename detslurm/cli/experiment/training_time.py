@@ -23,7 +23,7 @@ _LOST = {
     "restart": "restarts",
     "idle": "idle",
 }
-"""What each lost part is called, in the order of the columns."""
+"""The names of lost parts, in the order of the columns."""
 _HEADERS = ("Queue", "Slurm", "detslurm", "Code", "Saves", "Again", "Restarts", "Idle")
 
 

@@ -206,15 +206,16 @@ const LOST = {
   save: "saves", repeated: "training done again", restart: "restarts", idle: "idle",
 };
 
-// What became of a trial's time: how much was training, and the causes of the rest.
+// The part of a trial's time that was training, and the causes of the rest.
 function effective(time) {
   if (time?.ettr == null) return [];
-  const lost = Object.keys(LOST).filter((name) => time.parts[name] >= 0.5).sort((a, b) => time.parts[b] - time.parts[a]);
+  const parts = time.parts ?? {};
+  const lost = Object.keys(LOST).filter((name) => parts[name] >= 0.5).sort((a, b) => parts[b] - parts[a]);
   const best = time.checkpoint;
   return [
     ["Effective training", `${percent(time.ettr)} of ${span(time.since_start)}`],
-    ["Lost time", lost.map((name) => `${LOST[name]} ${span(time.parts[name])}`).join(", ") || null],
-    ["Validation", time.parts.validation ? span(time.parts.validation) : null],
+    ["Lost time", lost.map((name) => `${LOST[name]} ${span(parts[name])}`).join(", ") || null],
+    ["Validation", parts.validation ? span(parts.validation) : null],
     ["Best interval of saves", best && `${span(best.seconds)}, for about ${percent(time.ettr_best)} (now ${span(best.current)})`],
   ];
 }
