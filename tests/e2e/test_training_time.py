@@ -94,29 +94,29 @@ KILLS_ITSELF = """\
     info = det.get_cluster_info()
     run = info.trial._trial_run_id
     with det.core.init() as core:
-        step, begun = 0, time.monotonic()
+        step = 0
         if info.latest_checkpoint:
             with core.checkpoint.restore_path(info.latest_checkpoint) as path:
                 step = int((path / "step").read_text())
         begun = time.monotonic()
         left = SCHEDULE[run - 1] if run <= len(SCHEDULE) else 1e9
 
-        def spend(seconds):
-            until = time.monotonic() + seconds
-            while time.monotonic() < until:
-                if time.monotonic() - begun > left:
+        def wait_until(moment):
+            while (now := time.monotonic()) < moment:
+                if now - begun > left:
                     core._recorder.flush()
                     os.kill(os.getpid(), signal.SIGKILL)
                 time.sleep(0.01)
 
         for _ in range(3 if run > len(SCHEDULE) else 10**6):
-            for _ in range(20):
-                spend(0.1)
+            now = time.monotonic()
+            for batch in range(1, 21):
+                wait_until(now + 0.1 * batch)
                 step += 1
                 core.train.report_training_metrics(step, {{"loss": 1.0}})
             with core.checkpoint.store_path({{"steps_completed": step}}) as (path, _):
                 (path / "step").write_text(str(step))
-                spend(0.3)
+                wait_until(now + 2.3)
     """
 
 
@@ -125,7 +125,7 @@ def test_a_chain_of_failures(desk: Desk) -> None:
     """Failures at random, as in published studies (exponential), in small: the training time is
     within 2 % of what the schedule leaves, and detslurm's own part of a restart is seconds."""
     random = Random(1)
-    schedule = [round(min(max(random.expovariate(1 / 12), 1.0), 40.0), 2) for _ in range(12)]
+    schedule = [round(min(max(random.expovariate(1 / 12), 3.0), 40.0), 2) for _ in range(12)]
     project = desk.project(KILLS_ITSELF.format(schedule=schedule), "max_restarts: 20\n")
     number = desk.submit(project)
     desk.wait_for_state(number, "COMPLETED", "ERROR", timeout=900)
@@ -134,7 +134,7 @@ def test_a_chain_of_failures(desk: Desk) -> None:
     time = figures["training_time"]
     trial = desk.trial(number)
     saves = len(trial.checkpoints)
-    assert time["parts"]["training"] == pytest.approx(saves * 20 * 0.1, rel=0.02, abs=0.1 * saves)
+    assert time["parts"]["training"] == pytest.approx(saves * 20 * 0.1, rel=0.02)
     assert time["checkpoint"]["failures"] == len(schedule)
     lost = time["parts"]["repeated"] / sum(schedule)
     left = sum(one - int(one / 2.3) * 2.3 for one in schedule) / sum(schedule)
