@@ -25,6 +25,13 @@ WAITS_TWICE = """\
 
     info = det.get_cluster_info()
     wait_at = {1: 15, 2: 23}.get(info.trial._trial_run_id)
+
+    def work():
+        until = time.process_time() + 0.005  # it is not idle
+        while time.process_time() < until:
+            pass
+        time.sleep(0.045)
+
     with det.core.init() as core:
         step = 0
         if info.latest_checkpoint:
@@ -33,10 +40,10 @@ WAITS_TWICE = """\
         print("pid", os.getpid(), flush=True)
         while step < 30:
             step += 1
-            time.sleep(0.05)
+            work()
             core.train.report_training_metrics(step, {"loss": 1.0})
             while step == wait_at and not core.preempt.should_preempt():
-                time.sleep(0.05)
+                work()
             leaving = core.preempt.should_preempt()
             if step % 10 == 0 or leaving:
                 with core.checkpoint.store_path({"steps_completed": step}) as (path, _):
@@ -106,6 +113,9 @@ KILLS_ITSELF = """\
                 if now - begun > left:
                     core._recorder.flush()
                     os.kill(os.getpid(), signal.SIGKILL)
+                until = time.process_time() + 0.002  # it is not idle
+                while time.process_time() < until:
+                    pass
                 time.sleep(0.01)
 
         for _ in range(3 if run > len(SCHEDULE) else 10**6):
