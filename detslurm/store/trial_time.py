@@ -135,8 +135,7 @@ def recorded_intervals(records: Iterable[Mapping[str, Any]]) -> Iterator[Interva
 
 def idle_intervals(usage: RunUsage) -> Iterator[Interval]:
     """The parts in which all processes of a run did nothing."""
-    nodes = usage.requested.nodes
-    slots, before = usage.requested.slots / nodes, 0.0
+    slots, before = usage.requested.slots / max(usage.requested.nodes, 1), 0.0
     if usage.begun is None or not usage.slot_seconds:  # such as of GPUs that can't be read
         return
     for point in usage.history:
@@ -235,15 +234,16 @@ def _within(
     run: TimedRun, follower: TimedRun | None, saved: SavedCheckpoints
 ) -> Iterator[Interval]:
     yield Interval("training", run.begin, run.end)
-    yield from run.intervals
-    starts = [one.begin for one in run.intervals if one.part == "start_code"]
+    starts = [one for one in run.intervals if one.part == "start_code"]
     if starts:
-        yield Interval("start_detslurm", run.begin, min(starts))
-    if run.usage is not None:
-        # In its start it waits for files and other processes: that is the start's time.
-        trained = max((i.end for i in run.intervals if i.part == "start_code"), default=run.begin)
-        for idle in idle_intervals(run.usage):
-            yield idle._replace(begin=max(idle.begin, trained))
+        yield Interval("start_detslurm", run.begin, min(one.begin for one in starts))
+    # In its start a run waits for files and other processes: that is the start's time.
+    trained = max((one.end for one in starts), default=run.begin)
+    idle = () if run.usage is None else idle_intervals(run.usage)
+    recorded = [*run.intervals, *(i._replace(begin=max(i.begin, trained)) for i in idle)]
+    # Clocks of nodes differ: what is recorded of a run must hide nothing outside of it.
+    for part, begin, end in recorded:
+        yield Interval(part, max(begin, run.begin), min(end, run.end))
     yield from _discarded(run, follower, saved)
 
 

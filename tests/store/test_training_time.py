@@ -68,7 +68,7 @@ def test_any_chain_of_runs_sums_to_its_time(chain: list[tuple[str, list[float], 
         first, done = began + start, began + start + train + save
         saved.append(checkpoint(f"c{number}", number, done, 10 * number))
         spent = (
-            Interval("start_code", began + start / 2, first),
+            Interval("start_code", began - 5.0, first),
             Interval("save", done - save, done),
         )
         runs.append(
