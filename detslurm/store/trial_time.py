@@ -174,7 +174,7 @@ class TimedRun(msgspec.Struct, frozen=True, kw_only=True):
         return None if started is None else min(started, self.begin)
 
 
-class SavedCheckpoints(msgspec.Struct, frozen=True):
+class CheckpointsByRun(msgspec.Struct, frozen=True):
     """A trial's checkpoints, by id and by run."""
 
     by_id: dict[str, CheckpointView]
@@ -199,7 +199,7 @@ def training_time(
     first, end = runs[0], max(run.end for run in runs)
     start = first.begin if first.job_start is None else first.job_start
     submitted = first.queued if first.queued is None else min(first.queued, start)
-    saved = SavedCheckpoints.of(checkpoints)
+    saved = CheckpointsByRun.of(checkpoints)
     intervals = [*_between(runs)]
     for run, follower in zip(runs, [*runs[1:], None], strict=True):
         intervals += _within(run, follower, saved)
@@ -231,7 +231,7 @@ def _between(runs: Sequence[TimedRun]) -> Iterator[Interval]:
 
 
 def _within(
-    run: TimedRun, follower: TimedRun | None, saved: SavedCheckpoints
+    run: TimedRun, follower: TimedRun | None, saved: CheckpointsByRun
 ) -> Iterator[Interval]:
     yield Interval("training", run.begin, run.end)
     starts = [one for one in run.intervals if one.part == "start_code"]
@@ -248,7 +248,7 @@ def _within(
 
 
 def _discarded(
-    run: TimedRun, follower: TimedRun | None, saved: SavedCheckpoints
+    run: TimedRun, follower: TimedRun | None, saved: CheckpointsByRun
 ) -> Iterator[Interval]:
     """The end of a run that the next run did not go on from."""
     since = _kept_until(run, follower, saved)
@@ -257,7 +257,7 @@ def _discarded(
     yield Interval("repeated" if _failed(run, follower, saved) else "restart", since, run.end)
 
 
-def _kept_until(run: TimedRun, follower: TimedRun | None, saved: SavedCheckpoints) -> float | None:
+def _kept_until(run: TimedRun, follower: TimedRun | None, saved: CheckpointsByRun) -> float | None:
     """When the last checkpoint was saved that counts, or the run's beginning; None where all of
     the run counts, or nothing is known."""
     if follower is None:
@@ -277,7 +277,7 @@ def _has_trained(run: TimedRun) -> bool:
     return run.view.steps > run.view.resumed_steps
 
 
-def _steps_lost(run: TimedRun, follower: TimedRun | None, saved: SavedCheckpoints) -> int:
+def _steps_lost(run: TimedRun, follower: TimedRun | None, saved: CheckpointsByRun) -> int:
     if follower is not None:
         return max(run.view.steps - follower.view.resumed_steps, 0)
     own = (one.steps for one in saved.by_run.get(run.view.number, ()))
@@ -301,7 +301,7 @@ def _unknown(runs: Sequence[TimedRun], has_saved: bool) -> set[str]:
 
 
 def _checkpoint_figures(
-    runs: Sequence[TimedRun], saved: SavedCheckpoints, seconds: Mapping[str, float]
+    runs: Sequence[TimedRun], saved: CheckpointsByRun, seconds: Mapping[str, float]
 ) -> CheckpointFigures:
     saves = [i.end - i.begin for run in runs for i in run.intervals if i.part == "save"]
     # Up to a failure: what ends by itself, or as the user wants, is no failure.
@@ -324,7 +324,7 @@ def _checkpoint_figures(
     )
 
 
-def _failed(run: TimedRun, follower: TimedRun | None, saved: SavedCheckpoints) -> bool:
+def _failed(run: TimedRun, follower: TimedRun | None, saved: CheckpointsByRun) -> bool:
     """Whether it ended with batches that were not saved, as far as is known."""
     if _kept_until(run, follower, saved) is None:
         return False

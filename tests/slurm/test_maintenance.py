@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.slurm import command, maintenance
+from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.maintenance import maintenance_before, maintenance_text, maintenance_warning
 from detslurm.slurm.pending_details import ReservedNodes
@@ -54,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
         return f"{line} Nodes=n[1-2] Flags=MAINT,SPEC_NODES\n"
 
     monkeypatch.setattr(command, "run", run)
-    monkeypatch.setattr(maintenance.time, "time", lambda: NOW)
+    monkeypatch.setattr("time.time", lambda: NOW)
     return calls
 
 

@@ -56,10 +56,10 @@ def test_parts_sum_to_the_whole(found: list[Interval], begin: float, end: float)
 
 
 outcomes = st.sampled_from(["restart", "preempted", "paused", "lost", "time_limit"])
-stretches = st.tuples(outcomes, st.lists(times, min_size=6, max_size=6), st.booleans())
+chain_links = st.tuples(outcomes, st.lists(times, min_size=6, max_size=6), st.booleans())
 
 
-@given(st.lists(stretches, min_size=1, max_size=8))
+@given(st.lists(chain_links, min_size=1, max_size=8))
 def test_any_chain_of_runs_sums_to_its_time(chain: list[tuple[str, list[float], bool]]) -> None:
     """Also where facts contradict each other, as clocks of nodes may."""
     now, runs, saved = 100.0, [], []
