@@ -61,6 +61,7 @@ COMMANDS = {
     ),
     "plot": Entry("experiment.plot:plot", "Plot learning curves as text."),
     "compare": Entry("compare:compare", "Show what differs between experiments, or trials."),
+    "usage": Entry("usage:usage", "Show slot-hours and training time by user, project or month."),
     "du": Entry("du:du", "Show what experiments take on disk."),
     "gc": Entry("gc:gc", "Delete what no policy keeps, and what crashes left."),
     "top": Entry("top:top", "Watch experiments and the queue in the terminal."),

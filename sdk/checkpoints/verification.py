@@ -102,7 +102,7 @@ def verify_each(
 def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = False) -> str | None:
     """The fault of a checkpoint's files, in a sentence; None without a fault."""
     recorded, found = checkpoint.resources, _found(checkpoint, storage)
-    if not found:
+    if not found and (recorded or checkpoint.kind != BATCH_OUTPUTS):
         return "all its files are missing"
     text = differences(recorded, found)
     if text is None and deep and isinstance(storage, SharedFS):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,18 +218,27 @@ class _BatchRun:
                     self._report_reduced()
                     return
         self._report_reduced()
-        self._processor.on_finish()
+        self._finish()
 
     def _commit(self, done: int) -> None:
         """Store a checkpoint by which the outputs of all batches before `done` count."""
-
-        def part() -> RankPart:
-            self._processor.on_checkpoint_start()
-            reduced = self._context._reducers.contribution(Phase.VALIDATION)
-            return RankPart(self._outputs.taken(), reduced)
-
+        part = partial(self._part, self._processor.on_checkpoint_start)
         run_collectively(self._dist, part, lambda parts: self._store(done, parts))
         self._progress = replace(self._progress, done=done)
+
+    def _finish(self) -> None:
+        """Let the user's code end, and commit the files that it adds then."""
+
+        def store(parts: list[RankPart]) -> None:
+            if any(part.files for part in parts):
+                self._store(self._progress.done, parts)
+
+        run_collectively(self._dist, partial(self._part, self._processor.on_finish), store)
+
+    def _part(self, hook: Callable[[], None]) -> RankPart:
+        hook()
+        reduced = self._context._reducers.contribution(Phase.VALIDATION)
+        return RankPart(self._outputs.taken(), reduced)
 
     def _store(self, done: int, parts: list[RankPart]) -> None:
         now = replace(self._progress, done=done)

@@ -177,4 +177,5 @@ class TorchBatchProcessor(abc.ABC):
         """Write results that are still in memory: the batches so far are about to be committed."""
 
     def on_finish(self) -> None:  # noqa: B027
-        """Do what comes last: all batches of all ranks are committed."""
+        """Do what comes last: all batches of all ranks are committed. Files that you add to
+        `upload_path()` here are committed when all ranks have returned."""
