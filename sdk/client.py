@@ -281,7 +281,7 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         Args:
             by: The groups: "user" (the default), "project", "experiment", "month" or "pool".
-            since: Only what was submitted since, in seconds since 1970; all by default.
+            since: Only experiments submitted since then, in seconds since 1970; all by default.
 
         Example:
             import detslurm as det

@@ -26,7 +26,7 @@ _GROUPS = ("user", "project", "experiment", "month", "pool")
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="Count only what was submitted since this day, as in 2026-11-01.",
+    help="Count only experiments that were submitted since this day, as in 2026-11-01.",
 )
 @shows
 def usage(by: By, since: datetime | None) -> Table:

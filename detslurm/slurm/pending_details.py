@@ -54,7 +54,7 @@ class Priority(NamedTuple):
 
 
 MAINTENANCE = "maintenance"
-"""In place of the users of a reservation: nobody's jobs run there."""
+"""In place of the users of a reservation: no jobs run there."""
 
 
 class ReservedNodes(NamedTuple):

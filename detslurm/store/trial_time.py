@@ -216,7 +216,7 @@ def training_time(
 
 
 def _between(runs: Sequence[TimedRun]) -> Iterator[Interval]:
-    """What happened before the first run and between two runs, as far as it is known."""
+    """The known intervals before the first run and between two runs."""
     for before, run in zip([None, *runs], runs, strict=False):
         since = run.queued if before is None else before.end
         started = run.begin if run.job_start is None else run.job_start
@@ -241,7 +241,7 @@ def _within(
     trained = max((one.end for one in starts), default=run.begin)
     idle = () if run.usage is None else idle_intervals(run.usage)
     recorded = [*run.intervals, *(i._replace(begin=max(i.begin, trained)) for i in idle)]
-    # Clocks of nodes differ: what is recorded of a run must hide nothing outside of it.
+    # Clocks of nodes differ: records of a run must hide nothing outside of it.
     for part, begin, end in recorded:
         yield Interval(part, max(begin, run.begin), min(end, run.end))
     yield from _discarded(run, follower, saved)

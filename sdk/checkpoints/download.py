@@ -71,7 +71,7 @@ def _download_outputs(storage: Storage, outputs: CheckpointView, target: Path) -
         raise LifecycleError(f"the outputs {outputs.uuid} are not under {storage.where}")
     committed = outputs.resources if outputs.kind == BATCH_OUTPUTS else {}
     stage = _begun_stage(real, outputs.uuid)
-    # What an interrupted download has copied of committed files does not change any more.
+    # Committed files that an interrupted download has copied do not change any more.
     there = {as_recorded(name): size for name, size in list_resources(stage).items()}
     whole = {name for name, size in committed.items() if there.get(name) == size}
     storage.get(outputs.uuid, stage, partial(_is_wanted, outputs, whole))
