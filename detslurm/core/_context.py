@@ -200,7 +200,7 @@ class Context(Displayed):
         """Hand out the numbers from 0 to `n_items`, chunk by chunk, to all workers that ask.
 
         A worker is a rank. The workers of all trials of an experiment share its chunks, also over
-        restarts and preemptions. A chunk is done when its worker asks for the next one, and its
+        restarts and preemptions. A chunk is done when its worker asks for the next chunk, and its
         commit is in the store within ten seconds, or as many as there are workers. Each chunk is
         committed once; it may be processed again where its worker was killed before, so write its
         results to files of its own that are renamed when they are whole.

@@ -137,7 +137,7 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 
 def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
-    """Whether a file counts as one of the checkpoint: among outputs of batches are uncommitted ones
+    """Whether a file belongs to the checkpoint: outputs of batches may lie beside uncommitted files
     of runs that were killed."""
     return checkpoint.kind != BATCH_OUTPUTS or as_recorded(name) in checkpoint.resources
 

@@ -105,7 +105,7 @@ def torch_batch_process(
 
 
 class RankPart(NamedTuple):
-    """What one rank brings to a commit: its new files, and its part of the metrics."""
+    """A rank's contribution to a commit: its new files, and its part of the metrics."""
 
     files: dict[str, int]
     reduced: list[Any]
@@ -116,10 +116,10 @@ class Progress:
     """How far a trial has come.
 
     Attributes:
-        batches: What it processes.
+        batches: The batches that it processes.
         outputs: The directory of its outputs.
         done: How many batches are committed, from the first on.
-        reduced: What earlier runs contributed to the metrics.
+        reduced: The contributions of earlier runs to the metrics.
     """
 
     batches: Batches
@@ -140,7 +140,7 @@ class Progress:
 
 
 def _begun(core_context: core.Context, wanted: Batches) -> Progress:
-    """The progress of the trial, on all ranks: as its latest checkpoint has it, or a new one."""
+    """Return the progress of the trial, on all ranks: from its latest checkpoint, or none yet."""
     checkpoint, info = core_context.checkpoint, core_context.info
     latest = None if info is None else info.latest_checkpoint
     chiefs: list[Progress] = []  # the chief alone keeps what earlier runs gave to the metrics
@@ -201,7 +201,7 @@ class _BatchRun:
         self._processor = processor(self._context)
 
     def run(self, dataset: Dataset[Any], options: Mapping[str, Any]) -> None:
-        """Process what is left."""
+        """Process the batches that are not committed yet."""
         batches, first, size = self._progress.batches, self._progress.done, self._dist.size
         numbers = batches.of_rank(first, self._dist.rank, size)
         loaded = iter(_loader(dataset, options, RankSampler(batches, numbers)))
