@@ -283,6 +283,9 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             by: The groups: "user" (the default), "project", "experiment", "month" or "pool".
             since: Only experiments submitted since then, in seconds since 1970; all by default.
 
+        Raises:
+            ValueError: If there are no such groups.
+
         Example:
             import detslurm as det
             from detslurm.sdk import Client
