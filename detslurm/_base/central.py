@@ -17,7 +17,8 @@ _OF_THE_SYSTEM = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
 
 def library() -> str | None:
     """The directory in which code finds detslurm; None in an environment that has both."""
-    found = f"{sys.prefix}/{LIBRARY}"
+    # Not sys.prefix: it is another one in processes that start without the module `site`.
+    found = f"{sys.executable.rpartition('/bin/')[0]}/{LIBRARY}"
     return found if os.path.isdir(found) else None  # noqa: PTH112 (each job's start asks)
 
 

@@ -30,7 +30,7 @@ ln -s ../bin/detslurm "$place/only/detslurm" # for PATH: no python3 and no pip o
 # Users' Pythons find detslurm here, and msgspec where they have none. Both are all that a job's code needs.
 library=$place/share/detslurm/library
 mkdir -p "$library"
-origin() { "$place/bin/python" -c "import $1; print($1.__path__[0])"; }
+origin() { "$place/bin/python" -I -c "import $1; print($1.__path__[0])"; }
 ln -s "$(realpath --relative-to="$library" "$(origin detslurm)")" "$library/detslurm"
 required=$("$place/bin/python" -c 'from importlib.metadata import version; print(version("msgspec"))')
 for minor in 11 12 13 14; do

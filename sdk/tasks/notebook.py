@@ -65,7 +65,8 @@ def wait_for_address(
         if task.is_over:
             raise LifecycleError(
                 f"{task.kind} {task.id} has ended ({task.state}{why}). Its log: `detslurm"
-                f" {task.kind} logs {task.id}`. `detslurm {task.kind} start` starts another one"
+                f" {task.kind} logs {task.id}`. `detslurm {task.kind} start` starts a new"
+                f" {task.kind}"
             )
         report(f"{task.kind} {task.id} is {task.state}{why}")
         sleep(max(_POLL_SECONDS, poller.rest))

@@ -50,7 +50,7 @@ class Shell:
     Attributes:
         task: Its id.
         address: Where it can be reached.
-        has_srun: Whether its job is one of Slurm's.
+        has_srun: Whether its job runs under Slurm.
     """
 
     task: int
@@ -72,7 +72,7 @@ class Shell:
             forget_keys(task)
             raise LifecycleError(
                 f"shell {task.id} has ended ({task.state}{why}). `detslurm shell start` starts"
-                " another one"
+                " a new shell"
             )
         if (address := task.address) is None:
             raise LifecycleError(
@@ -174,5 +174,5 @@ def wait_for_shell(
 
 
 def forget_keys(task: Task) -> None:
-    """Remove the keys of a shell that has ended: one that was killed could not do it."""
+    """Remove the keys of a shell that has ended: a killed shell could not do it."""
     shutil.rmtree(task.trial.directory.path / host_alias(task.id), ignore_errors=True)

@@ -24,7 +24,7 @@ TRAIN = """\
     import importlib.util, sys
     from detslurm import core
 
-    assert importlib.util.find_spec("click") is None, "this Python has more than it needs"
+    assert importlib.util.find_spec("click") is None, sys.executable
     with core.init() as context:
         context.train.report_validation_metrics(steps_completed=1, metrics={"loss": 0.5})
     print("trained in", sys.prefix)

@@ -80,7 +80,7 @@ def _address_of(task: Task) -> Address:
 
 
 def _first_page(address: Address) -> str:
-    """The path of the first page, with the proof if the server needs one."""
+    """Return the path of the first page, with the token if the server needs it."""
     proof = f"?token={address.token}" if address.token else ""
     return f"{address.path or '/'}{proof}"
 
