@@ -11,7 +11,7 @@ from pathlib import Path
 
 from detslurm._base.node_files import own_name
 from detslurm.storage import Resources, Storage, list_resources
-from detslurm.storage.files import remove_tree, rename, sync, sync_names
+from detslurm.storage.files import make_relative, remove_tree, rename, sync, sync_names
 
 _UNFINISHED = ".partial"
 _SYNCS_AT_ONCE = 4
@@ -46,8 +46,10 @@ class OutputFiles:
         home = self._storage.direct(self._uuid)
         if home is None:
             with tempfile.TemporaryDirectory(prefix=own_name("")) as name:
-                yield Path(name)
-                self._send(Path(name))
+                source = Path(name) / self._folder
+                source.mkdir()
+                yield source
+                self._send(source)
             return
         growing = home / f".{self._folder}.{os.urandom(8).hex()}{_UNFINISHED}"
         growing.mkdir(0o755, parents=True)
@@ -58,22 +60,24 @@ class OutputFiles:
             remove_tree(growing)
 
     def _send(self, source: Path) -> None:
-        found = list_resources(source)
-        for name in found:
-            if not name.endswith("/"):
-                self._storage.put_file(source / name, f"{self._uuid}/{self._folder}/{name}")
-        self._new |= found
+        names = [f"{self._folder}/{name}" for name in list_resources(source)]
+        self._new |= self._storage.put(self._uuid, source.parent, names)
+        self._storage.digests(self._uuid)  # which it would keep until then
 
     def _move(self, source: Path, target: Path) -> None:
         target.mkdir(0o755, exist_ok=True)
         found = list_resources(source)
         for name in found:  # a directory comes before what is in it
-            if name.endswith("/"):
+            path = source / name
+            if name.endswith("/") and not path.is_symlink():
                 (target / name).mkdir(0o755, exist_ok=True)
-            else:
-                rename(source / name, target / name)
+                continue
+            if is_link := path.is_symlink():
+                make_relative(path, source)
+            rename(path, target / name)
+            if not is_link:
                 self._syncs.append(self._pool.submit(sync, target / name, guard=True))
-        self._new |= found
+        self._new |= {f"{self._folder}/{name}": size for name, size in found.items()}
 
     def taken(self) -> Resources:
         """The new files since the last call, on disk, with their sizes; names are relative to the
@@ -84,6 +88,5 @@ class OutputFiles:
             one.result()
         home = self._storage.direct(self._uuid)
         if home is not None and new:  # their names
-            sync_names(home / self._folder, [name for name in new if name.endswith("/")])
-            sync(home)
-        return {f"{self._folder}/{name}": size for name, size in new.items()}
+            sync_names(home, [f"{self._folder}/", *(name for name in new if name.endswith("/"))])
+        return new

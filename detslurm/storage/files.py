@@ -170,7 +170,7 @@ def _sync_directory(here: Path, root: Path) -> None:
     for entry in found:
         path = Path(entry.path)
         if entry.is_symlink():
-            _make_relative(path, root)
+            make_relative(path, root)
         elif entry.is_dir(follow_symlinks=False):
             _sync_directory(path, root)
         elif entry.is_file(follow_symlinks=False):
@@ -182,7 +182,8 @@ def _sync_directory(here: Path, root: Path) -> None:
     sync(here, guard=True)
 
 
-def _make_relative(link: Path, root: Path) -> None:
+def make_relative(link: Path, root: Path) -> None:
+    """Let an absolute link into a tree be a relative one, which stays right when the tree moves."""
     target = link.readlink()
     if target.is_absolute() and target.is_relative_to(root):
         # Other nodes do the same at the same moment, or list the tree already.

@@ -35,6 +35,11 @@ class ChunkWorker(msgspec.Struct, frozen=True):
     run: int = 0
     rank: int = 0
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """What its next run has, too, if it has a trial."""
+        return (self.trial, self.rank) if self.trial else (self.process, 0)
+
     def is_alive(self) -> bool | None:
         """Whether it works on; None where there is no evidence. A run that has ended, or that a
         newer run has followed, does nothing that counts on."""
@@ -71,7 +76,8 @@ class ChunkState:
         self.count = count
         self.position = 1  # the first fact has no chunks
         self.done: set[int] = set()
-        self.workers: set[ChunkWorker] = set()
+        self.workers: set[tuple[str, int]] = set()
+        """The places of all workers; a run that follows another is not one more."""
         self.next_fresh = 0
         """The first chunk that was never claimed."""
         self._claims: dict[int, dict[ChunkWorker, int]] = {}
@@ -83,7 +89,7 @@ class ChunkState:
             fact = msgspec.convert(plain, ChunksMoved)
         except msgspec.ValidationError:
             return
-        self.workers.add(fact.worker)
+        self.workers.add(fact.worker.place)
         self.done |= self._known(fact.done)
         for chunk in self._known(fact.claimed):
             self._claims.setdefault(chunk, {})[fact.worker] = number

@@ -238,6 +238,9 @@ class _Import:
     def _renamed(self, record: Mapping[str, Any]) -> bytes:
         if record.get("t") in _PLACED:
             record = {key: value for key, value in record.items() if key != "storage"}
+            if outputs := record.get("outputs"):
+                kept = ("uuid", "resources")
+                record["outputs"] = {key: outputs[key] for key in kept if key in outputs}
         text = encode_json(record).decode()
         return UUID.sub(lambda match: self.new.get(match[0], match[0]), text).encode()
 

@@ -33,7 +33,7 @@ from detslurm.sdk.bundle.archive import (
 )
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.checkpoints.download import digests_of, leads_nowhere
-from detslurm.sdk.checkpoints.verification import as_recorded, unusable
+from detslurm.sdk.checkpoints.verification import as_recorded, is_part_of, unusable
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.provenance.view import kept_versions
 from detslurm.storage import Storage, list_resources
@@ -225,7 +225,8 @@ def _checkpoints(
                 storage.get(one.uuid, folder, None, digests_of(directory, one))
             except InvalidCheckpointException as error:
                 raise BundleError(str(error)) from error
-        found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in _files(folder)}
+        parts = ((name, path) for name, path in _files(folder) if is_part_of(name, one))
+        found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in parts}
     return found
 
 

@@ -16,7 +16,7 @@ from detslurm._base.access import NOBODY, user_name
 from detslurm._base.trust import mark_unverified
 from detslurm.errors import InvalidCheckpointException
 from detslurm.sdk.checkpoints.catalog import storages_of
-from detslurm.sdk.checkpoints.verification import as_recorded, loss_of
+from detslurm.sdk.checkpoints.verification import as_recorded, is_part_of, loss_of
 from detslurm.sdk.errors import LifecycleError
 from detslurm.storage import METADATA, Digests, Storage, files, list_resources
 from detslurm.storage.files import rename, sync
@@ -45,8 +45,7 @@ def download(
         raise LifecycleError(f"checkpoint {uuid} was deleted")
     storage = storages_of(experiment).of(checkpoint.storage)
     if checkpoint.kind is not None:
-        committed = checkpoint.resources if checkpoint.kind == BATCH_OUTPUTS else None
-        return _download_outputs(storage, uuid, target, committed)
+        return _download_outputs(storage, checkpoint, target)
     digests = digests_of(experiment, checkpoint)
     real = Path(os.path.realpath(target))
     if os.path.lexists(target) and _has_something(real, uuid):
@@ -61,19 +60,17 @@ def download(
     return target
 
 
-def _download_outputs(
-    storage: Storage, uuid: str, target: Path, committed: Mapping[str, int] | None
-) -> Path:
+def _download_outputs(storage: Storage, outputs: CheckpointView, target: Path) -> Path:
     """Copy a directory of outputs as it is now, as a run may go on writing there; of outputs of
-    batches only the `committed` files."""
-    if os.path.lexists(target) and _has_something(Path(os.path.realpath(target)), uuid):
+    batches only the committed files."""
+    if os.path.lexists(target) and _has_something(Path(os.path.realpath(target)), outputs.uuid):
         raise LifecycleError(f"{target} exists already")
-    if not storage.exists(uuid):
-        raise LifecycleError(f"the outputs {uuid} are not under {storage.where}")
+    if not storage.exists(outputs.uuid):
+        raise LifecycleError(f"the outputs {outputs.uuid} are not under {storage.where}")
     target.mkdir(parents=True, exist_ok=True)
-    storage.get(uuid, target, None if committed is None else committed.__contains__)
-    lost = committed.keys() - list_resources(target).keys() if committed is not None else ()
-    if lost:
+    storage.get(outputs.uuid, target, lambda name: is_part_of(name, outputs))
+    committed = outputs.resources.keys() if outputs.kind == BATCH_OUTPUTS else set[str]()
+    if lost := committed - set(map(as_recorded, list_resources(target))):
         raise LifecycleError(
             f"{len(lost)} files of the outputs are gone from {storage.where}: {min(lost)}"
         )

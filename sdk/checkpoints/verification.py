@@ -15,7 +15,7 @@ from detslurm._base.quantities import counted
 from detslurm.sdk.checkpoints.catalog import storages_of
 from detslurm.sdk.enums import CheckpointState
 from detslurm.storage import METADATA, SharedFS, Storage, list_resources
-from detslurm.storage.names import without_files
+from detslurm.storage.names import with_parents, without_files
 from detslurm.store import (
     CheckpointView,
     ExperimentDir,
@@ -26,6 +26,7 @@ from detslurm.store import (
 )
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.records import CheckpointVerified
+from detslurm.store.trial_fold import BATCH_OUTPUTS
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -129,8 +130,16 @@ def unusable(checkpoint: CheckpointView, storage: Storage) -> str | None:
 
 def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
     if isinstance(storage, SharedFS):
-        return _files(storage.path(checkpoint.uuid), checkpoint.resources)
-    return storage.resources(checkpoint.uuid)
+        found = _files(storage.path(checkpoint.uuid), with_parents(checkpoint.resources))
+    else:
+        found = storage.resources(checkpoint.uuid)
+    return {name: size for name, size in found.items() if is_part_of(name, checkpoint)}
+
+
+def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
+    """Whether a file counts as one of the checkpoint: among outputs of batches are uncommitted ones
+    of runs that were killed."""
+    return checkpoint.kind != BATCH_OUTPUTS or as_recorded(name) in checkpoint.resources
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:

@@ -12,6 +12,7 @@ from detslurm.sdk.submission.derivation import Begin, Past
 from detslurm.storage import Storages
 from detslurm.store import CheckpointView, fold_trial
 from detslurm.store.run_records import Continued
+from detslurm.store.trial_fold import OUTPUTS
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -32,7 +33,7 @@ def begin_of(
     before = None if one.facts.created.imported else start.continued
     there = [c for c in view.checkpoints if c.state == "COMPLETED" and is_there(c, storages)]
     latest = next((c for c in reversed(there) if c.kind is None), None)
-    outputs = next((c for c in reversed(there) if c.kind is not None), None)
+    outputs = next((c for c in reversed(there) if c.kind == OUTPUTS), None)
     if latest is None and outputs is None and before is None and past is None:
         return None
     runs_on = past is None or past.outcome == OUT_OF_OPS

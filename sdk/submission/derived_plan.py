@@ -33,6 +33,7 @@ from detslurm.storage import Storages
 from detslurm.store import Store, fold_trial
 from detslurm.store.curve import flat
 from detslurm.store.provenance import Software, read_kept
+from detslurm.store.trial_fold import OUTPUTS
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -182,7 +183,7 @@ def _finished_outputs(one: ExperimentSnapshot, base: Mapping[str, Any]) -> str |
     number = one.facts.trial_ids[0]
     storages = Storages(base["checkpoint_storage"], one.directory.store.path)
     view = fold_trial(one.directory.trial(number), one.facts.context(number))
-    found = [c for c in view.checkpoints if c.kind is not None and c.state == "COMPLETED"]
+    found = [c for c in view.checkpoints if c.kind == OUTPUTS and c.state == "COMPLETED"]
     return next((c.uuid for c in found if is_there(c, storages)), None)
 
 

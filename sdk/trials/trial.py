@@ -220,7 +220,7 @@ class Trial(CheckpointChoice):
         """Return the outputs of its batch inference as far as they are committed (`resources` is
         their manifest), or else its directory of outputs as its last run left it. It is a
         `LifecycleError` if there are none."""
-        found = [one for one in self.checkpoints() if one.state == "COMPLETED" and one.kind]
+        found = [one for one in self.checkpoints() if one.state != "DELETED" and one.kind]
         if not found:
             raise LifecycleError(
                 f"{self._named} has no outputs: name paths in `outputs` of its configuration, or"

@@ -128,6 +128,15 @@ def test_those_who_may_live_are_left_alone_until_the_end() -> None:
     assert model.committed() == Counter(range(6))
 
 
+def test_preempted_workers_do_not_slow_commits() -> None:
+    """Each of the many runs of a trial is the same worker, so commits stay as frequent."""
+    log = MemoryLog()
+    for run in range(1, 200):
+        worker = ChunkWorker(f"p-{run}-1", f"trial {run % 2}", run)
+        ChunkQueue(log, 1000, 1, worker, lambda _: None).advance([], 1)
+    assert len(ChunkQueue(log, 1000, 1, ChunkWorker("late"), lambda _: None).state.workers) == 2
+
+
 def test_another_run_goes_on_and_lists_show_how_far(job: Job) -> None:
     """In a job, until it is preempted; the next loop of the process goes on."""
     seen: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import runpy
 import threading
 from collections.abc import Callable
@@ -46,7 +47,7 @@ class Copies(TorchBatchProcessor):
 
     def __init__(self, context: TorchBatchProcessorContext) -> None:
         self.context = context
-        self.counted = context.wrap_reducer(sum, "records")
+        self.counted = context.wrap_reducer(sum, "records", for_training=False)
         self.newest = 0
 
     def process_batch(self, batch: torch.Tensor, batch_idx: int) -> None:
@@ -118,6 +119,31 @@ def test_kills_at_every_interval_and_other_numbers_of_ranks(
     assert managed.metrics("inference")[-1].metrics == {"records": RECORDS}
 
 
+def test_a_run_that_was_given_up_commits_late(managed: Managed, tmp_path: Path) -> None:
+    """It is suspended in its second commit; the next run is killed before its own, and the third
+    goes on from the late one."""
+    commit, given_up = CheckpointRecords.commit, list[int]()
+
+    def suspended(records: CheckpointRecords, *args: Any) -> None:
+        if args[1]["steps_completed"] == 10 and not given_up:
+            given_up.append(10)
+            with managed.run(), pytest.MonkeyPatch.context() as patch:
+                kill_at(patch, "batch", 7)
+                with pytest.raises(Killed):
+                    process(max_batches=20)
+        commit(records, *args)
+        if given_up:
+            raise Killed
+
+    with managed.run(), pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(CheckpointRecords, "commit", suspended)
+        process(max_batches=20)
+    assert managed.checkpoints() == [5, 5]  # with the outputs: what came late is cut off
+    with managed.run():
+        process(max_batches=20)
+    assert sorted(downloaded(managed, tmp_path / "got")) == list(range(1000))
+
+
 def test_a_preempted_run_goes_on_with_its_metrics(managed: Managed, tmp_path: Path) -> None:
     ends = []
     with managed.run() as flag, pytest.MonkeyPatch.context() as patch:
@@ -169,6 +195,37 @@ def test_by_hand_in_one_process(
     assert "trial 2: inference records=10000" in " ".join(capsys.readouterr().out.split())
 
 
+class Odd(Copies):
+    """Writes files, directories and links with odd names."""
+
+    def process_batch(self, batch: torch.Tensor, batch_idx: int) -> None:
+        with self.context.upload_path() as path:
+            below = path / f"a b\n{batch_idx}" / "empty"
+            below.mkdir(parents=True)
+            (path / os.fsdecode(b"\xff%d" % batch_idx)).write_text("text")
+            (path / f"inside{batch_idx}").symlink_to(below.parent)
+            (path / f"nowhere{batch_idx}").symlink_to("/nowhere")
+
+
+def test_odd_outputs_are_verified_and_bundled(root: Path, tmp_path: Path) -> None:
+    """What a killed run has left beside the committed files is no part of a bundle."""
+    torch_batch_process(Odd, range(3))
+    client = Client(root=root)
+    outputs = client.stored_trial(1).outputs()
+    assert len(outputs.resources) == 15 and outputs.path is not None
+    (outputs.path / "rank_0" / "uncommitted").touch()
+    assert outputs.verify() is None
+    client.stored(1).bundle(tmp_path / "a.tar", checkpoints="latest")
+    other = Client(root=tmp_path / "there")
+    imported = other.experiment(other.import_bundle(tmp_path / "a.tar").experiment_id)
+    for number, one in enumerate((outputs, imported.trials()[0].outputs())):
+        got = one.download(tmp_path / f"got{number}") / "rank_0"
+        assert (got / os.fsdecode(b"\xff2")).read_text() == "text"
+        assert (got / "inside2").is_dir() and not (got / "uncommitted").exists()
+    client.experiment(1).delete()
+    assert not outputs.path.exists()
+
+
 def test_outputs_in_a_bucket(tmp_path: Path) -> None:
     bucket = ObjectStore("memory", f"bucket{tmp_path}")
     files = OutputFiles(bucket, "one", "rank_1")
@@ -176,6 +233,7 @@ def test_outputs_in_a_bucket(tmp_path: Path) -> None:
         with files.added() as path:
             (path / "below").mkdir()
             (path / "below" / "0.txt").write_text(text)
+            (path / "nowhere").symlink_to("/nowhere")
     with pytest.raises(Killed), files.added() as path:
         (path / "1.txt").write_text("half")
         raise Killed

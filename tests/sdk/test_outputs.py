@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk import Client, LifecycleError
-from detslurm.store import ExperimentDir
+from detslurm.store import ExperimentDir, RunLog
 from detslurm.store.history import read_continued
 from detslurm.store.records import Lost
 from tests.sdk.scenes import Scene
@@ -90,6 +90,24 @@ def test_a_continuation_begins_with_them(scene: Scene) -> None:
     assert (begins.uuid, begins.outputs) == (None, str(scene.checkpoints / ID))
     with pytest.raises(LifecycleError, match="is needed for"):
         one.delete()
+
+
+def test_outputs_of_batches_are_no_begin(scene: Scene) -> None:
+    """They are results: neither a fork nor a continuation begins with a copy of them."""
+    experiment = scene.experiment(text=SINGLE)
+    trial = experiment.trial(experiment.created().first_trial)
+    start = trial.open_run({"hparams": {"lr": 0.1}, "seed": 1, "time": 1.0})
+    saved = {"uuid": str(uuid.uuid4()), "steps": 5, "resources": {}, "metadata": {}}
+    with RunLog.open(trial.records_path(start.run)) as log:
+        log.append({"t": "checkpoint", **saved, "outputs": {"uuid": ID, "resources": {"a": 1}}})
+    trial.write_end(start.run, {"outcome": "completed", "exit_code": 0, "time": 2.0})
+    for name in (ID, saved["uuid"]):
+        (scene.checkpoints / str(name)).mkdir(parents=True)
+    assert scene.client.trial(trial.id).outputs().uuid == ID
+    assert begin_of_fork(scene, experiment) is None
+    done = scene.client.experiment(experiment.id).continue_(["searcher.max_length=20"])
+    begins = read_continued(scene.store.experiment(done.id).trial(done.submission.first_trial))
+    assert begins is not None and begins.outputs is None
 
 
 @pytest.mark.parametrize(

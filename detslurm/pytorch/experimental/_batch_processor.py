@@ -127,7 +127,11 @@ class TorchBatchProcessorContext:
         return self._core.distributed.size
 
     def wrap_reducer(
-        self, reducer: MetricReducer | Callable[[list[Any]], Any], name: str | None = None
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
     ) -> MetricReducer:
         """Register a metric over all batches and ranks. It is reported at the end, and at a
         preemption, in the group "inference".
@@ -140,11 +144,13 @@ class TorchBatchProcessorContext:
                 come from calling `update(value)` on the result; those of several runs follow in no
                 particular order.
             name: The name of the metric. By default the reducer gives a dict of metrics.
+            for_training: Without effect, as nothing is trained; on by default.
+            for_validation: Whether the metric is reported; on by default.
 
         Returns:
             The reducer.
         """
-        return self._reducers.wrap(reducer, name)
+        return self._reducers.wrap(reducer, name, for_training, for_validation)
 
 
 class TorchBatchProcessor(abc.ABC):
