@@ -13,7 +13,7 @@ import pytest
 
 from detslurm._base.ssh_client import ShellHost
 from detslurm.exec.orphans import RunMark
-from detslurm.exec.tasks import session, shell_server, sshd
+from detslurm.exec.tasks import session, shell_activity, shell_server, sshd
 from detslurm.exec.tasks.shell_activity import Sample, in_use, last_input_or_output, terminals
 from tests.cluster.waiting import wait_for
 
@@ -117,7 +117,7 @@ def test_a_connection_without_a_process_ends_alone(
 ) -> None:
     """As when the user has no processes left; the sessions of the others go on until they idle."""
     monkeypatch.setattr(shell_server, "SignalInbox", Quiet)
-    monkeypatch.setattr(shell_server.activity, "in_use", lambda before, now: False)
+    monkeypatch.setattr(shell_activity, "in_use", lambda before, now: False)
     server = shell_server.ShellServer(RunMark("/gone/1", 1, 1, "5"), idle=0.1)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server.listen(listener, "/no/sshd", tmp_path)

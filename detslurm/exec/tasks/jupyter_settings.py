@@ -97,7 +97,7 @@ class JupyterFiles:
     ) -> dict[str, Any]:
         pages = {"extra_labextensions_path": [str(self._labextensions)]}
         # Each key that decides where it listens is here, because users have old ones of their own.
-        listening = {"sock": "", "ip": "127.0.0.1", "port": port, "base_url": "/"}
+        listening: dict[str, Any] = {"sock": "", "ip": "127.0.0.1", "port": port, "base_url": "/"}
         if port is None:
             listening |= {"sock": str(self.socket), "sock_mode": "0600", "port": _ANY_PORT}
         elif portal_path is not None:  # the browser names the portal as the host
