@@ -98,7 +98,7 @@ def current_address(trial: TrialDir) -> Address | None:
     """
     owner = fs.owner_of(trial.experiment_path, follow=False)
     if owner not in (os.geteuid(), *access.UNKNOWN_OWNERS):
-        raise StoreError(f"{trial.experiment_id} is another user's: only its owner can open it")
+        raise StoreError(f"{trial.experiment_id} belongs to another user, who alone may open it")
     runs = trial.runs()
     if not runs or runs[-1].end is not None:
         return None

@@ -63,7 +63,7 @@ async def relay(place: Path, command: Sequence[str]) -> None:
 async def _end(process: asyncio.subprocess.Process) -> None:
     """End the command: by the end of its input, which ends the step in the job, else by force.
 
-    `srun` has a helper that keeps the pipes: their end is not waited for after a kill.
+    `srun` has a helper, which keeps the pipes: they end once it is killed, too.
     """
     if process.stdin is not None:
         process.stdin.close()
@@ -72,6 +72,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_SECONDS)
 
 
 async def _listen(place: Path, both: Multiplexer) -> asyncio.Server:

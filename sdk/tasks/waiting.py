@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.polling import ExperimentPoller
+from detslurm.store.address import Address as Address  # commands use it, too
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.task import Task
-    from detslurm.store.address import Address
 
 _POLL_SECONDS: Final = 1.0
 
@@ -28,6 +28,10 @@ def address_of(task: Task) -> Address:
             f"{task.kind} {task.id} has ended ({task.state}{why}). Its log: `detslurm {task.kind}"
             f" logs {task.id}`. `detslurm {task.kind} start` starts another one"
         )
+    if task.state == "PAUSED":
+        raise LifecycleError(
+            f"{task.kind} {task.id} is paused. `detslurm experiment activate {task.id}` queues it"
+        )
     if (address := task.address) is None:
         raise LifecycleError(
             f"{task.kind} {task.id} can't be reached yet ({task.state}{why})."
@@ -39,7 +43,7 @@ def address_of(task: Task) -> Address:
 def wait_for_server(
     task: Task, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Wait until the server of a task can be reached, or the task has ended.
+    """Wait until the server of a task can be reached, or the task has ended or is paused.
 
     Args:
         task: A notebook, TensorBoard or shell.
@@ -47,7 +51,7 @@ def wait_for_server(
         sleep: Waits for a number of seconds.
     """
     poller = ExperimentPoller(task.experiment)
-    while not task.is_over and task.address is None:
+    while not task.is_over and task.state != "PAUSED" and task.address is None:
         message = poller.message()
         report(f"{task.kind} {task.id} is {task.state}{f': {message}' if message else ''}")
         sleep(max(_POLL_SECONDS, poller.rest))

@@ -81,7 +81,7 @@ def test_an_address_is_that_of_the_newest_run_alone(
     assert (task.address, task.state, task.node) == (published, "RUNNING", "n1")
     with monkeypatch.context() as patch:  # it names an ssh_config, which can name any program
         patch.setattr(fs, "owner_of", lambda path, **_: os.geteuid() + 1)
-        with pytest.raises(StoreError, match="only its owner can open it"):
+        with pytest.raises(StoreError, match="who alone may open it"):
             current_address(trial)
     trial.write_end(1, {"outcome": "preempted", "time": 2000.0})
     assert current_address(trial) is None

@@ -13,7 +13,7 @@ from detslurm.cli.tunnel import ended_by_signals, tunnel_here, tunnel_to
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.task import Task
-    from detslurm.store.address import Address
+    from detslurm.sdk.tasks.waiting import Address
 
 LAPTOP_PORTS: Final = {"notebook": 8888, "tensorboard": 6006}
 """The port of the laptop's end of the tunnel, by the kind of the task."""
