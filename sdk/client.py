@@ -21,6 +21,7 @@ from detslurm.sdk.templates import Templates
 from detslurm.store import ExperimentDir, NotFound, Store, StoreError, TrialDir, fs
 
 if TYPE_CHECKING:
+    from detslurm.sdk.costs.usage import By, UsageSum
     from detslurm.sdk.disk.gc import Collected
     from detslurm.sdk.disk.quota import Quota
     from detslurm.sdk.disk.usage import ExperimentUsage
@@ -271,6 +272,37 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
             found.append(one)
             progress(len(found), len(wanted))
         return found
+
+    def usage(self, by: By = "user", *, since: float | None = None) -> list[UsageSum]:
+        """Return the use of slots: slot-hours, effective training time and disk by group.
+
+        It reads the index and unfinished experiments, and no files of finished ones. Archived
+        experiments and tasks count, deleted ones don't.
+
+        Args:
+            by: The groups: "user" (the default), "project", "experiment", "month" or "pool".
+            since: Only experiments submitted since then, in seconds since 1970; all by default.
+
+        Raises:
+            ValueError: If there are no such groups.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            (month,) = Client().usage("month")
+            print(month.name, month.slot_hours, month.ettr)
+        """
+        from detslurm.sdk.costs.usage import BY, usage_by
+        from detslurm.sdk.disk.usage import known_usage
+
+        if by not in BY:
+            raise ValueError(f"usage is known by {', '.join(BY)}, not by {by!r}")
+        rows = [row for row in self.rows(archived=True) if (row.created or 0.0) >= (since or 0.0)]
+        disk = {} if self.missing() else known_usage(self.store)
+        return usage_by(rows, by, {number: one.total for number, one in disk.items()})
 
     def quotas(self) -> list[Quota]:
         """Return free space and quota where the store and its checkpoints are; None if unknown."""

@@ -1,4 +1,4 @@
-"""Notices as commands show and send them; `detslurm.notices` has their ways and their promises."""
+"""Notices as commands show and send them, by `detslurm.notices`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from detslurm.notices.definitions import definitions, recipients, unknown_notice
 from detslurm.notices.delivery import Flushed, flush, send
 from detslurm.notices.event import Event
 from detslurm.notices.log import NoticeLog, SendResult, SendState
+from detslurm.notices.pointers import is_mine, was_tried_lately
+from detslurm.notices.raising import raise_end
 from detslurm.sdk.errors import LifecycleError
 from detslurm.store import ExperimentDir, Store, StoreError
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 AFTER_COMMAND = 4.0
 """Seconds that a command may take longer to send what waits."""
 AT_ONCE = 60.0
+_RECENT = 3600.0  # seconds since an end that a job may have failed to raise
 _SHOWN = 20  # experiments whose notices are listed
+_LOOKED_AT = 200  # experiments of a group's store among which these are
 
 
 class NoticeRow(NamedTuple):
@@ -75,15 +79,17 @@ def _shown(one: AnyNotice) -> str:
 def recent_notices(store: Store) -> Iterator[NoticeRow]:
     """The notices of the newest experiments, newest first. Raises `ConfigErrors`, `StoreError`."""
     known = definitions()
-    for experiment_id in islice(store.newest_first(), _SHOWN):
-        log = NoticeLog(ExperimentDir(store, experiment_id))
+    newest = (ExperimentDir(store, one) for one in store.newest_first())
+    mine = (one for one in islice(newest, _LOOKED_AT) if is_mine(one.path))
+    for experiment in islice(mine, _SHOWN):
+        log = NoticeLog(experiment)
         log.refresh()
         for notice in reversed(log.notices.values()):
             event = notice.event
             names = [*notice.sending, *recipients(known, event, event.names)]
             for name in dict.fromkeys(names):
                 state, detail = _state(notice.sending.get(name, SendState()))
-                yield NoticeRow(experiment_id, event.trigger, event.time, name, state, detail)
+                yield NoticeRow(experiment.id, event.trigger, event.time, name, state, detail)
 
 
 def _state(sending: SendState) -> tuple[str, str]:
@@ -109,7 +115,8 @@ def send_trial(name: str) -> SendResult:
 
 
 def flush_waiting(client: Client, within: float = AT_ONCE) -> Flushed:
-    """Send what waits, after a look at which experiments have lost their jobs.
+    """Send what waits, after a search for experiments that have lost their jobs, and for ends that
+    a killed job has not raised.
 
     Raises:
         ConfigErrors: If the definitions are wrong.
@@ -118,11 +125,15 @@ def flush_waiting(client: Client, within: float = AT_ONCE) -> Flushed:
     known = definitions()
     if client.missing() or not known:
         return Flushed()
-    client.list_experiments(states=["ACTIVE"])  # which records the end of those without jobs
+    # The list records the end of those without jobs.
+    for one in client.list_experiments(states=["COMPLETED", "ERROR"]):
+        if one.row.ended and time.time() - one.row.ended < _RECENT:
+            raise_end(ExperimentDir(client.store, one.id))
     return flush(client.store, known, within=within)
 
 
 def flush_after_command(store: Store) -> None:
     """Send what waits within a few seconds, in silence: `detslurm notify list` shows failures."""
     with contextlib.suppress(ConfigErrors, StoreError, OSError):
-        flush(store, definitions(), within=AFTER_COMMAND)
+        if not was_tried_lately(store):
+            flush(store, definitions(), within=AFTER_COMMAND)

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
     from detslurm.store.metric_rank import metric_rank
     from detslurm.store.objectives import SeveralObjectives
     from detslurm.store.provenance import CodeVersion, Software
+    from detslurm.store.time_parts import Advice
+    from detslurm.store.trial_time import TrainingTime
 
 _LAZY = {
+    "Advice": "detslurm.store.time_parts",
     "CodeVersion": "detslurm.store.provenance",
     "ConfigErrors": "detslurm.config.errors",
     "ExperimentConfig": "detslurm.config",
@@ -61,6 +64,7 @@ _LAZY = {
     "SlurmError": "detslurm.slurm.errors",
     "Software": "detslurm.store.provenance",
     "StoreError": "detslurm.store.errors",
+    "TrainingTime": "detslurm.store.trial_time",
     "TrialDir": "detslurm.store",
     "TrialView": "detslurm.store",
     "ValidationView": "detslurm.store",
@@ -84,6 +88,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "Advice",
     "CodeVersion",
     "ConfigErrors",
     "ExperimentConfig",
@@ -103,6 +108,7 @@ __all__ = [
     "SlurmError",
     "Software",
     "StoreError",
+    "TrainingTime",
     "TrialDir",
     "TrialView",
     "ValidationView",

@@ -131,9 +131,9 @@ def descendants(root: int) -> list[int]:
 def has_child_beside(known: Collection[int]) -> bool:
     """Whether this process has a child beside those, dead or alive; True where that is unknown.
 
-    In a subreaper without one, no process is left of what the others have started and waited for.
+    If a subreaper has none, no process is left of what the others have started and waited for.
     """
-    # The kernel may leave out a child while another one is waited for. No other thread waits.
+    # The kernel may leave out a child while another is waited for. No other thread waits.
     try:
         tasks = [entry.name for entry in os.scandir("/proc/self/task")]
     except OSError:

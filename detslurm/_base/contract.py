@@ -91,7 +91,7 @@ TRANSPORT = "DETSLURM_TRANSPORT"
 PEER_TIMEOUT = "DETSLURM_PEER_TIMEOUT"
 JOIN_TIMEOUT = "DETSLURM_JOIN_TIMEOUT"
 NOTICE_PREFIX = "DETSLURM_NOTICE_"
-"""The facts of an event, for a command that tells the user of it."""
+"""The facts of an event, for a command that sends its notice."""
 
 # -- jobs of the local cluster, and what its machine has --
 LOCAL_PREFIX = "DETSLURM_LOCAL_"

@@ -1,4 +1,4 @@
-"""What keeps a notebook from being idle: the values of `notebook_idle_type`."""
+"""The values of `notebook_idle_type`, which chooses the signs that a notebook is in use."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -38,6 +39,16 @@ def started(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[_STATE] in _OVER else fields[_START]
+
+
+def own_age() -> float | None:
+    """Seconds since this process began; None where that can't be known."""
+    try:
+        ticks = int(started(os.getpid()) or "")
+    except (OSError, ValueError):
+        return None
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return age if age >= 0 else None  # in a time namespace the clock may begin later
 
 
 def exit_status(returncode: int) -> int:

@@ -39,7 +39,7 @@ class ShellHost:
     login: str | None = None
 
     def block(self) -> str:
-        """Return the block of an ssh_config; the options of a command line say the same."""
+        """Return the block of an ssh_config; the options of a command line mean the same."""
         lines = (f"    {name} {value}\n" for name, value in self._settings())
         return f"Host {host_alias(self.task)}\n{''.join(lines)}"
 

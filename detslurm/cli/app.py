@@ -61,10 +61,11 @@ COMMANDS = {
     ),
     "plot": Entry("experiment.plot:plot", "Plot learning curves as text."),
     "compare": Entry("compare:compare", "Show what differs between experiments, or trials."),
+    "usage": Entry("usage:usage", "Show slot-hours and training time by user, project or month."),
     "du": Entry("du:du", "Show what experiments take on disk."),
     "gc": Entry("gc:gc", "Delete what no policy keeps, and what crashes left."),
     "top": Entry("top:top", "Watch experiments and the queue in the terminal."),
-    "notify": Entry("notify:notify", "Be told of the end of experiments."),
+    "notify": Entry("notify:notify", "Send notices of the end of experiments."),
     "doctor": Entry("doctor:doctor", "Check the store, Slurm and this Python."),
     "site": Entry("site:site", "Show or create the site profile of this cluster."),
     "completion": Entry(
@@ -100,7 +101,8 @@ def _send_waiting(client: Client) -> None:
     with contextlib.suppress(Exception, KeyboardInterrupt):  # none of it is the command's
         from detslurm.sdk.parts import fs
 
-        if fs.names_in(client.store.own("notices")):  # one look, for nothing waits as a rule
+        names = fs.names_in(client.store.own("notices"))
+        if any(name[:1].isdigit() for name in names):  # by one listing: mostly nothing waits
             from detslurm.sdk.notices import flush_after_command
 
             flush_after_command(client.store)

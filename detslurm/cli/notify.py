@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from operator import attrgetter, itemgetter
+from typing import Any
 
 import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import Entry, lazy_group
-from detslurm.cli.output.printing import (
-    Column,
-    Document,
-    Table,
-    describes,
-    local_time,
-    shows,
-    table,
-)
-
-if TYPE_CHECKING:
-    from detslurm.sdk.notices import NoticeRow
+from detslurm.cli.output.printing import Column, Document, Table, describes, shows
+from detslurm.cli.output.tables import columns_text
 
 COMMANDS = {
     "list": Entry("notify:list_notices", "List definitions, and the newest notices.", ("ls",)),
@@ -27,7 +19,23 @@ COMMANDS = {
     "flush": Entry("notify:flush", "Send what waits; for cron."),
 }
 
-notify = lazy_group("notify", "Be told of the end of experiments.", COMMANDS)
+_DEFINITIONS = [
+    Column("Notice", itemgetter("name")),
+    Column("Kind", itemgetter("kind")),
+    Column("To", itemgetter("to")),
+    Column("Triggers", lambda row: " ".join(row["triggers"])),
+    Column("Mode", itemgetter("mode")),
+]
+_NOTICES = [
+    Column("Experiment", attrgetter("experiment")),
+    Column("Event", attrgetter("trigger")),
+    Column("Time", attrgetter("time"), kind="clock"),
+    Column("Notice", attrgetter("to")),
+    Column("State", attrgetter("state")),
+    Column("Answer", attrgetter("detail"), drop=1),
+]
+
+notify = lazy_group("notify", "Send notices of the end of experiments.", COMMANDS)
 
 
 @click.command("list")
@@ -46,33 +54,19 @@ def list_notices() -> Table:
 
     defined, mine = definition_rows(), client()
     rows = [] if mine.missing() else list(recent_notices(mine.store))
-    columns = [
-        Column("Experiment", lambda row: row.experiment),
-        Column("Event", lambda row: row.trigger),
-        Column("Time", lambda row: local_time(row.time)),
-        Column("Notice", lambda row: row.to),
-        Column("State", lambda row: row.state),
-        Column("Answer", lambda row: row.detail, drop=1),
-    ]
     return Table(
-        columns,
+        _NOTICES,
         rows,
         lambda: {"definitions": defined, "notices": [row._asdict() for row in rows]},
         text=lambda: _text(defined, rows),
     )
 
 
-def _text(defined: list[dict[str, Any]], rows: list[NoticeRow]) -> str:
+def _text(defined: Sequence[Any], rows: Sequence[Any]) -> str:
     if not defined:
         return "No notices are defined. docs/notices.md shows how"
-    headers = ["Notice", "Kind", "To", "Triggers", "Mode"]
-    cells = [[d["name"], d["kind"], d["to"], " ".join(d["triggers"]), d["mode"]] for d in defined]
-    parts = [table(headers, cells)]
-    if rows:
-        headers = ["Experiment", "Event", "Time", "Notice", "State", "Answer"]
-        cells = [[r.experiment, r.trigger, local_time(r.time), *r[3:]] for r in rows]
-        parts.append(table(headers, cells))
-    return "\n\n".join(parts)
+    notices = f"\n\n{columns_text(_NOTICES, rows)}" if rows else ""
+    return f"{columns_text(_DEFINITIONS, defined)}{notices}"
 
 
 @click.command()

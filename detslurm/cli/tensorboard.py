@@ -22,12 +22,12 @@ tensorboard = lazy_group(
     "Look at metrics with TensorBoard.",
     {
         "start": Entry("tensorboard:start", "Show experiments in TensorBoard."),
-        "open": Entry("task.tensorboard:open_tensorboard", "Print how to reach one in a job."),
-        "list": Entry("task.tensorboard:list_tensorboards", "List those in jobs.", ("ls",)),
-        "logs": Entry("task.tensorboard:logs", "Print the output of one in a job."),
-        "kill": Entry("task.tensorboard:kill", "End those in jobs."),
-        "describe": Entry("task.tensorboard:describe", "Show one in a job: its state, its node."),
-        "config": Entry("task.tensorboard:config", "Print the configuration of one in a job."),
+        "open": Entry("task.tensorboard:open_tensorboard", "Print the way to it, if it is a job."),
+        "list": Entry("task.tensorboard:list_tensorboards", "List TensorBoards in jobs.", ("ls",)),
+        "logs": Entry("task.tensorboard:logs", "Print its output, if it is a job."),
+        "kill": Entry("task.tensorboard:kill", "End TensorBoards in jobs."),
+        "describe": Entry("task.tensorboard:describe", "Show its state and node, if it is a job."),
+        "config": Entry("task.tensorboard:config", "Print its configuration, if it is a job."),
     },
 )
 

@@ -146,7 +146,7 @@ class RunLogMetrics(_Section, frozen=True, kw_only=True):
 
 
 class RunWebhooks(_Section, frozen=True, kw_only=True):
-    """The notices that tell of the experiment, by name, beside those that tell of all; or none."""
+    """The notices of the experiment, by name, beside those for all experiments; or none."""
 
     webhook_name: tuple[str, ...] = ()
     exclude: bool = False
@@ -186,7 +186,7 @@ class RunConfig(_Section, frozen=True, kw_only=True):
 
     @property
     def webhooks(self) -> RunWebhooks:
-        """The notices that tell of the experiment."""
+        """The notices of the experiment."""
         section = self.integrations
         return (section and section.webhooks) or RunWebhooks()
 

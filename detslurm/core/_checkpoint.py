@@ -221,6 +221,7 @@ class CheckpointContext(Displayed):
     def _begun(self, metadata: dict[str, Any]) -> Iterator[ShardedSave]:
         """Begin a checkpoint of all ranks, which the body writes and seals in steps of its own."""
         with self._sharded.begun(metadata) as save:
+            self._records.begin_in_background(save.storage_id)
             yield save
         self._saved()
 

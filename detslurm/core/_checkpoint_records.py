@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -42,7 +44,7 @@ class CheckpointRecords:
         self._mark_deleted = mark_deleted
         self._rated = rated
         self._recorded_digests = recorded_digests
-        self._begun: set[str] = set()
+        self._begun: dict[str, float] = {}
         self._committed: dict[str, Digests] = {}
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ class CheckpointRecords:
         """Choose a storage id and note it, so that the next run knows what to remove."""
         self.refuse_superseded()
         storage_id = str(uuid.uuid4())
-        self._begun.add(storage_id)
+        self._begun[storage_id] = time.monotonic()
         self._recorder.commit({"t": "checkpoint_started", "uuid": storage_id, **self._storage})
         return storage_id
 
@@ -99,11 +101,23 @@ class CheckpointRecords:
                 **({"digests": dict(sorted(digests.items()))} if digests else {}),
                 **({"outputs": {**outputs._asdict(), **self._storage}} if outputs else {}),
                 "time": time.time(),
+                **self._blocked(storage_id),
                 **self._storage,
             }
         )
         if self._rated is not None and isinstance(steps, int):
             self._rated.saved(steps)
+
+    def begin_in_background(self, storage_id: str) -> None:
+        """Training goes on while this one is saved: the caller records the seconds that it cost."""
+        if storage_id in self._begun:
+            self._begun[storage_id] = math.nan
+
+    def _blocked(self, storage_id: str) -> dict[str, float]:
+        """For how long the save kept the training loop waiting; nothing where that is unknown."""
+        seconds = time.monotonic() - self._begun.get(storage_id, math.nan)
+        own = threading.current_thread() is threading.main_thread()
+        return {"seconds": round(seconds, 3)} if own and not math.isnan(seconds) else {}
 
     def digests(self, storage_id: str) -> Digests | None:
         """The digests of a checkpoint's files; None where no record of this user's has any."""

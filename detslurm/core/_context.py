@@ -26,7 +26,7 @@ from detslurm import storage
 from detslurm._base.display import Displayed
 from detslurm._base.flag import PreemptFlag
 from detslurm._base.info import ClusterInfo
-from detslurm._base.process import Identity, fatal_error
+from detslurm._base.process import Identity, fatal_error, own_age
 from detslurm._base.surviving_signal import survive_preemption_signal
 from detslurm.config.run_config import RunConfig, RunSearcher
 from detslurm.core._checkpoint import CheckpointContext
@@ -200,7 +200,7 @@ class Context(Displayed):
         """Hand out the numbers from 0 to `n_items`, chunk by chunk, to all workers that ask.
 
         A worker is a rank. The workers of all trials of an experiment share its chunks, also over
-        restarts and preemptions. A chunk is done when its worker asks for the next one, and its
+        restarts and preemptions. A chunk is done when its worker asks for the next chunk, and its
         commit is in the store within ten seconds, or as many as there are workers. Each chunk is
         committed once; it may be processed again where its worker was killed before, so write its
         results to files of its own that are renamed when they are whole.
@@ -214,14 +214,15 @@ class Context(Displayed):
             name: Another name hands all items out again; "default" by default.
             directory: Where the progress is kept, on a file system of all workers. By default that
                 is the experiment's directory; by hand each start of a script is an experiment of
-                its own, so name one here to go on with an earlier start.
+                its own, so name one here to go on with an earlier start. In a submitted job it
+                must be absolute, because each job works in its own copy of the code.
 
         Returns:
             An iterator of ranges.
 
         Raises:
-            ValueError: If the counts or the name make no sense, if the chunks have begun with other
-                counts, or if this run is not recorded and `directory` is None.
+            ValueError: If the counts, the name or the directory make no sense, if the chunks have
+                begun with other counts, or if this run is not recorded and `directory` is None.
 
         Example:
             import detslurm as det
@@ -234,7 +235,14 @@ class Context(Displayed):
         from detslurm.store.chunks import ChunkWorker
 
         checked_counts(n_items, chunk, name)
-        place = None if directory is None else Path(directory).absolute()
+        place = None if directory is None else Path(directory)
+        if place is not None and not place.is_absolute():
+            if self.info is not None and not in_own_script():
+                raise ValueError(
+                    f"shards() needs an absolute directory in a job, not {str(directory)!r}: each"
+                    " job works in its own copy of your code, so no other worker would see it"
+                )
+            place = place.absolute()
         if place is None and self._worker is not None:
             place = self._worker[0].experiment_path / "shards"
         if place is None:
@@ -412,7 +420,7 @@ def _init_in_job(
 
             note_recorded(trial)
     rated = RatedSteps() if is_chief else None
-    return Context(
+    context = Context(
         checkpoint=CheckpointContext(
             dist,
             store,
@@ -463,6 +471,9 @@ def _init_in_job(
         _worker=(trial, run),
         experimental=UsageReports(trial, is_chief=is_chief),
     )
+    if is_chief and not recorder.shared and (age := own_age()) is not None:
+        context.train._spent("start", age)
+    return context
 
 
 def _numeric_metrics(searcher: RunSearcher) -> tuple[str, ...]:

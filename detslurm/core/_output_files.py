@@ -67,7 +67,7 @@ class OutputFiles:
     def _move(self, source: Path, target: Path) -> None:
         target.mkdir(0o755, exist_ok=True)
         found = list_resources(source)
-        for name in found:  # a directory comes before what is in it
+        for name in found:  # a directory comes before its entries
             path = source / name
             if name.endswith("/") and not path.is_symlink():
                 (target / name).mkdir(0o755, exist_ok=True)

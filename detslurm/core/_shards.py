@@ -30,7 +30,7 @@ def checked_counts(n_items: int, chunk: int, name: str) -> None:
 
 
 class ShardIterator(Iterator[range]):
-    """Hands out chunks to one worker. A chunk is done when the next one is asked for."""
+    """Hands out chunks to one worker. A chunk is done when the worker asks for the next chunk."""
 
     def __init__(
         self,
@@ -84,13 +84,13 @@ class ShardIterator(Iterator[range]):
         return max(_COMMIT_SECONDS, float(len(self._queue.state.workers)))
 
     def _most(self) -> int:
-        """How many to claim: for the time between commits, and never much of what is left."""
+        """How many to claim: for the time between commits, and at most half of the rest."""
         state = self._queue.state
         share = (state.count - state.next_fresh) // (2 * max(len(state.workers), 1))
         return max(1, min(int(self._period / self._seconds), share))
 
     def flush(self) -> None:
-        """Commit what is done; the chunk that is worked on is not."""
+        """Commit the chunks that are done; the worker's present chunk is not."""
         if self._done:
             self._advance(0)
 

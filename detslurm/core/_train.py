@@ -95,6 +95,7 @@ class TrainContext(Displayed):
         self._compared = compared
         self._lack_was_told: set[str] = set()
         self._rated = rated
+        self._made: float | None = time.monotonic()
         self._chief_decides = chief_decides  # by its reports a search does; this is another rank
 
     def _facts(self) -> dict[str, Any]:
@@ -292,6 +293,17 @@ class TrainContext(Displayed):
         """Let code end by itself that has trained to the full length, as it may be about to save
         its result. A validation of a later step shows that it does not end: then it is stopped."""
         self._spared_until = math.inf
+
+    def _spent(self, on: str, seconds: float) -> None:
+        """Record the seconds until now that were no training: "start", "validation", "save"."""
+        record = {"t": "spent", "on": on, "seconds": round(seconds, 3), "time": time.time()}
+        self._recorder.record(record)
+
+    def _training_begins(self) -> None:
+        """Record, once, that the time until now was the start."""
+        made, self._made = self._made, None
+        if made is not None:
+            self._spent("start", time.monotonic() - made)
 
     def _show_nothing(self) -> None:
         """Leave it to the caller to show the reports."""

@@ -1,11 +1,12 @@
-"""A job's notices: what its runner has seen, told to the user while the code runs on.
+"""A job's notices: its runner raises and sends them while the code runs on.
 
-A thread sends, and the runner waits a few seconds for it at the job's end. What can't be sent from
-here stays in the store for the user's next command.
+A thread sends, and the runner waits a few seconds for it at the job's end. Notices that can't be
+sent from here stay in the store for the user's next command.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import zlib
@@ -14,14 +15,14 @@ from functools import cache
 from typing import Any, Final
 
 from detslurm.config.errors import ConfigErrors
-from detslurm.config.run_config import RunConfig, RunWebhooks
+from detslurm.config.run_config import RunWebhooks
 from detslurm.exec.intents import Intents
 from detslurm.exec.text_log import print_message
-from detslurm.notices.definitions import definitions
+from detslurm.notices.definitions import definitions, has_user_file
 from detslurm.notices.delivery import flush
 from detslurm.notices.event import event_of
 from detslurm.notices.log import MOST, NoticeLog
-from detslurm.notices.raising import has_user_file, is_wanted, raise_end
+from detslurm.notices.raising import is_wanted, raise_end
 from detslurm.store import StoreError, TrialDir
 from detslurm.store.errors import CorruptRecord
 from detslurm.store.experiment_fold import experiment_view
@@ -30,13 +31,16 @@ from detslurm.store.run_log import lines_of
 
 AT_END: Final = 8.0
 """Seconds that a job's end may take longer for its notices."""
-_WHILE_RUNNING: Final = 60.0
-_LONGEST: Final = 2000  # characters of an alert that are told
+TO_RECORD: Final = 2.0
+"""The last of these seconds, in which the answer is recorded: without a record of it a notice may
+have been sent, and is not sent again."""
+_AT_ONCE: Final = 60.0  # seconds that a thread may send while the code runs
+_LONGEST: Final = 2000  # characters of an alert that are sent
 _ALERT: Final = b'"alert"'
 
 
 class JobNotices:
-    """The notices of one experiment in one job; no failure of theirs is one of the job."""
+    """The notices of one experiment in one job; their failures never fail the job."""
 
     def __init__(self, intents: Intents, webhooks: RunWebhooks) -> None:
         self._intents, self._webhooks = intents, webhooks
@@ -45,9 +49,10 @@ class JobNotices:
         self._log, self._alerts = NoticeLog(self._experiment), 0
         self._ends: dict[tuple[int, int], int] = {}  # where the reading of a run's records ended
         self._thread: threading.Thread | None = None
-        self._is_new = False  # something was raised that no thread has looked for
+        self._end_of_sending = math.inf
+        self._is_new = False  # something was raised since the last thread began
 
-    # -- what has happened -----------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------
 
     def look(self, trial: TrialDir, run: int) -> None:
         """Raise the alerts that a run's code has recorded since the last look."""
@@ -56,10 +61,10 @@ class JobNotices:
         for offset, alert in self._new_alerts(trial, run):
             self._alerts += 1
             if self._alerts > MOST:
-                continue  # read, but there may be one at each step
+                continue  # read, but code may raise an alert at each step
             fields = {name: _text(alert.get(name)) for name in ("title", "description", "level")}
             self._raise("CUSTOM", f"custom-{trial.id}-{run}-{offset}", trial=trial.id, **fields)
-        self._send(_WHILE_RUNNING)  # also what was raised while the last thread was sending
+        self._send()  # also those raised while the last thread was sending
 
     def _new_alerts(self, trial: TrialDir, run: int) -> Iterator[tuple[int, dict[str, Any]]]:
         path, start = str(trial.records_path(run)), self._ends.get((trial.id, run), 0)
@@ -71,7 +76,7 @@ class JobNotices:
                     if record.get("t") == "alert":
                         yield offset + place, record
         except StoreError as error:
-            print_message(f"alerts are not told now: {error}")
+            print_message(f"no notices of alerts for now: {error}")
 
     def on_policy(self, trial: TrialDir, run: int, policy: str, node: str) -> None:
         """A log policy has matched."""
@@ -101,37 +106,46 @@ class JobNotices:
         event = event_of(view, trigger, key, names=self._webhooks.webhook_name, **about)
         try:
             self._is_new |= self._log.raise_event(event)
-        except (StoreError, ValueError) as error:  # such as a text that is no Unicode
+        except (StoreError, ValueError) as error:
             print_message(f"a notice is lost ({trigger}): {error}")
-        self._send(_WHILE_RUNNING)
+        self._send()
 
     # -- sending ---------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """The job ends: give what waits a few seconds to be sent."""
-        deadline = time.monotonic() + AT_END
-        if self._thread is not None:
-            self._thread.join(AT_END)
-        self._send(deadline - time.monotonic())
-        if self._thread is not None:
-            self._thread.join(max(deadline - time.monotonic(), 0.0))
+        end = time.monotonic() + AT_END
+        self._end_of_sending = end - TO_RECORD
+        self._wait(end)
+        self._send()
+        self._wait(end)
 
-    def _send(self, within: float) -> None:
-        if not self._is_new or within <= 0 or (self._thread and self._thread.is_alive()):
+    def _wait(self, end: float) -> None:
+        if self._thread is not None:
+            self._thread.join(max(end - time.monotonic(), 0.0))
+
+    def _send(self) -> None:
+        if not self._is_new or (self._thread and self._thread.is_alive()):
             return
         self._is_new = False
-        # A daemon: the runner ends without it. What it was sending then counts as unknown.
-        self._thread = threading.Thread(target=self._flush, args=(within,), daemon=True)
+        # A daemon: the runner ends without it if the file system hangs.
+        self._thread = threading.Thread(target=self._flush, daemon=True)
         self._thread.start()
 
-    def _flush(self, within: float) -> None:
+    def _flush(self) -> None:
         if not has_user_file() and not self._webhooks.webhook_name:
             return  # this node does not see the user's home
         try:
             known = definitions()
             if set(self._webhooks.webhook_name) - known.keys():
                 return  # the user's command may see more
-            flush(self._experiment.store, known, within=within, only=self._experiment.id)
+            flush(
+                self._experiment.store,
+                known,
+                within=_AT_ONCE,
+                until=lambda: self._end_of_sending,
+                only=self._experiment.id,
+            )
         except (ConfigErrors, StoreError, OSError) as error:
             print_message(f"notices wait for your next command: {error}")
         except Exception as error:  # whose message may have a URL
@@ -139,7 +153,9 @@ class JobNotices:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)[:_LONGEST]
+    if value is None:
+        return None
+    return str(value)[:_LONGEST].encode("utf-8", "replace").decode()  # JSON may have any code units
 
 
 def _unframed(line: bytes) -> list[dict[str, Any]]:
@@ -149,11 +165,5 @@ def _unframed(line: bytes) -> list[dict[str, Any]]:
         return []
 
 
-@cache
-def _notices(intents: Intents, webhooks: RunWebhooks) -> JobNotices:
-    return JobNotices(intents, webhooks)
-
-
-def notices_of(intents: Intents, config: RunConfig) -> JobNotices:
-    """The notices of this job, always the same object."""
-    return _notices(intents, config.webhooks)
+notices_of = cache(JobNotices)
+"""The notices of a job, always the same object."""

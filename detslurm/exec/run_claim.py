@@ -46,7 +46,7 @@ class JobContext(NamedTuple):
         """The notices that this job raises and sends."""
         from detslurm.exec.notices import notices_of  # only here: a runner starts without it
 
-        return notices_of(self.intents, self.config)
+        return notices_of(self.intents, self.config.webhooks)
 
     def is_limit_near(self, seconds_left: float | None) -> bool:
         """Whether Slurm's signal before the time limit is due or has come."""

@@ -141,6 +141,7 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
                 "this DeterminedCallback has been in a fit(): the next run of the trial could not"
                 " know in which of several to go on. Train in one fit() with more epochs"
             )
+        self._core.train._training_begins()
         self._is_used = True
         model = self.model
         self._first_epoch, self._leaves, self._is_fitting = model._initial_epoch, False, True

@@ -161,6 +161,7 @@ class TrialCallback(Callback):  # type: ignore[misc]
             RuntimeError: If the Trainer did not get `ckpt_path`, and would begin from the start.
             ValueError: If training would end before the length that the search wants.
         """
+        self._core.train._training_begins()
         if self._resumes and not trainer.global_step:
             raise RuntimeError(
                 "this trial goes on from a checkpoint, but training would start again from the"

@@ -26,7 +26,7 @@ from detslurm.store.address import publish_address
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve experiments until nobody has asked for a page for a while.
+    """Serve experiments until no page was requested for a while.
 
     Args:
         argv: The options, see `--help`.

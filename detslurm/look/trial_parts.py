@@ -81,9 +81,11 @@ def _run(run: RunView, queued: float | None) -> RunPart:
 def _efficiency(trial: Trial, view: TrialView, problems: Problems) -> dict[str, Any]:
     with problems.noting(f"what trial {trial.id} used"):
         found = efficiency(trial.directory, view, trial.experiment._snapshot.facts)
-        known = msgspec.structs.asdict(found).items()
+        known = msgspec.structs.asdict(found)
+        time = found.training_time
+        known["training_time"] = None if time is None else time.to_dict()
         about = ("trial", "state")
-        return {n: plain(v) for n, v in known if v is not None and n not in about}
+        return {n: plain(v) for n, v in known.items() if v is not None and n not in about}
     return {}
 
 

@@ -1,1 +1,1 @@
-"""Notices: what users are told about their experiments, by the ways that they have defined."""
+"""Notices of experiments, which users get by the ways that they have defined."""

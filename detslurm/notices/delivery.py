@@ -1,37 +1,38 @@
-"""Send what waits: claim, send, record the answer, and forget what is settled."""
+"""Send waiting notices: claim, send, record the answer, and remove the pointer."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from detslurm.config.schema.notices import AnyNotice, CommandNotice, MailNotice
-from detslurm.notices.definitions import recipients, secrets_of_definition
+from detslurm.notices.definitions import has_user_file, recipients, secrets_of_definition
 from detslurm.notices.event import Event
 from detslurm.notices.gate import SendGate, bounded
-from detslurm.notices.log import (
-    Notice,
-    NoticeLog,
-    SendResult,
-    SendState,
+from detslurm.notices.log import Notice, NoticeLog, SendResult, SendState
+from detslurm.notices.pointers import (
     is_in_job,
     is_stale,
+    mark_failure,
     remove_pointer,
     waiting,
 )
 from detslurm.store import Store
 
-ATTEMPT = 10.0
+ATTEMPT = 6.0
 """Seconds that one attempt may take."""
+LEAST = 2.0
+"""With less time left no attempt begins: a server that answers late would leave it unknown."""
 _OLD = 7 * 86400.0
 
 Send = Callable[[AnyNotice, Event, float], SendResult]
 
 
 def send(definition: AnyNotice, event: Event, seconds: float = ATTEMPT) -> SendResult:
-    """Send an event by one definition within so many seconds; no secret is in the answer."""
+    """Send an event by one definition within some seconds; the answer has no secret."""
     answer = bounded(partial(_send, definition, event, timeout=seconds), seconds)
     detail = answer.detail
     for secret in secrets_of_definition(definition):
@@ -50,7 +51,7 @@ def _send(definition: AnyNotice, event: Event, gate: SendGate, *, timeout: float
         from detslurm.notices.web import post
 
         return post(definition, event, gate, timeout)
-    except Exception as error:  # a message of it may have a URL
+    except Exception as error:  # its message may have a URL
         return SendResult("unknown", f"it failed with {type(error).__name__}")
 
 
@@ -69,25 +70,29 @@ def flush(
     known: Mapping[str, AnyNotice],
     *,
     within: float,
+    until: Callable[[], float] = lambda: math.inf,
     only: int | None = None,
     send: Send = send,
 ) -> Flushed:
-    """Send what waits for the definitions in `known`, within so many seconds. A job leaves mail to
-    the login node.
+    """Send what waits for the definitions in `known`, within some seconds. A job leaves mail to
+    the login node. After a failure nothing more is sent by that definition.
 
     Args:
         store: The store.
         known: The user's definitions.
         within: The seconds for all of it.
+        until: The time, by the monotonic clock, when all attempts have to be over, if that is
+            earlier; it may change meanwhile.
         only: The one experiment whose notices are sent; by default those of all.
         send: Sends one event.
 
     Raises:
         StoreError: If the store can't be used.
     """
-    flushing = _Flushing(known, time.monotonic() + within, is_in_job(), send, Flushed())
+    end, in_job = time.monotonic() + within, is_in_job()
+    flushing = _Flushing(known, lambda: min(end, until()) - time.monotonic(), in_job, send)
     for experiment, keys in waiting(store, only):
-        if flushing.seconds_left <= 0:
+        if flushing.seconds_left() < LEAST:
             break
         log = NoticeLog(experiment)
         log.refresh()
@@ -95,23 +100,22 @@ def flush(
             notice = log.of_key(key)
             if flushing.deliver(log, notice) if notice else is_stale(experiment, key):
                 remove_pointer(experiment, key)
+    if flushing.failed and not in_job:
+        mark_failure(store)
     return flushing.done
 
 
 @dataclass
 class _Flushing:
     known: Mapping[str, AnyNotice]
-    deadline: float
+    seconds_left: Callable[[], float]
     in_job: bool
     send: Send
-    done: Flushed
-
-    @property
-    def seconds_left(self) -> float:
-        return self.deadline - time.monotonic()
+    done: Flushed = field(default_factory=Flushed)
+    failed: set[str] = field(default_factory=set)
 
     def deliver(self, log: NoticeLog, notice: Notice) -> bool:
-        """Send a notice to those who have not got it; whether it is settled."""
+        """Send a notice by all definitions that have not sent it; whether it is settled."""
         event, settled = notice.event, True
         for name in recipients(self.known, event, event.names):
             definition = self.known[name]
@@ -121,12 +125,16 @@ class _Flushing:
             elif definition.from_jobs or not self.in_job:
                 self._attempt(log, notice, name, definition)
             settled &= notice.sending.get(name, SendState()).is_settled
-        return settled or time.time() - event.time > _OLD
+        # A node may not see the user's file, and so not all that want the notice.
+        sees_all = has_user_file() if self.in_job else bool(self.known)
+        return (settled and sees_all) or time.time() - event.time > _OLD
 
     def _attempt(self, log: NoticeLog, notice: Notice, name: str, definition: AnyNotice) -> None:
-        left = min(self.seconds_left, ATTEMPT)
-        if left <= 0 or not log.claim(notice, name, time.time()):
+        left = min(self.seconds_left(), ATTEMPT)
+        if name in self.failed or left < LEAST or not log.claim(notice, name, time.time()):
             return
         answer = self.send(definition, notice.event, left)
         log.answer(notice, name, answer)
         setattr(self.done, answer.outcome, getattr(self.done, answer.outcome) + 1)
+        if answer.outcome in ("later", "unknown"):
+            self.failed.add(name)

@@ -1,4 +1,4 @@
-"""What a notice tells: the facts of one event, as text and as data."""
+"""The content of a notice: the facts of one event, as text and as data."""
 
 from __future__ import annotations
 
@@ -14,33 +14,17 @@ if TYPE_CHECKING:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One event of an experiment.
+    """One event of an experiment, with the experiment as it was then.
 
     Attributes:
         trigger: Its kind; "TEST" for a trial message.
         key: Unlike that of all other events of the experiment, and a part of a file's name.
         time: When it happened, in seconds since 1970.
-        experiment: The id of the experiment.
-        name: Its name.
-        owner: Its user.
-        workspace: Its workspace.
-        project: Its project.
-        state: Its state.
-        duration: The seconds from its first run to its end, or to now.
-        pool: Its partition.
-        slots: The slots of each trial.
-        trials: How many trials it has.
-        metric: The searcher's metric.
-        best_value: The best value of that.
-        best_trial: The id of the trial that has it.
-        names: The notices that its configuration names.
+        duration: The seconds from the first run to the end, or to the event.
+        names: The notices that the configuration names.
         reason: Why it failed or was paused.
-        trial: The id of the trial that the event is about.
-        policy: The name of the log policy that matched.
-        node: The node where it matched.
-        title: Of an alert.
-        description: Of an alert.
-        level: Of an alert: "debug", "info", "warn" or "error".
+        policy: The log policy that matched, in `trial` on `node`.
+        title: The title of an alert, which has a `description` and a `level`, too.
     """
 
     trigger: str
@@ -70,7 +54,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def headline(self) -> str:
-        """The event in a line."""
+        """The event in a line: the title of an alert may have several."""
+        return " ".join(self._headline().split())
+
+    def _headline(self) -> str:
         about = f"experiment {self.experiment} ({self.name})" if self.experiment else "detslurm"
         match self.trigger:
             case "CUSTOM":

@@ -17,24 +17,24 @@ class SendGate:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._passed = self._closed = False
+        self.has_passed = self._closed = False
 
     def enter(self) -> None:
         """From here on something may have been sent. Raises `GaveUp` if the gate is closed."""
         with self._lock:
             if self._closed:
                 raise GaveUp("the time was up")
-            self._passed = True
+            self.has_passed = True
 
     def close(self) -> bool:
         """Whether nothing was sent, nor ever will be."""
         with self._lock:
             self._closed = True
-            return not self._passed
+            return not self.has_passed
 
 
 def bounded(send: Callable[[SendGate], SendResult], seconds: float) -> SendResult:
-    """The answer of `send`, or what is known of it after so many seconds.
+    """Return the answer of `send`, or "later" or "unknown" after some seconds without it.
 
     A look-up of a host's name can't be interrupted, and a server may send a byte a second. So a
     thread sends, which this process doesn't wait for at its end.

@@ -1,35 +1,30 @@
 """The notices of an experiment, and which of them were sent: numbered facts, and a pointer to each.
 
 A sender claims a notice for a recipient by the next number before it sends, and records the answer
-afterwards. So a notice is sent at most once: of a sender that dies in between nobody knows whether
-it had sent, and it is not sent again. The pointers lie in one directory of the user, so that a
-command finds what waits by one look; a pointer is there before its notice, and until it is settled.
+afterwards. So a notice is sent at most once: if a sender dies in between, it may have sent the
+notice, which is not sent again. The pointers lie in one directory of the user, so that a command
+finds with one listing the notices that wait. A pointer precedes its notice, and stays until the
+notice is settled.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from detslurm._base import contract
 from detslurm._base.process import Identity
 from detslurm.notices.event import Event
-from detslurm.store import ExperimentDir, Store, StoreError, fs
+from detslurm.notices.pointers import PAUSE, add_pointer, here, is_old
+from detslurm.store import ExperimentDir, fs
 from detslurm.store.facts import FactLog
 
 MOST: Final = 50
-"""How many alerts and matches of log policies of one experiment are told: code may raise an alert
+"""How many alerts and matches of log policies of one experiment are kept: code may raise an alert
 at each step."""
-POINTERS: Final = "notices"
-_DAY: Final = 86400.0
-# Seconds before a node that failed tries again: at first, and at most.
-_PAUSE: Final = 600.0
+# Seconds before a node that failed tries again, at most.
 _LONGEST_PAUSE: Final = 6 * 3600.0
 
 Outcome = Literal["sent", "refused", "later", "unknown"]
@@ -53,7 +48,7 @@ class NoticeFact(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class NoticeRaised(NoticeFact, frozen=True, kw_only=True, tag="raised"):
-    """Something has happened that the user wants to be told."""
+    """Something has happened of which the user wants a notice."""
 
     event: Event
 
@@ -68,7 +63,7 @@ class NoticeClaimed(NoticeFact, frozen=True, kw_only=True, tag="claimed"):
 
 
 class NoticeAnswered(NoticeFact, frozen=True, kw_only=True, tag="answered"):
-    """What came of it; after "later" it may be claimed again."""
+    """The answer to a claimed notice; after "later" it may be claimed again."""
 
     of: Number
     to: str
@@ -98,7 +93,7 @@ class SendState(msgspec.Struct, frozen=True):
         if self.claim is None:
             return False
         process = Identity.parse(self.claim.process)
-        return (process is not None and process.is_dead()) or _is_old(self.claim.time)
+        return (process is not None and process.is_dead()) or is_old(self.claim.time)
 
     def is_due(self, now: float) -> bool:
         """Whether it may be sent from this node now: a node that failed waits longer each time."""
@@ -106,7 +101,7 @@ class SendState(msgspec.Struct, frozen=True):
             return False
         if self.answer is None or self.answer.host != here():
             return True
-        return now - self.answer.time >= min(_PAUSE * self.tries**2, _LONGEST_PAUSE)
+        return now - self.answer.time >= min(PAUSE * self.tries**2, _LONGEST_PAUSE)
 
 
 class Notice(msgspec.Struct):
@@ -212,58 +207,7 @@ class NoticeLog:
         return self._facts.put_next(self.count + 1, _plain(fact))
 
 
-def is_in_job() -> bool:
-    """Whether this process belongs to a job."""
-    return contract.job_of(os.environ) is not None
-
-
-def here() -> str:
-    """The place of an attempt: jobs may have no route from a node where commands have one."""
-    return f"{socket.gethostname()} (job)" if is_in_job() else socket.gethostname()
-
-
 def _plain(fact: NoticeFact) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(fact)
     del plain["n"]
     return plain
-
-
-def _is_old(then: float) -> bool:
-    return time.time() - then > _DAY
-
-
-# -- the pointers ----------------------------------------------------------------------------------
-
-
-def add_pointer(experiment: ExperimentDir, key: str) -> None:
-    """Let the user's commands find a notice. Raises `StoreError`."""
-    folder = experiment.store.own(POINTERS)
-    fs.ensure_directory(folder, secret=True)
-    fs.put_if_absent(folder / f"{experiment.id}.{key}", b"", secret=True)
-
-
-def remove_pointer(experiment: ExperimentDir, key: str) -> None:
-    """A notice is settled: nothing waits."""
-    fs.discard(str(experiment.store.own(POINTERS) / f"{experiment.id}.{key}"))
-
-
-def waiting(store: Store, only: int | None = None) -> Iterator[tuple[ExperimentDir, list[str]]]:
-    """The experiments with notices that may wait, and their keys; of one experiment alone if asked.
-    Raises `StoreError`."""
-    keys: dict[int, list[str]] = {}
-    for name in fs.names_in(store.own(POINTERS)):
-        number, _, key = name.partition(".")
-        if number.isdigit() and key and only in (None, int(number)):
-            keys.setdefault(int(number), []).append(key)
-    for experiment in sorted(keys):
-        yield ExperimentDir(store, experiment), sorted(keys[experiment])
-
-
-def is_stale(experiment: ExperimentDir, key: str) -> bool:
-    """Whether a pointer without a notice is a day old: its process died between the two."""
-    path = experiment.store.own(POINTERS) / f"{experiment.id}.{key}"
-    try:
-        written = fs.modified(path)
-    except StoreError:
-        return False
-    return written is not None and _is_old(written)

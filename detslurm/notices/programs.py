@@ -1,4 +1,4 @@
-"""Tell of an event by a program of the site or of the user: mail, or any command."""
+"""Send a notice by a program of the site or of the user: mail, or any command."""
 
 from __future__ import annotations
 
@@ -65,9 +65,11 @@ def _run(
     name = os.path.basename(argv[0])  # noqa: PTH119
     try:
         gate.enter()
+        # Nothing reads its output, which a process that it leaves behind may keep open.
         done = subprocess.run(
-            argv, input=data, capture_output=True, timeout=timeout, env=env, check=False
-        )
+            argv, input=data, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            timeout=timeout, env=env, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return SendResult("unknown", f"{name} did not end within {timeout:.0f} s")
     except OSError as error:  # it did not start

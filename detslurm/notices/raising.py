@@ -1,23 +1,17 @@
-"""Raise notices: keep in the store that something has happened, for those who want to be told."""
+"""Raise notices: record in the store that something has happened, until it is sent."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from detslurm.config.run_config import RunWebhooks
-from detslurm.config.site import config_folder
-from detslurm.notices.definitions import FILE
+from detslurm.notices.definitions import has_user_file
 from detslurm.notices.event import event_of
-from detslurm.notices.log import POINTERS, NoticeLog
+from detslurm.notices.log import NoticeLog
+from detslurm.notices.pointers import POINTERS, is_mine
 from detslurm.store import ExperimentDir, Store, StoreError, fold_experiment, fs
 
 _ENDS: Final = ("COMPLETED", "ERROR")
-
-
-def has_user_file() -> bool:
-    """Whether this node sees definitions of the user's."""
-    folder = config_folder()
-    return folder is not None and fs.exists(folder / FILE)
 
 
 def is_wanted(store: Store, webhooks: RunWebhooks) -> bool:
@@ -35,18 +29,18 @@ def expect_notices(store: Store) -> None:
 
 
 def raise_end(experiment: ExperimentDir) -> bool:
-    """Raise the notice of an experiment's end, once, if it has ended and notices of it are wanted;
-    whether it is new. A store that can't be used is the same as no."""
+    """Raise the notice of an experiment's end, once, if it has ended and its notices are wanted;
+    whether it is new. False for the experiment of another user, and if the store can't be used."""
     try:
         webhooks = experiment.run_config().webhooks
-        if not is_wanted(experiment.store, webhooks):
+        if not is_mine(experiment.path) or not is_wanted(experiment.store, webhooks):
             return False
         if experiment.created().task and not webhooks.webhook_name:
-            return False  # a command, shell or notebook, at which its user sits
+            return False  # the user is watching a command, shell or notebook
         view = fold_experiment(experiment)
         if view.state not in _ENDS:
             return False
-        # The same for all who see this end; after another activation there are more runs.
+        # The same for all that raise this end; after another activation there are more runs.
         key = f"{view.state.lower()}-{sum(trial.run_count for trial in view.trials)}"
         about = {"reason": view.end_reason, "names": webhooks.webhook_name}
         return NoticeLog(experiment).raise_event(event_of(view, view.state, key, **about))

@@ -1,15 +1,14 @@
 """Post a notice by HTTP: through the environment's proxies, with TLS verified, and no redirects.
 
-Only `SendGate.enter` stands between the connection and the request, so that a failure before it
-is known to have told nobody.
+A connection passes the gate right before its request, so that a failure before the gate is known to
+have sent nothing.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 from urllib import request
 from urllib.error import HTTPError, URLError
@@ -18,10 +17,10 @@ from urllib.parse import urlsplit
 from detslurm.config.schema.notices import JsonNotice, NtfyNotice, SlackNotice
 from detslurm.notices.event import Event, determined_body
 from detslurm.notices.gate import SendGate
-from detslurm.notices.log import SendResult
+from detslurm.notices.log import Outcome, SendResult
 
-# The server is busy or down: it has not taken the notice.
-_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+# The server is busy or down, and has not taken the notice.
+_LATER = frozenset({408, 425, 429, 500, 502, 503})
 _READ = 400  # bytes of an answer that a message may show
 
 
@@ -36,18 +35,25 @@ def post(definition: JsonNotice | SlackNotice | NtfyNotice, event: Event, gate: 
     data = json.dumps(body).encode()
     try:
         asked = request.Request(url, data, headers, method="POST")
-        with _opener(gate).open(asked, timeout=timeout) as answer:
-            return SendResult("sent", f"HTTP {answer.status}: {_text(answer.read(_READ))}")
+        with request.build_opener(_NoRedirects, _Gated(gate)).open(asked, timeout=timeout) as done:
+            return SendResult("sent", f"HTTP {done.status}")
     except HTTPError as error:
         detail = f"HTTP {error.code}: {_text(_rest(error))}"
-        return SendResult("later" if error.code in _LATER else "refused", detail)
-    except URLError as error:  # while connecting
-        return SendResult("later", f"{shown_host(url)}: {_reason(error.reason)}")
+        return SendResult(_outcome(error.code), detail)
+    except URLError as error:  # while connecting, or while the request was on its way
+        outcome: Outcome = "unknown" if gate.has_passed else "later"
+        return SendResult(outcome, f"{shown_host(url)}: {_reason(error.reason)}")
     except (OSError, http.client.HTTPException) as error:
         what = "timed out" if isinstance(error, TimeoutError) else type(error).__name__
         return SendResult("unknown", f"{shown_host(url)}: no answer ({what})")
     except ValueError:
         return SendResult("refused", "its URL is not valid")
+
+
+def _outcome(status: int) -> Outcome:
+    if status == 504:  # a gateway got no answer in time from a server that may have taken it
+        return "unknown"
+    return "later" if status in _LATER else "refused"
 
 
 def shown_host(url: str) -> str:
@@ -78,13 +84,6 @@ def _slack_text(event: Event) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-# -- connections that pass the gate ----------------------------------------------------------------
-
-
-def _opener(gate: SendGate) -> request.OpenerDirector:
-    return request.build_opener(_NoRedirects(), _Http(gate), _Https(gate))
-
-
 class _NoRedirects(request.HTTPRedirectHandler):
     """The address of a redirect is not the user's: it gets neither notice nor token."""
 
@@ -92,42 +91,27 @@ class _NoRedirects(request.HTTPRedirectHandler):
         return None
 
 
-class _GatedHttp(http.client.HTTPConnection):
-    def __init__(self, *args: Any, gate: SendGate, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gate = gate
+class _Gated(request.HTTPHandler, request.HTTPSHandler):
+    """Makes connections that pass the gate when they are open: through a proxy's tunnel, and with
+    the certificate checked."""
 
-    def connect(self) -> None:
-        super().connect()
-        self._gate.enter()
-
-
-class _GatedHttps(http.client.HTTPSConnection):
-    def __init__(self, *args: Any, gate: SendGate, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._gate = gate
-
-    def connect(self) -> None:
-        super().connect()  # through a proxy's tunnel, and with the certificate checked
-        self._gate.enter()
-
-
-class _Http(request.HTTPHandler):
     def __init__(self, gate: SendGate) -> None:
         super().__init__()
-        self._connection: Callable[..., Any] = partial(_GatedHttp, gate=gate)
+        self._gate = gate
 
-    def http_open(self, req: request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
+    def do_open(self, http_class: Any, req: request.Request, **options: Any) -> Any:
+        def gated(*args: Any, **more: Any) -> Any:
+            made = http_class(*args, **more)
+            connect = made.connect
 
+            def connect_and_enter() -> None:
+                connect()
+                self._gate.enter()
 
-class _Https(request.HTTPSHandler):
-    def __init__(self, gate: SendGate) -> None:
-        super().__init__()
-        self._connection: Callable[..., Any] = partial(_GatedHttps, gate=gate)
+            made.connect = connect_and_enter
+            return made
 
-    def https_open(self, req: request.Request) -> http.client.HTTPResponse:
-        return self.do_open(self._connection, req)
+        return super().do_open(gated, req, **options)
 
 
 def _rest(error: HTTPError) -> bytes:

@@ -354,7 +354,7 @@ def _per_slot(total: int, slots: int) -> int:
 
 
 def device_of(num_gpus: int, dist: DistributedContext) -> torch.device:
-    """The device of a rank: one of its node's GPUs, by local rank, or the CPU."""
+    """Return the device of a rank: a GPU of its node, by local rank, or the CPU."""
     if num_gpus == 0 or not torch.cuda.is_available():
         return torch.device("cpu")
     # A rank may see its own GPU only. A process alone stays where its program has put it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Generator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -225,6 +226,7 @@ class TrainingLoop:
 
     def _train_to(self, target: TrainingTarget) -> Stop:
         state, self._target_batches = self._state, target.batches
+        self._core.train._training_begins()
         stop = self._before_training()
         if 0 < target.batches <= state.batches_trained:
             self._log_info(
@@ -368,8 +370,9 @@ class TrainingLoop:
             self._context._writer.flush()
 
     def _validate(self) -> None:
-        state = self._state
+        state, begun = self._state, time.monotonic()
         metrics = self._validation.metrics()
+        self._core.train._spent("validation", time.monotonic() - begun)
         state.last_val, state.validated = state.batches_trained, True
         metric = state.searcher_metric = self._policy.searcher_metric(metrics)
         is_better = run_collectively(
@@ -398,7 +401,10 @@ class TrainingLoop:
     def _save(self, *, leaving: bool = False, alone: bool = False) -> None:
         self._saving = True
         self._state.stop_requested = self._is_to_stop(alone=alone)
+        begun = time.monotonic()
         self._checkpoints.save(self._state, leaving=leaving, alone=alone)
+        if self._checkpoints._background is not None:  # else the checkpoint's record has it
+            self._core.train._spent("save", time.monotonic() - begun)
         self._saving = False
 
     def _save_before_leaving(self, *, alone: bool = False) -> None:

@@ -81,6 +81,7 @@ class Allocation(NamedTuple):
     slot_ids: tuple[str, ...] = ()  # GPUs of this node, as CUDA_VISIBLE_DEVICES names them
     node_rank: int = 0  # which of `nodes` this process is on
     gpus_of_job: int | None = None  # where Slurm was asked for GPUs per job
+    start_time: float | None = None  # unix seconds, where known
 
     @property
     def ref(self) -> str:
@@ -143,6 +144,7 @@ class Allocation(NamedTuple):
             "ref": self.ref,
             "restart_count": self.restart_count,
             "nodes": list(self.nodes),
+            **({} if self.start_time is None else {"started": self.start_time}),
         }
 
     def step_command(
@@ -216,6 +218,7 @@ def _slurm(env: Mapping[str, str]) -> Allocation:
         slot_ids=visible_gpus(env),
         node_rank=int(env.get("SLURM_NODEID") or 0),
         gpus_of_job=_gpu_total(env.get("SLURM_GPUS")),
+        start_time=_number(env.get("SLURM_JOB_START_TIME")),
     )
 
 

@@ -50,8 +50,17 @@ class SlurmCluster:
         # One element speaks for all: the scheduler need not expand an array for a test.
         argv = ["sbatch", "--test-only", *(["--array=0"] if request.is_array else [])]
         path = _write_script(request.folder, self.script(request))
+        env = {**submit_environment(request), "SLURM_TIME_FORMAT": "%s"}
+
+        def test(*options: str) -> str:
+            asked = [*argv, *options, str(path)]
+            return command.run(asked, env=env, patience=ASK_PATIENCE, messages=True)
+
         try:
-            command.run([*argv, str(path)], env=submit_environment(request), patience=ASK_PATIENCE)
+            answer = test()
+            from detslurm.slurm.maintenance import maintenance_warning
+
+            return maintenance_warning(answer, test, self._nodes_of(request))
         except SlurmError as refusal:
             lacks_nodes = "node configuration is not available" in refusal.message.lower()
             if not (lacks_nodes and (nodes := self._nodes_out_of_service(request))):
@@ -60,7 +69,12 @@ class SlurmCluster:
             return f"nodes are out of service, and the jobs may wait for them: {nodes} (`sinfo -R`)"
         finally:
             path.unlink()
-        return None
+
+    def _nodes_of(self, request: JobRequest) -> Collection[str]:
+        """The nodes of its partition; none where they are not known."""
+        limits: ClusterLimits | None = self.__dict__.get("_limits")
+        here = None if limits is None else limits.partition(request.partition)
+        return () if here is None else here.nodes
 
     def _nodes_out_of_service(self, request: JobRequest) -> str:
         """Those of the request's partition, as in n[1-4]; empty if there are none."""

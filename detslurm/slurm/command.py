@@ -171,13 +171,14 @@ def run(
     before_retry: Callable[[], str | None] = lambda: None,
     within: float | None = None,
     begun: Process | None = None,
+    messages: bool = False,
 ) -> str:
     """stdout of a Slurm command; retries transient errors, raises SlurmError on a refusal.
 
     Slurm's commands wait half a minute for a controller that is down: that counts as patience,
     too, and `within` bounds each call.
     `before_retry` may find that the failed call took effect after all, and answer in its place.
-    `begun` is the first call, where it was started ahead.
+    `begun` is the first call, where it was started ahead. With `messages` stderr comes first.
     """
     waits, deadline = backoff(patience), time.monotonic() + patience
     while True:
@@ -187,7 +188,7 @@ def run(
             message = f"{argv[0]}: no answer within {within:g} seconds: connection timed out"
             raise SlurmError(message, advice_for(message))
         if done.returncode == 0:
-            return done.stdout
+            return done.stderr + done.stdout if messages else done.stdout
         said = done.stderr or done.stdout if done.returncode > 0 else ""  # killed: no refusal
         message = _clean(said) or f"{argv[0]} failed ({done.returncode})"
         wait = next(waits, None) if is_transient(message) else None

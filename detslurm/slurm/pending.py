@@ -13,7 +13,13 @@ from detslurm.slurm.hostlist import hosts_in
 from detslurm.slurm.interface import Charge
 from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.limits import known, parse_record
-from detslurm.slurm.pending_details import PendingDetails, Priority, QuotaLimit, ReservedNodes
+from detslurm.slurm.pending_details import (
+    MAINTENANCE,
+    PendingDetails,
+    Priority,
+    QuotaLimit,
+    ReservedNodes,
+)
 from detslurm.slurm.queue import parse_number, parse_squeue, parse_time, squeue_command
 from detslurm.slurm.queue_state import JobInfo
 from detslurm.slurm.quotas import ask, ask_controller, quotas_of
@@ -142,7 +148,7 @@ def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
         start, end = parse_time(record.get("StartTime")), parse_time(record.get("EndTime"))
         users = known(record.get("Users")) or known(record.get("Accounts"))
         if "MAINT" in record.get("Flags", "").split(","):
-            users = "maintenance"
+            users = MAINTENANCE
         if start is not None and end is not None:
             nodes = hosts_in(known(record.get("Nodes")))
             found.append(ReservedNodes(record["ReservationName"], start, end, nodes, users))

@@ -53,6 +53,10 @@ class Priority(NamedTuple):
     factors: Mapping[str, int]
 
 
+MAINTENANCE = "maintenance"
+"""In place of the users of a reservation: no jobs run there."""
+
+
 class ReservedNodes(NamedTuple):
     """Nodes that are kept for some users from `start` to `end`, in unix seconds."""
 

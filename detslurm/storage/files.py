@@ -183,7 +183,7 @@ def _sync_directory(here: Path, root: Path) -> None:
 
 
 def make_relative(link: Path, root: Path) -> None:
-    """Let an absolute link into a tree be a relative one, which stays right when the tree moves."""
+    """Make an absolute link into a tree relative, so that it stays right when the tree moves."""
     target = link.readlink()
     if target.is_absolute() and target.is_relative_to(root):
         # Other nodes do the same at the same moment, or list the tree already.

@@ -29,7 +29,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         host: The node, by the name that Slurm has for it.
         port: The TCP port; None for a socket.
         socket: The path of the Unix socket on that node; None for a port.
-        token: What a client proves itself with; None if it needs none.
+        token: The secret that clients have to send; None if they need none.
         key: The directory with the keys of an SSH client.
         path: The first part of the paths of its pages; None for "/".
         problem: Why clients of a shell have to do without a port, or without terminals.
@@ -92,8 +92,8 @@ def node_name(env: Mapping[str, str] = os.environ) -> str:
 def current_address(trial: TrialDir) -> Address | None:
     """Return the address of the trial's newest run; None if it has published none, or has ended.
 
-    An address of another run or job is never returned. Whether the job still runs is the queue's
-    to say: `Task.address` asks it, too. Raises `StoreError` if a record can't be read, or belongs
+    An address of another run or job is never returned. The job may have
+    died: `Task.address` asks the queue, too. Raises `StoreError` if a record can't be read, or belongs
     to another user: it names files and programs that clients use.
     """
     owner = fs.owner_of(trial.experiment_path, follow=False)

@@ -37,7 +37,7 @@ class ChunkWorker(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, int]:
-        """What its next run has, too, if it has a trial."""
+        """A value that the next run of its trial has, too, if it has a trial."""
         return (self.trial, self.rank) if self.trial else (self.process, 0)
 
     def is_alive(self) -> bool | None:
@@ -83,7 +83,7 @@ class ChunkState:
         self._claims: dict[int, dict[ChunkWorker, int]] = {}
 
     def take(self, number: int, plain: Mapping[str, Any]) -> None:
-        """Fold in a fact; one that can't be read claims and commits nothing."""
+        """Fold in a fact; an unreadable fact claims and commits nothing."""
         self.position = number
         try:
             fact = msgspec.convert(plain, ChunksMoved)
@@ -179,7 +179,7 @@ class ChunkQueue:
             self.state.take(fact["n"], fact)
 
     def advance(self, done: Collection[int], most: int) -> list[int]:
-        """Commit what is done and claim at most `most` chunks, in one fact. Returns these."""
+        """Commit the chunks in `done`, and claim and return at most `most` chunks, in one fact."""
         before = 0
         while True:
             self._catch_up()

@@ -361,6 +361,9 @@ def experiment_view(
         project=project,
         task=created.task,
         exit_code=trials[0].exit_code if created.task and done and trials else None,
+        run_seconds=_sum(trial.run_seconds for trial in trials),
+        productive_seconds=_sum(trial.productive_seconds for trial in trials),
+        wall_seconds=_sum(trial.wall_seconds for trial in trials),
         failing_nodes=facts.failing_nodes,
         excluded_nodes=tuple(sorted(facts.excluded)),
         fact_count=facts.count,
@@ -370,6 +373,11 @@ def experiment_view(
         trials=tuple(trials),
         problems=facts.problems,
     )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known), 2) if known else None
 
 
 def _end_reason(facts: ExperimentFacts, trials: Sequence[TrialRow]) -> str | None:

@@ -17,6 +17,7 @@ MOST_STEPS: Final = (1 << 63) - 1
 
 # Another user of a shared store may write any number, and readers make ranges and dates of them.
 Time = Annotated[float, Meta(ge=0, le=253_402_300_799)]  # up to the year 9999
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
 Steps = Annotated[int, Meta(ge=-MOST_STEPS, le=MOST_STEPS)]
 Size = Annotated[int, Meta(ge=0, le=MOST_STEPS)]
 
@@ -39,6 +40,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         array_task_id: Its index in the array.
         restart_count: How often Slurm had restarted it.
         nodes: Its nodes, by rank.
+        started: When it started, or was started again, by Slurm's clock in seconds since 1970; None
+            if unknown.
     """
 
     cluster: str = ""
@@ -48,6 +51,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     array_task_id: int | None = None
     restart_count: int = 0
     nodes: tuple[str, ...] = ()
+    started: Time | None = None
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
@@ -210,6 +214,12 @@ class _Checkpoint(_CheckpointStarted, kw_only=True):
     digests: dict[str, str] | None = None
     metadata: dict[str, Any] | None = None
     outputs: OutputsLeft | None = None
+    seconds: Seconds | None = None  # for which it kept the training loop waiting
+
+
+class _Spent(_Record, kw_only=True):
+    on: str
+    seconds: Seconds
 
 
 class _Storage(_Record, kw_only=True):
@@ -236,6 +246,7 @@ _KINDS: dict[str, type[_Record]] = {
     "checkpoint": _Checkpoint,
     "checkpoint_started": _CheckpointStarted,
     "checkpoint_deleted": _CheckpointStarted,
+    "spent": _Spent,
     "storage": _Storage,
     "status": _Text,
     "early_exit": _Text,

@@ -34,7 +34,9 @@ from detslurm.store.metric_rank import first_best
 from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.run_records import EndRecord, OutputsLeft, StartRecord
 from detslurm.store.run_usage import parse_usage
+from detslurm.store.time_parts import Interval
 from detslurm.store.trial import HISTORY
+from detslurm.store.trial_time import TimedRun, recorded_intervals, training_time
 from detslurm.store.views import (
     AlertView,
     CheckpointView,
@@ -141,6 +143,7 @@ def trial_view(
     known = (run.start for run in reversed(runs) if run.start.hparams is not None)
     drawn = next(known, None)
     continued = None if drawn is None else drawn.continued
+    spent = {run.number: tuple(recorded_intervals(run.records)) for run in runs}
     return TrialView(
         id=trial_id,
         experiment_id=experiment_id,
@@ -175,8 +178,35 @@ def trial_view(
         non_retryable=_latest(runs[-1:], "non_retryable", "reason"),
         out_of_ops=_latest(runs[-1:], "out_of_ops") is not None,
         asks_to_preempt=_latest(runs[-1:], "asks_to_preempt") is not None,
+        spent=spent,
+        **_seconds(runs, shown, spent, checkpoints),
         problems=tuple(problem for log in logs for problem in _problems(log, newest)),
     )
+
+
+def _seconds(
+    runs: Sequence[RunFacts],
+    shown: Sequence[RunView],
+    spent: dict[int, tuple[Interval, ...]],
+    checkpoints: Sequence[CheckpointView],
+) -> dict[str, float]:
+    """The fields of a row about its time; none where a run's begin or end is unknown."""
+    timed = []
+    for run, view in zip(runs, shown, strict=True):
+        end = view.ended if view.ended is not None else run.last_time or view.started
+        if view.started is None or end is None:
+            return {}
+        intervals = spent[run.number]
+        timed.append(TimedRun(view=view, end=end, intervals=intervals, usage=view.usage))
+    found = training_time(timed, checkpoints)
+    if found is None:
+        return {}
+    spans = sum(max(run.end - run.begin, 0.0) for run in timed)
+    return {
+        "run_seconds": round(spans, 2),
+        "productive_seconds": round(found.productive, 2),
+        "wall_seconds": round(found.since_start, 2),
+    }
 
 
 def end_record(runs: Sequence[RunFacts]) -> EndRecord | None:

@@ -11,6 +11,7 @@ from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.records import Intent, Job
 from detslurm.store.run_records import JobRecord
 from detslurm.store.run_usage import RunUsage
+from detslurm.store.time_parts import Interval
 
 
 class CheckpointView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,6 +163,11 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         latest_checkpoint: Its newest checkpoint.
         best_validation: The validation with the best searcher metric.
         last_validation: The newest validation.
+        run_seconds: The seconds of its runs, of a run that goes on up to its last record; None if
+            unknown.
+        productive_seconds: The part of them that was training or validation, and was not done
+            again.
+        wall_seconds: The seconds since its first start, without pauses.
     """
 
     id: int
@@ -183,6 +189,9 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     latest_checkpoint: CheckpointView | None = None
     best_validation: ValidationView | None = None
     last_validation: ValidationView | None = None
+    run_seconds: float | None = None
+    productive_seconds: float | None = None
+    wall_seconds: float | None = None
 
 
 class TrialView(TrialRow, frozen=True, kw_only=True):
@@ -203,6 +212,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
         artifacts: Whether it has reported images or tables.
         length: The length and the metric of the newest completed operation.
         storages: The storages that its code has named in place of the configured storage.
+        spent: By run, the parts of its time that its code has recorded: start, validation, saves.
         problems: The unreadable records of its files.
     """
 
@@ -220,6 +230,7 @@ class TrialView(TrialRow, frozen=True, kw_only=True):
     artifacts: bool = False
     length: dict[str, Any] | None = None
     storages: tuple[dict[str, Any], ...] = ()
+    spent: dict[int, tuple[Interval, ...]] = msgspec.field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
 
     def row(self) -> TrialRow:
@@ -331,6 +342,12 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         task: The kind of a task: "command", "shell", "notebook" or "tensorboard"; None for an
             experiment.
         exit_code: The exit code of a task that has ended; None if there is none.
+        run_seconds: The seconds of all runs of its trials, as far as they are known; None if no
+            run's are.
+        productive_seconds: The part of them that was training or validation, and was not done
+            again; None as `run_seconds`.
+        wall_seconds: The seconds of its trials since their first start, without pauses; None as
+            `run_seconds`.
     """
 
     id: int
@@ -364,6 +381,9 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     submission: str = ""
     task: str | None = None
     exit_code: int | None = None
+    run_seconds: float | None = None
+    productive_seconds: float | None = None
+    wall_seconds: float | None = None
 
     @property
     def reason(self) -> str | None:

@@ -100,6 +100,7 @@ class DetCallback(TrainerCallback):  # type: ignore[misc]
             RuntimeError: If the trial has a checkpoint, and training would begin from the start.
             ValueError: If training would end before the length that the search wants.
         """
+        self._core.train._training_begins()
         if self._resumes and not state.global_step:
             raise RuntimeError(
                 "this trial goes on from a checkpoint, but training would start again from the"

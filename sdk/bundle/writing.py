@@ -43,6 +43,7 @@ from detslurm.store.curve import flat
 from detslurm.store.facts import FactLog
 from detslurm.store.frame import encode_json
 from detslurm.store.records import CheckpointFilesRemoved, Lost, plain_of
+from detslurm.store.trial_fold import OUTPUTS
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -150,7 +151,8 @@ def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[CheckpointView]:
             continue
         trial = fold_trial(one.directory.trial(trial_id), one.facts.context(trial_id))
         there = [c for c in trial.checkpoints if c.state != "DELETED" and c.kind is None]
-        yield from (c for c in trial.checkpoints if c.state != "DELETED" and c.kind is not None)
+        outputs = [c for c in trial.checkpoints if c.state != "DELETED" and c.kind is not None]
+        yield from (c for c in outputs if c.resources or c.kind == OUTPUTS)
         if which == "latest":
             there = there[-1:]
         elif which == "best":

@@ -7,8 +7,9 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,19 +63,31 @@ def download(
 
 def _download_outputs(storage: Storage, outputs: CheckpointView, target: Path) -> Path:
     """Copy a directory of outputs as it is now, as a run may go on writing there; of outputs of
-    batches only the committed files."""
-    if os.path.lexists(target) and _has_something(Path(os.path.realpath(target)), outputs.uuid):
+    batches only the committed files. The copy has its name once it is whole."""
+    real = Path(os.path.realpath(target))
+    if os.path.lexists(target) and _has_something(real, outputs.uuid):
         raise LifecycleError(f"{target} exists already")
     if not storage.exists(outputs.uuid):
         raise LifecycleError(f"the outputs {outputs.uuid} are not under {storage.where}")
-    target.mkdir(parents=True, exist_ok=True)
-    storage.get(outputs.uuid, target, lambda name: is_part_of(name, outputs))
-    committed = outputs.resources.keys() if outputs.kind == BATCH_OUTPUTS else set[str]()
-    if lost := committed - set(map(as_recorded, list_resources(target))):
+    committed = outputs.resources if outputs.kind == BATCH_OUTPUTS else {}
+    stage = _begun_stage(real, outputs.uuid)
+    # Committed files that an interrupted download has copied do not change any more.
+    there = {as_recorded(name): size for name, size in list_resources(stage).items()}
+    whole = {name for name, size in committed.items() if there.get(name) == size}
+    storage.get(outputs.uuid, stage, partial(_is_wanted, outputs, whole))
+    if lost := committed.keys() - set(map(as_recorded, list_resources(stage))):
         raise LifecycleError(
-            f"{len(lost)} files of the outputs are gone from {storage.where}: {min(lost)}"
+            f"{len(lost)} files of the outputs are gone from {storage.where}: {min(lost)}; the"
+            f" others are in {stage}"
         )
+    if committed:
+        _tidy(stage, {name: 0 for name in list_resources(stage) if is_part_of(name, outputs)})
+    _put(stage, real)
     return target
+
+
+def _is_wanted(outputs: CheckpointView, whole: Container[str], name: str) -> bool:
+    return is_part_of(name, outputs) and as_recorded(name) not in whole
 
 
 def digests_of(experiment: ExperimentDir, checkpoint: CheckpointView) -> Digests | None:
@@ -97,6 +110,16 @@ def _stage(target: Path, uuid: str) -> Path:
     """Where the copy grows: on the same disk as the target."""
     inside = target / f".{target.name}.{uuid[:8]}.partial"
     return inside if inside.exists() or _stays(target) else target.with_name(inside.name)
+
+
+def _begun_stage(target: Path, uuid: str) -> Path:
+    """The directory where the copy grows, with the files of an interrupted download."""
+    stage = _stage(target, uuid)
+    try:
+        stage.mkdir(parents=True)
+    except FileExistsError:
+        _refuse_what_others_made(stage)
+    return stage
 
 
 def _stays(target: Path) -> bool:
@@ -140,11 +163,7 @@ def _copy(
         raise LifecycleError(
             f"checkpoint {uuid} is damaged, {lost}; its other files are in {storage.where}"
         )
-    stage = _stage(target, uuid)
-    try:
-        stage.mkdir(parents=True)
-    except FileExistsError:
-        _refuse_what_others_made(stage)
+    stage = _begun_stage(target, uuid)
     try:
         if digests is None and storage.direct(uuid) is None:
             mark_unverified(stage)

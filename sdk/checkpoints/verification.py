@@ -102,7 +102,7 @@ def verify_each(
 def problem_of(checkpoint: CheckpointView, storage: Storage, *, deep: bool = False) -> str | None:
     """The fault of a checkpoint's files, in a sentence; None without a fault."""
     recorded, found = checkpoint.resources, _found(checkpoint, storage)
-    if not found:
+    if not found and (recorded or checkpoint.kind != BATCH_OUTPUTS):
         return "all its files are missing"
     text = differences(recorded, found)
     if text is None and deep and isinstance(storage, SharedFS):
@@ -137,7 +137,7 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 
 def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
-    """Whether a file counts as one of the checkpoint: among outputs of batches are uncommitted ones
+    """Whether a file belongs to the checkpoint: outputs of batches may lie beside uncommitted files
     of runs that were killed."""
     return checkpoint.kind != BATCH_OUTPUTS or as_recorded(name) in checkpoint.resources
 

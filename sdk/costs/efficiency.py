@@ -11,6 +11,7 @@ import msgspec
 from detslurm._base.states import ERROR, LOST, PAUSED, RESTART
 from detslurm.store import ExperimentFacts, RunView, TrialDir, TrialView
 from detslurm.store.run_usage import RunUsage, read_usage
+from detslurm.store.trial_time import TimedRun, TrainingTime, training_time
 
 _FAILED = (ERROR, LOST, RESTART)
 
@@ -35,6 +36,7 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
         steps_lost: How many batches it trained in vain: a later run went on from before them.
         slot_hours: Its slots times its hours.
         slot_hours_wasted: Slot-hours in which slots were idle, or trained lost batches.
+        training_time: The use of its time; None before its first run.
     """
 
     trial: int
@@ -53,6 +55,12 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     steps_lost: int = 0
     slot_hours: float | None = None
     slot_hours_wasted: float | None = None
+    training_time: TrainingTime | None = None
+
+    @property
+    def ettr(self) -> float | None:
+        """The effective training time ratio since its first start, from 0 to 1."""
+        return None if self.training_time is None else self.training_time.ettr
 
     @property
     def memory_percent(self) -> float | None:
@@ -126,7 +134,11 @@ def _part_lost(run: RunView, follower: RunView | None) -> float:
 
 
 def efficiency_of(
-    view: TrialView, slots: int, figures: Sequence[RunFigures], queue_time: float | None
+    view: TrialView,
+    slots: int,
+    figures: Sequence[RunFigures],
+    queue_time: float | None,
+    training_time: TrainingTime | None = None,
 ) -> Efficiency:
     """The figures of a trial by those of its runs."""
     seconds = [one.seconds for one in figures if one.seconds is not None]
@@ -156,6 +168,7 @@ def efficiency_of(
         steps_lost=sum(one.steps_lost for one in figures),
         slot_hours=None if elapsed is None else elapsed * slots / 3600,
         slot_hours_wasted=wasted if known else None,
+        training_time=training_time,
     )
 
 
@@ -267,9 +280,36 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
     """The figures of a trial, read now."""
     usages = [run.usage or read_usage(directory, run.number) for run in view.runs]
     now = time.time() if view.state == "RUNNING" else None
+    figures = run_figures(view.runs, usages, now)
+    submitted = submission_times(facts)
+    timed = timed_runs(view, figures, queued_times(view.runs, submitted))
     return efficiency_of(
         view,
         facts.created.slots or 0,
-        run_figures(view.runs, usages, now),
-        queue_time(view.runs, submission_times(facts)),
+        figures,
+        queue_time(view.runs, submitted),
+        None if timed is None else training_time(timed, view.checkpoints),
     )
+
+
+def total_time(several: Iterable[Efficiency]) -> TrainingTime | None:
+    """The use of the time of several trials together; None if none has begun."""
+    return TrainingTime.total(
+        [one.training_time for one in several if one.training_time is not None]
+    )
+
+
+def timed_runs(
+    view: TrialView, figures: Sequence[RunFigures], queued: Sequence[float | None]
+) -> list[TimedRun] | None:
+    """The runs of a trial for its table of time; None where the time of one is unknown."""
+    found = []
+    for run, one, since in zip(view.runs, figures, queued, strict=True):
+        end = run.ended if one.seconds is None else (run.started or 0.0) + one.seconds
+        if run.started is None or end is None:
+            return None
+        intervals = view.spent.get(run.number, ())
+        found.append(
+            TimedRun(view=run, end=end, intervals=intervals, queued=since, usage=one.usage)
+        )
+    return found

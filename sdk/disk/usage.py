@@ -154,3 +154,8 @@ def usage_of_store(store: Store, rows: Iterable[ExperimentRow]) -> Iterator[Expe
         )
     if len(cache.rows) > known:
         cache.save()
+
+
+def known_usage(store: Store) -> dict[int, Usage]:
+    """The usage of finished experiments that was measured before and has not changed since."""
+    return FinishedRows(store.own("usage.json"), store.ledger, Usage, schema=1).rows

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.searches.view import SearchView
     from detslurm.sdk.trials.metrics import TrialMetrics
     from detslurm.sdk.trials.trial import Trial
+    from detslurm.store.trial_time import TrainingTime
 
 
 class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentCheckpoints):
@@ -200,6 +201,22 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
             assert figures.gpu_percent is None  # not available, which is not 0
         """
         return [trial.efficiency() for trial in self.trials() if trial.row.run_count]
+
+    def training_time(self) -> TrainingTime | None:
+        """Return the use of the time of all its trials together; None if none has begun.
+
+        Example:
+            import detslurm as det
+            from detslurm.sdk import Client
+
+            with det.core.init() as core:
+                core.train.report_validation_metrics(1, {"loss": 0.5})
+            time = Client().experiment(1).training_time()
+            print(time.ettr, time.parts["save"])
+        """
+        from detslurm.sdk.costs.efficiency import total_time
+
+        return total_time(self.efficiency())
 
     def logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
         """Return the lines of its first trial's log, with `**chosen` and the other arguments as in

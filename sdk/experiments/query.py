@@ -19,7 +19,7 @@ class ExperimentQuery(NamedTuple):
         users: Any of these owners.
         workspaces: Any of these workspaces or globs.
         projects: Any of these projects or globs; `WORKSPACE/PROJECT` is one of that workspace.
-        types: Any of these kinds: "experiment", or one of a task.
+        types: Any of these kinds: "experiment", or a kind of task.
     """
 
     states: frozenset[str] = frozenset()

@@ -34,15 +34,15 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 
 
 class TaskDocument(NamedTuple):
-    """What a task's document asks for.
+    """The configuration of a task, as its document has it.
 
     Attributes:
-        kind: One of `KINDS`.
+        kind: A name in `KINDS`.
         config: The keys that experiments have, too.
         entrypoint: The program of the document; None without any.
         idle_timeout: Seconds after which the task ends itself if it is idle; None for never.
         work_dir: The directory that the program runs in, as it is; None for the frozen context.
-        notebook_idle_type: What else than a running cell keeps a notebook from being idle, one of
+        notebook_idle_type: The uses of a notebook that count beside a running cell, a value of
             `IDLE_TYPES`.
     """
 
@@ -66,7 +66,7 @@ def read_document(
     a command runs in its frozen context, and the sessions of a shell in the home directory.
 
     Args:
-        kind: One of `KINDS`.
+        kind: A name in `KINDS`.
         config_file: The path of a YAML file (`-`: standard input); by default none.
         overrides: Changes of single keys, each as `a.b=YAML`.
         options: Values of the command's own options, which come first, as a nested mapping.

@@ -43,7 +43,7 @@ class Tasks(Submitting):
         """Queue a program as a job, and return the task.
 
         Args:
-            document: What `detslurm.sdk.tasks.document.read_document` has read.
+            document: The result of `detslurm.sdk.tasks.document.read_document`.
             entrypoint: The program: words, or text for the shell.
             context_dir: The directory that is copied, and in whose copy the program runs. By
                 default nothing is copied: the program runs in the document's `work_dir`, or in an

@@ -18,7 +18,7 @@ _NO_STATUS: Final = 1
 class Task:
     """A command, shell, notebook or TensorBoard, as it was when it was read last.
 
-    `Client().task(ID)` returns it, and `Client().start_task` a new one.
+    `Client().task(ID)` returns an existing task, and `Client().start_task` a new task.
 
     Attributes:
         experiment: The experiment that it is; `experiment.config` is its configuration.
@@ -47,7 +47,7 @@ class Task:
 
     @property
     def description(self) -> str:
-        """The description, or the name that it was given without one."""
+        """The description; without a description, the name that it was given."""
         return self.experiment.name
 
     @property

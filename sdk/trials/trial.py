@@ -27,6 +27,7 @@ from detslurm.store import (
     trial_profile,
 )
 from detslurm.store.columns import in_lists
+from detslurm.store.trial_fold import BATCH_OUTPUTS
 
 if TYPE_CHECKING:
     import pandas
@@ -220,7 +221,8 @@ class Trial(CheckpointChoice):
         """Return the outputs of its batch inference as far as they are committed (`resources` is
         their manifest), or else its directory of outputs as its last run left it. It is a
         `LifecycleError` if there are none."""
-        found = [one for one in self.checkpoints() if one.state != "DELETED" and one.kind]
+        kept = [one for one in self.checkpoints() if one.state != "DELETED" and one.kind]
+        found = [one for one in kept if one.kind != BATCH_OUTPUTS or one.resources]
         if not found:
             raise LifecycleError(
                 f"{self._named} has no outputs: name paths in `outputs` of its configuration, or"

@@ -69,10 +69,14 @@ def test_list_and_test(scene: Scene, detslurm: Detslurm, define: Define, server:
 
 
 def test_flush_is_for_cron(
-    scene: Scene, detslurm: Detslurm, define: Define, server: Receiver
+    scene: Scene,
+    detslurm: Detslurm,
+    define: Define,
+    server: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It prints nothing, finds experiments whose jobs have died, and says what is wrong with the
-    definitions."""
+    """It prints nothing, finds experiments whose jobs have died, and ends that no job has raised,
+    and reports what is wrong with the definitions."""
     silent = detslurm("notify", "flush")
     assert (silent.status, silent.out, silent.err) == (0, "", "")
     path = define(f"hook: {{kind: json, url: '{server.url}'}}")
@@ -85,6 +89,12 @@ def test_flush_is_for_cron(
     flushed = detslurm("notify", "flush")
     assert (flushed.status, flushed.out, flushed.err) == (0, "", "")
     assert [body["condition"] for body in server.bodies] == [{"state": "ERROR"}]
+    forgotten = scene.experiment()  # its runner was killed before it could raise the end
+    scene.run(forgotten, end="completed")
+    monkeypatch.setattr("detslurm.sdk.notices._RECENT", 1e12)
+    for _ in range(2):
+        detslurm("notify", "flush")
+    assert [body["condition"]["state"] for body in server.bodies] == ["ERROR", "COMPLETED"]
     path.chmod(0o644)
     refused = detslurm("notify", "flush")
     assert refused.status == 2 and f"chmod 600 {path}" in refused.err

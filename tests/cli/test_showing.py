@@ -426,16 +426,18 @@ def test_describe_says_that_no_trial_has_reported_the_metric(
     assert word not in detslurm("e", "describe", 3).out
     scene.run(scene.experiment(job="10", about={"managed": False}), ref="10", end="completed")
     assert word not in detslurm("e", "describe", 4).out
-    scene.run(scene.experiment(job="11", about={"metric": METRIC}), ref="11", end="completed")
-    assert word not in detslurm("e", "describe", 5).out
+    for number, metric in ((5, METRIC), (6, "none")):
+        job = str(6 + number)
+        scene.run(scene.experiment(job=job, about={"metric": metric}), ref=job, end="completed")
+        assert word not in detslurm("e", "describe", number).out
     short = f"{YAML}environment: {{environment_variables: [{TEST_MODE}=1]}}\n"
-    scene.run(scene.experiment(job="12", text=short), ref="12", end="completed")
-    assert word not in detslurm("e", "describe", 6).out
-    recorded = scene.experiment(job="13", text=f"{YAML}record: auto\n")
-    with RunLog.open(scene.run(recorded, ref="13", end="completed").records_path(1)) as records:
+    scene.run(scene.experiment(job="13", text=short), ref="13", end="completed")
+    assert word not in detslurm("e", "describe", 7).out
+    recorded = scene.experiment(job="14", text=f"{YAML}record: auto\n")
+    with RunLog.open(scene.run(recorded, ref="14", end="completed").records_path(1)) as records:
         metrics = {"val_acc": 0.5, "lr": 0.1}
         records.append({"t": "metrics", "group": "training", "steps": 1, "metrics": metrics})
-    assert f"{word} loss; recorded were lr, val_acc." in detslurm("e", "describe", 7).out
+    assert f"{word} loss; recorded were lr, val_acc." in detslurm("e", "describe", 8).out
 
 
 def test_describe_names_what_was_deleted_with_the_code(scene: Scene, detslurm: Detslurm) -> None:

@@ -73,7 +73,8 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
 
 
 def kinds(job: Job) -> list[str]:
-    return [record["t"] for record in read_records(job.trial.records_path(1)).records]
+    records = read_records(job.trial.records_path(1)).records
+    return [record["t"] for record in records if record["t"] != "spent"]
 
 
 class TestLengths:

@@ -178,6 +178,8 @@ def test_counts_that_make_no_sense(job: Job) -> None:
                 context.shards(*wrong)
         with pytest.raises(ValueError, match="file's name"):
             context.shards(1, 1, name="../x")
+        with pytest.raises(ValueError, match="absolute directory in a job"):
+            context.shards(1, 1, directory="progress")
 
 
 def test_an_error_commits_what_was_done_before(job: Job) -> None:

@@ -308,6 +308,21 @@ def test_nodes_that_are_out_of_service_refuse_nothing(desk: Desk, site: Cluster)
     desk.wait_for_state(number, "COMPLETED")
 
 
+def test_a_time_limit_that_reaches_into_a_maintenance(desk: Desk, site: Cluster) -> None:
+    """A warning names the time that would start before it; shorter jobs get none."""
+    config = desk.project(PRINTS)
+    begin, about = "starttime=now+2hours", ("duration=60", "nodes=ALL", "users=root")
+    made = ("reservation=upkeep", "flags=maint,ignore_jobs", begin, *about)
+    site.command("scontrol", "create", *made)
+    try:
+        asked = ("submit", str(config), "--dry-run", "--config")
+        text = desk.run(*asked, "slurm.time=4:00:00").stderr
+        assert "the maintenance upkeep begins at" in text and "slurm.time: 1:5" in text
+        assert "maintenance" not in desk.run(*asked, "slurm.time=1:00:00").stderr
+    finally:
+        site.command("scontrol", "delete", "reservation=upkeep")
+
+
 def test_every_documented_variable_is_there(desk: Desk) -> None:
     """ClusterInfo and TrialInfo tell the truth about the job."""
     script = """\

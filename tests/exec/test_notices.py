@@ -12,6 +12,7 @@ import pytest
 from detslurm.exec import notices
 from detslurm.exec.attempt_state import PAUSE
 from detslurm.exec.signals import SignalInbox
+from detslurm.notices import delivery
 from detslurm.notices.definitions import definitions
 from detslurm.notices.delivery import flush
 from detslurm.notices.event import Event
@@ -96,7 +97,9 @@ def test_a_job_ends_in_time(
         over.wait(60)
 
     server.act = stall
-    monkeypatch.setattr(notices, "AT_END", 0.3)
+    monkeypatch.setattr(notices, "AT_END", 4.3)
+    monkeypatch.setattr(notices, "TO_RECORD", 4.0)
+    monkeypatch.setattr(delivery, "LEAST", 0.0)
     job = job_of(scene, inbox)
     scene.run(job.intents.experiment, end="completed")
     began = time.monotonic()
@@ -106,6 +109,35 @@ def test_a_job_ends_in_time(
     over.set()
     flush(scene.store, definitions(), within=5.0)
     assert len(server.got) <= 1
+
+
+def test_a_node_behind_a_silent_firewall(
+    scene: Scene,
+    inbox: SignalInbox,
+    define: Define,
+    server: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No connection comes about until the job's end: the runner records that nothing was sent, and
+    the next command sends it."""
+    define(f"hook: {{kind: json, url: '{server.url}'}}")
+    monkeypatch.setattr(notices, "AT_END", 20.3)
+    monkeypatch.setattr(notices, "TO_RECORD", 20.0)
+    monkeypatch.setattr(delivery, "LEAST", 0.0)
+    job, over = job_of(scene, inbox), threading.Event()
+    scene.run(job.intents.experiment, end="completed")
+    job.notices().on_experiment_over()
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.getaddrinfo", lambda *args, **options: over.wait(60) and None)
+        job.notices().finish()
+    log = NoticeLog(job.intents.experiment)
+    log.refresh()
+    ((state,),) = [[*notice.sending.values()] for notice in log.notices.values()]
+    assert state.claim is None and state.answer is not None and state.answer.outcome == "later"
+    over.set()
+    monkeypatch.delenv("SLURM_JOB_ID")
+    monkeypatch.setattr(delivery, "LEAST", 2.0)
+    assert flush(scene.store, definitions(), within=60.0).sent == 1
 
 
 def test_a_node_that_does_not_see_the_home(

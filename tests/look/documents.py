@@ -323,8 +323,23 @@ def _checkpoints(trial: int, count: int) -> list[CheckpointPart]:
     ]
 
 
+def _training_time() -> dict[str, Any]:
+    parts = {"queue": 300.0, "training": 2700.0, "repeated": 200.0, "save": 100.0, "idle": None}
+    best = {"seconds": 420.0, "current": 1200.0, "save": 20.0, "failures": 2, "gain": 1.02}
+    return {
+        "parts": parts,
+        "since_start": 3000.0,
+        "since_submission": 3300.0,
+        "ettr": 0.9,
+        "ettr_submission": 2700 / 3300,
+        "checkpoint": best,
+        "ettr_best": 0.918,
+    }
+
+
 def _efficiency(chance: random.Random) -> dict[str, Any]:
     return {
+        "training_time": _training_time(),
         "elapsed": 3000.0,
         "queue_time": 300.0,
         "nodes": 2,

@@ -290,6 +290,13 @@ def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path)
         chromium.wait_for(f"{plots}.length === 3")
         hours = "6.7, 0.4 of them wasted" if trial == 1 else "6.7"
         assert chromium.js(f"return {named}?.lastChild.textContent") == hours
+        for name, text in (
+            ("Effective training", "90 % of 50 min"),
+            ("Lost time", "queue 5 min, training done again 3 min 20 s, saves 1 min 40 s"),
+            ("Best interval of saves", "7 min, for about 92 % (now 20 min)"),
+        ):
+            other = named.replace("Slot-hours", name)
+            assert chromium.js(f"return {other}?.lastChild.textContent") == text
         chromium.js(f"window.seen.push(...{plots})")
         press(chromium, "#trial button", "Compare")
         assert chromium.js(f"return [...{plots}].every((plot) => window.seen.includes(plot))")

@@ -45,6 +45,9 @@ def test_others_may_not_read_it(define: Define) -> None:
         "x: {kind: json, url: 'https://hush.example/hush, token: hush}",
         "x: {kind: command, command: 'hush --token hush'}",
         "x: {kind: json, url: 'https://hush.example/hush', triggers: [FAILED]}",
+        "x: {kind: json, url: 'https://me:hush@example.org/hook'}",
+        "x: {kind: json, url: 'https:///hush'}",
+        "x: {kind: ntfy, url: 'https://hush.example/'}",
     ],
 )
 def test_its_faults_are_told_without_its_secrets(define: Define, text: str) -> None:
@@ -126,6 +129,9 @@ def test_mail_and_commands(define: Define, tmp_path: Path, monkeypatch: pytest.M
     assert send(known["m"], ERROR).outcome == "sent"
     letter = (tmp_path / "letter").read_text()
     assert "To: me@example.org\n" in letter and "\n\nout of memory\n" in letter
+    alert = Event(trigger="CUSTOM", key="c", time=5.0, experiment=7, title="loss\nfalls")
+    assert send(known["m"], alert).outcome == "sent"
+    assert "Subject: loss falls: " in (tmp_path / "letter").read_text()
 
     assert send(known["c"], ERROR).outcome == "later"
     tool("tell", f'env | grep DETSLURM_NOTICE > {tmp_path}/env; echo "$@"; cat > {tmp_path}/in')
@@ -133,6 +139,8 @@ def test_mail_and_commands(define: Define, tmp_path: Path, monkeypatch: pytest.M
     variables = (tmp_path / "env").read_text().splitlines()
     assert {"DETSLURM_NOTICE_TRIGGER=ERROR", "DETSLURM_NOTICE_EXPERIMENT=7"} <= {*variables}
     assert json.loads((tmp_path / "in").read_text())["event_data"]["experiment"]["id"] == 7
+    tool("tell", "sleep 8 &")  # nothing waits for what it leaves behind
+    assert send(known["c"], ERROR).outcome == "sent"
     tool("tell", "exit 3")
     assert send(known["c"], ERROR) == SendResult("refused", "tell ended with status 3")
 
@@ -143,7 +151,7 @@ def test_nobody_elses_file_counts(define: Define, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("DETSLURM_SITE", "")
     uid = os.geteuid()
     monkeypatch.setattr("os.geteuid", lambda: uid + 1)
-    with pytest.raises(ConfigErrors, match="others may read"):
+    with pytest.raises(ConfigErrors, match="belongs to another user"):
         definitions()
 
 

@@ -21,7 +21,8 @@ from detslurm.notices.delivery import Flushed, flush
 from detslurm.notices.event import Event
 from detslurm.notices.log import NoticeLog, SendResult, SendState
 from detslurm.notices.raising import raise_end
-from detslurm.store import ExperimentDir
+from detslurm.sdk.notices import flush_after_command, recent_notices
+from detslurm.store import ExperimentDir, compact
 from tests.notices.conftest import Define
 from tests.notices.receiver import Receiver, receiver, vanish
 from tests.sdk.scenes import Scene
@@ -52,7 +53,8 @@ def outcome_of(experiment: ExperimentDir) -> str:
 
 
 def pointers(scene: Scene) -> list[str]:
-    return [path.name for path in (scene.root / "notices").iterdir()]
+    names = [path.name for path in (scene.root / "notices").iterdir()]
+    return [name for name in names if not name.startswith("failed-")]
 
 
 def send_all(scene: Scene, within: float = 5.0, **options: Any) -> Flushed:
@@ -105,7 +107,8 @@ def test_what_did_not_arrive_waits(
 
 
 @pytest.mark.parametrize(
-    ("status", "outcome"), [(404, "refused"), (307, "refused"), (302, "refused"), (0, "unknown")]
+    ("status", "outcome"),
+    [(404, "refused"), (307, "refused"), (302, "refused"), (504, "unknown"), (0, "unknown")],
 )
 def test_what_may_have_arrived_is_not_sent_again(
     scene: Scene, define: Define, server: Receiver, status: int, outcome: str
@@ -143,6 +146,7 @@ def test_a_slow_server_costs_a_bounded_time(
     scene: Scene, define: Define, server: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an answer in time it may have arrived; without a connection it waits."""
+    monkeypatch.setattr(delivery, "LEAST", 0.0)
     define(f"hook: {{kind: json, url: '{server.url}'}}")
     over = threading.Event()
 
@@ -170,6 +174,46 @@ def test_a_slow_server_costs_a_bounded_time(
         if thread.daemon and "Thread-" in thread.name and thread is not threading.current_thread():
             thread.join(5)
     assert len(server.got) == 1
+
+
+def test_a_server_that_hangs_delays_few_commands(scene: Scene, define: Define) -> None:
+    """After a failure the rest waits, for other commands too; `notify flush` tries all others. No
+    attempt begins with too little time for an answer."""
+    define("hook: {kind: command, command: [x]}")
+    ended(scene), ended(scene)
+    tried = list[int]()
+
+    def fails(definition: AnyNotice, event: Event, seconds: float) -> SendResult:
+        tried.append(event.experiment)
+        return SendResult("later", "no connection")
+
+    assert send_all(scene, within=0.5 * delivery.LEAST, send=fails) == Flushed()
+    assert send_all(scene, send=fails) == Flushed(later=1) and tried == [1]
+    flush_after_command(scene.store)
+    assert outcome_of(ExperimentDir(scene.store, 1)) == "later"
+    assert not state_of(ExperimentDir(scene.store, 2)).tries
+    assert send_all(scene, send=fails) == Flushed(later=1) and tried == [1, 2]
+
+
+def test_only_their_owner_sends_notices(
+    scene: Scene, define: Define, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root, who reads a user's store, neither raises nor sends; and where the user's file is not
+    seen all of it waits."""
+    define("hook: {kind: command, command: [x]}")
+    ended(scene)
+    other = scene.experiment()
+    scene.run(other, end="error")
+    with monkeypatch.context() as patch:
+        patch.setattr("detslurm.store.fs.owner_of", lambda path, *, follow=True: 4711)
+        assert not raise_end(other)
+        assert send_all(scene, send=lambda *args: SENT) == Flushed()
+        assert not [*recent_notices(scene.store)]
+    assert flush(scene.store, {}, within=5.0) == Flushed() and len(pointers(scene)) == 1
+    assert raise_end(other)
+    compact(other)
+    assert not raise_end(other)  # the same end
+    assert send_all(scene, send=lambda *args: SENT) == Flushed(sent=2) and not pointers(scene)
 
 
 def _killed_at(point: str, scene: Scene, patch: pytest.MonkeyPatch, told: Path) -> None:

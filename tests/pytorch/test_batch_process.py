@@ -25,7 +25,7 @@ from detslurm.pytorch.experimental import (
     TorchBatchProcessorContext,
     torch_batch_process,
 )
-from detslurm.sdk import Client
+from detslurm.sdk import Client, LifecycleError
 from detslurm.storage import ObjectStore
 from detslurm.store import FoldContext
 from detslurm.store.gc import trial_checkpoints
@@ -195,6 +195,40 @@ def test_by_hand_in_one_process(
     assert "trial 2: inference records=10000" in " ".join(capsys.readouterr().out.split())
 
 
+class Summarizes(Copies):
+    def on_finish(self) -> None:
+        with self.context.upload_path() as path:
+            (path / "summary.txt").write_text("all")
+
+
+@pytest.mark.parametrize("records", [0, 7])
+def test_files_of_the_end_are_committed(managed: Managed, records: int) -> None:
+    def process(dist: DistributedContext) -> None:
+        torch_batch_process(Summarizes, range(records), 2, distributed_context=dist)
+
+    with managed.run():
+        on_ranks(2, process)
+    outputs = Client(root=managed.experiment.store.path).stored_trial(managed.trial.id).outputs()
+    ended = {"rank_0/summary.txt", "rank_1/summary.txt"}
+    assert outputs.resources.keys() >= ended and len(outputs.resources) == 2 + (records + 1) // 2
+
+
+class OnlyCounts(Copies):
+    def process_batch(self, batch: torch.Tensor, batch_idx: int) -> None:
+        self.counted.update(len(batch))  # type: ignore[attr-defined]
+
+
+def test_an_inference_without_files(root: Path, tmp_path: Path) -> None:
+    """It can be verified and bundled, and has no outputs."""
+    torch_batch_process(OnlyCounts, range(3))
+    client = Client(root=root)
+    trial = client.stored_trial(1)
+    assert [one.verify() for one in trial.checkpoints()] == [None, None]
+    assert client.stored(1).bundle(tmp_path / "a.tar", checkpoints="all").checkpoints
+    with pytest.raises(LifecycleError, match="has no outputs"):
+        trial.outputs()
+
+
 class Odd(Copies):
     """Writes files, directories and links with odd names."""
 
@@ -218,10 +252,14 @@ def test_odd_outputs_are_verified_and_bundled(root: Path, tmp_path: Path) -> Non
     client.stored(1).bundle(tmp_path / "a.tar", checkpoints="latest")
     other = Client(root=tmp_path / "there")
     imported = other.experiment(other.import_bundle(tmp_path / "a.tar").experiment_id)
+    begun = tmp_path / f".got0.{outputs.uuid[:8]}.partial"  # by a download that was interrupted
+    begun.mkdir()
+    (begun / ".0123.tmp").touch()
     for number, one in enumerate((outputs, imported.trials()[0].outputs())):
         got = one.download(tmp_path / f"got{number}") / "rank_0"
         assert (got / os.fsdecode(b"\xff2")).read_text() == "text"
         assert (got / "inside2").is_dir() and not (got / "uncommitted").exists()
+    assert not begun.exists() and not (tmp_path / "got0" / ".0123.tmp").exists()
     client.experiment(1).delete()
     assert not outputs.path.exists()
 
@@ -242,15 +280,17 @@ def test_outputs_in_a_bucket(tmp_path: Path) -> None:
     assert bucket._fs.cat_file(bucket._key("one", "rank_1/below/0.txt")) == b"other"
 
 
-def test_the_pages_scripts(root: Path) -> None:
+def test_the_pages_scripts(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both scripts of the page by hand."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
     texts = {one.file: one.text for one in blocks(REPOSITORY / "docs" / "batch-inference.md")}
     for name in ("predict.py", "tokenize_all.py"):
         Path(name).write_text(texts[name])
         runpy.run_path(name, run_name="__main__")
     outputs = Client(root=root).stored_trial(1).outputs()
     assert len(outputs.resources) == 29 and "rank_0/000028.pt" in outputs.resources
-    assert len([*Path("tokens").glob("*.json")]) == 20
+    assert len([*(tmp_path / "home" / "tokens").glob("*.json")]) == 20
 
 
 class Stream(IterableDataset[int]):  # type: ignore[misc]

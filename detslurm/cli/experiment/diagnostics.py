@@ -60,9 +60,9 @@ def _max_trials(experiment: Experiment) -> int:
 
 def unknown_metric(experiment: Experiment) -> str | None:
     """A message if no validation has the searcher's metric: nothing fails, but a misspelt metric
-    costs a whole search."""
+    costs a whole search. The metric "none" is never reported."""
     view = experiment.view
-    if view.metric is None or view.best_trial is not None or not experiment.managed:
+    if view.metric in (None, "none") or view.best_trial is not None or not experiment.managed:
         return None
     last = [trial.row.last_validation for trial in experiment.trials()]
     names = sorted(

@@ -10,6 +10,8 @@ import click
 import msgspec
 
 from detslurm.cli.arguments.ids import client, experiment_id
+from detslurm.cli.experiment import training_time
+from detslurm.cli.experiment.training_time import clock
 from detslurm.cli.output.human import human_time, size
 from detslurm.cli.output.printing import Column, Table, note, shows
 
@@ -21,8 +23,9 @@ _PERCENT = ("memory_percent", "cpu_percent")
 
 @click.command()
 @experiment_id
+@click.option("--time", "by_time", is_flag=True, help="Show the parts of each trial's time.")
 @shows
-def efficiency(experiment_id: int) -> Table:
+def efficiency(experiment_id: int, by_time: bool) -> Table:
     """Show for each trial how busy its GPUs and CPUs were, its memory, and the time it waited.
 
     GPU % is the average, P10 what a tenth of the time did not exceed. Memory is the peak on one
@@ -30,20 +33,34 @@ def efficiency(experiment_id: int) -> Table:
     that the trial has. Wasted are slot-hours in which slots were idle or trained what a later run
     trained again. An unavailable figure stays empty: that is not 0.
 
+    ETTR is the effective training time ratio: training and validation that were not done again, in
+    percent of all time since the first start, without pauses. The sum of all trials goes to stderr,
+    with the causes of lost time, and the interval between saves that would have been best.
+
     \b
     Examples:
       detslurm experiment efficiency 7
+      detslurm experiment efficiency 7 --time
       detslurm experiment efficiency 7 --json
     """
+    from detslurm.sdk.costs.efficiency import total_time
+
     found = client().experiment(experiment_id).efficiency()
     if not found:
         note(f"No trial of experiment {experiment_id} has begun.")
+    if (total := total_time(found)) is not None:
+        for name, text in training_time.described(total):
+            note(f"{name}: {text}")
+    if by_time:
+        return training_time.time_table(found)
     return Table(_COLUMNS, found, lambda: [as_data(one) for one in found])
 
 
 def as_data(one: Efficiency) -> dict[str, Any]:
     """The figures of a trial for JSON."""
-    return {**msgspec.structs.asdict(one), **{name: getattr(one, name) for name in _PERCENT}}
+    time = None if one.training_time is None else one.training_time.to_dict()
+    percent = {name: getattr(one, name) for name in _PERCENT}
+    return {**msgspec.structs.asdict(one), "training_time": time, **percent}
 
 
 def _figure(
@@ -57,12 +74,6 @@ def _figure(
         return None if found is None else text(found)
 
     return Column(header, shown, drop=drop, csv_header=csv_header or name, csv_value=figure)
-
-
-def _clock(seconds: float) -> str:
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}"
 
 
 def cpus_text(one: Efficiency) -> str:
@@ -91,8 +102,9 @@ _COLUMNS = [
     _figure("Mem %", "memory_percent", "{:.0f}".format),
     _figure("CPUs", "cpus_used", "{:.1f}".format),
     _figure("CPU %", "cpu_percent", "{:.0f}".format),
-    _figure("Elapsed", "elapsed", _clock, "Elapsed", drop=2),
-    _figure("Queued", "queue_time", _clock, "Queued", drop=1),
+    _figure("Elapsed", "elapsed", clock, "Elapsed", drop=2),
+    _figure("Queued", "queue_time", clock, "Queued", drop=1),
+    _figure("ETTR %", "ettr", lambda ratio: f"{100 * ratio:.1f}"),
     Column("Steps Lost", lambda row: row.steps_lost, drop=6),
     _figure("Slot-h", "slot_hours", "{:.2f}".format),
     _figure("Wasted", "slot_hours_wasted", "{:.2f}".format),
@@ -115,3 +127,5 @@ def described(one: Efficiency) -> Iterator[tuple[str, Any]]:
         wasted = one.slot_hours_wasted
         lost = "" if wasted is None else f" ({wasted:.2f} wasted)"
         yield "Slot-Hours", f"{one.slot_hours:.2f}{lost}"
+    if one.training_time is not None:
+        yield from training_time.described(one.training_time)

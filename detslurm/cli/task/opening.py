@@ -105,7 +105,7 @@ def _name(task: Task) -> str:
 
 
 def _first_page(address: Address) -> str:
-    """The path of the first page, with the proof if the server needs one."""
+    """Return the path of the first page, with the token if the server needs it."""
     proof = f"?token={address.token}" if address.token else ""
     return f"{address.path or '/'}{proof}"
 

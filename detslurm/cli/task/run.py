@@ -117,7 +117,7 @@ def follow(task: Task) -> int:
         )
         raise
     task.reload()
-    if task.state != "COMPLETED" and not task.trial.row.run_count:  # else its log has said it
+    if task.state != "COMPLETED" and not task.trial.row.run_count:  # else its log has the reason
         note(f"Command {task.id} is {task.state}{f': {task.reason}' if task.reason else ''}")
     return task.exit_status
 

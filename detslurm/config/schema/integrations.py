@@ -1,4 +1,4 @@
-"""The schema of `integrations`: which of the user's notices tell of an experiment."""
+"""The schema of `integrations`: which of the user's notices an experiment has."""
 
 from __future__ import annotations
 

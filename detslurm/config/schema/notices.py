@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
@@ -13,16 +14,26 @@ USUAL: tuple[Trigger, ...] = ("COMPLETED", "ERROR", "PAUSED", "CUSTOM")
 
 
 def _web(value: str) -> str | None:
-    return None if value.startswith(("https://", "http://")) and value.isprintable() else ""
+    try:
+        parts = urlsplit(value)
+    except ValueError:
+        return ""
+    is_plain = value.isascii() and value.isprintable() and not {" ", "@"} & {*value}
+    return None if parts.scheme in ("https", "http") and parts.hostname and is_plain else ""
 
 
-Url = Annotated[str, SECRET, must(_web, "a URL that begins with https:// or http://")]
+def _topic(value: str) -> str | None:
+    return "" if _web(value) == "" or not urlsplit(value).path.strip("/") else None
+
+
+Url = Annotated[str, SECRET, must(_web, "a URL that begins with https:// or http://, without @")]
+Topic = Annotated[str, SECRET, must(_topic, "a URL with a topic, as https://ntfy.sh/my-topic")]
 Line = Annotated[Text, must(one_line)]
 
 
 class NoticeDefinition(Section, frozen=True, kw_only=True):
-    """The common keys: `triggers`, whether it tells of `all` experiments or only of those that name
-    it, the log `policies` that it tells of (all by default), and whether jobs may send it."""
+    """The common keys: `triggers`, whether it is for `all` experiments or only for those that name
+    it, the log `policies` that it is for (all by default), and whether jobs may send it."""
 
     triggers: tuple[Trigger, ...] = USUAL
     mode: Literal["all", "named"] = "all"
@@ -46,7 +57,7 @@ class SlackNotice(NoticeDefinition, frozen=True, kw_only=True, tag_field="kind",
 class NtfyNotice(NoticeDefinition, frozen=True, kw_only=True, tag_field="kind", tag="ntfy"):
     """A message to a topic of an ntfy server."""
 
-    url: Url
+    url: Topic
     token: Annotated[Line | None, SECRET] = None
 
 

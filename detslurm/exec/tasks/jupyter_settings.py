@@ -57,7 +57,7 @@ class JupyterFiles:
         """Write the settings, and the part of the page that saves documents.
 
         Args:
-            token: What a client proves itself with.
+            token: The secret that clients have to send.
             port: The port of the loopback address to listen on (0: any); None for the socket.
             portal_path: The path below which a web portal shows this server, on `port` of all
                 addresses of this node; None, the default, for no portal.

@@ -17,7 +17,7 @@ class Kernel(NamedTuple):
     Attributes:
         id: Its id.
         state: "busy" while a cell runs, "idle" and others.
-        connections: The number of open connections: one for each page that shows its notebook.
+        connections: The number of open connections, one per page that shows its notebook.
         last_activity: The time of its last message.
     """
 
@@ -56,7 +56,7 @@ class ServerUse(NamedTuple):
         return sum(kernel.connections for kernel in self.kernels)
 
     def activity(self) -> list[tuple[str, str]]:
-        """What changes with each message of a kernel and with each output of a terminal."""
+        """Return a value that each message of a kernel and each output of a terminal changes."""
         return [*((one.id, one.last_activity) for one in self.kernels), *self.terminals]
 
 
@@ -64,8 +64,8 @@ def is_in_use(kind: IdleType, now: ServerUse, before: ServerUse) -> bool:
     """Return whether the server was in use between two looks. A running cell always counts.
 
     Args:
-        kind: What else counts. "kernel_connections": a page that is open on a notebook, or has
-            sent a request; and the output of a terminal. "activity": messages of kernels and
+        kind: The other uses that count. "kernel_connections": a page that is open on a notebook,
+            or has sent a request; and the output of a terminal. "activity": messages of kernels and
             output of terminals, but no page that is merely open. "kernels_or_terminals": any
             kernel and any terminal that exists.
         now: The later look.

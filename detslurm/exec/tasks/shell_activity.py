@@ -1,7 +1,7 @@
 """Whether the sessions of a shell are in use: by their terminals, connections and processes.
 
 A terminal is in use while something is typed or printed, a connection while more passes than the
-sign that it lives, and a process while it computes. What can't be read counts as use.
+sign that it lives, and a process while it computes. A value that can't be read counts as use.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def take_sample(processes: RunProcesses, passed: Mapping[int, int | None]) -> Sa
 
 
 def last_input_or_output(paths: Iterable[str]) -> float:
-    """When one of these terminals was last read or written; 0 without any."""
+    """Return when any of these terminals was last read or written; 0 without terminals."""
     latest = 0.0
     for path in paths:
         with suppress(OSError):  # it has been closed

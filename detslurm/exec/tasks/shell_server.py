@@ -49,7 +49,7 @@ _END_SECONDS: Final = 2.0
 
 @dataclass(frozen=True)
 class ShellOptions:
-    """What the configuration asks for.
+    """The settings of a shell.
 
     Attributes:
         idle: The seconds after which an unused shell ends; infinity for never.

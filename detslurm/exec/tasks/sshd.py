@@ -34,7 +34,7 @@ _BYTES: Final = struct.Struct("=120xQQ")
 
 
 class NoSshd(Exception):
-    """No sshd can run here; the text says why."""
+    """No sshd can run here, for the reason in the text."""
 
 
 def find_sshd(given: str | None) -> str:

@@ -70,6 +70,7 @@ function figures() {
     figure("gpu_memory_peak", "GPU memory", "the most of one GPU", bytes),
     figure("memory_peak", "Memory", "the most on a node", bytes),
     figure("cpus_used", "CPUs", "busy on average"),
+    column("ettr", "Effective", (trial) => trial.efficiency.training_time?.ettr, { show: (value) => (value == null ? "–" : percent(value)), right: true, hint: "the part of the time since its first start that was training", shown: false }),
     figure("slot_hours", "Slot-hours", "slots times hours"),
     figure("slot_hours_wasted", "Wasted", "slot-hours whose work was lost or idle"),
   ];

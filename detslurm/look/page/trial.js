@@ -196,8 +196,28 @@ function figures(trial) {
     ["Nodes", known(one.nodes)], ["Slots", known(one.slots)],
     ["Slot-hours", known(one.slot_hours, (value) => number(value) + wasted)],
     ["Batches trained in vain", known(one.steps_lost)],
+    ...effective(one.training_time),
   ];
   return rows.some(([, value]) => value != null) && [el("h2", {}, "Use of its slots"), facts(rows)];
+}
+
+const LOST = {
+  queue: "queue", start_slurm: "Slurm's start", start_detslurm: "detslurm's start", start_code: "the code's start",
+  save: "saves", repeated: "training done again", restart: "restarts", idle: "idle",
+};
+
+// The part of a trial's time that was training, and the causes of the rest.
+function effective(time) {
+  if (time?.ettr == null) return [];
+  const parts = time.parts ?? {};
+  const lost = Object.keys(LOST).filter((name) => parts[name] >= 0.5).sort((a, b) => parts[b] - parts[a]);
+  const best = time.checkpoint;
+  return [
+    ["Effective training", `${percent(time.ettr)} of ${span(time.since_start)}`],
+    ["Lost time", lost.map((name) => `${LOST[name]} ${span(parts[name])}`).join(", ") || null],
+    ["Validation", parts.validation ? span(parts.validation) : null],
+    ["Best interval of saves", best && `${span(best.seconds)}, for about ${percent(time.ettr_best)} (now ${span(best.current)})`],
+  ];
 }
 
 function folded(name, title, content) {

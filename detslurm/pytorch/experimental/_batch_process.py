@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def torch_batch_process(
 
 
 class RankPart(NamedTuple):
-    """What one rank brings to a commit: its new files, and its part of the metrics."""
+    """A rank's contribution to a commit: its new files, and its part of the metrics."""
 
     files: dict[str, int]
     reduced: list[Any]
@@ -115,10 +116,10 @@ class Progress:
     """How far a trial has come.
 
     Attributes:
-        batches: What it processes.
+        batches: The batches that it processes.
         outputs: The directory of its outputs.
         done: How many batches are committed, from the first on.
-        reduced: What earlier runs contributed to the metrics.
+        reduced: The contributions of earlier runs to the metrics.
     """
 
     batches: Batches
@@ -139,7 +140,7 @@ class Progress:
 
 
 def _begun(core_context: core.Context, wanted: Batches) -> Progress:
-    """The progress of the trial, on all ranks: as its latest checkpoint has it, or a new one."""
+    """Return the progress of the trial, on all ranks: from its latest checkpoint, or none yet."""
     checkpoint, info = core_context.checkpoint, core_context.info
     latest = None if info is None else info.latest_checkpoint
     chiefs: list[Progress] = []  # the chief alone keeps what earlier runs gave to the metrics
@@ -200,7 +201,7 @@ class _BatchRun:
         self._processor = processor(self._context)
 
     def run(self, dataset: Dataset[Any], options: Mapping[str, Any]) -> None:
-        """Process what is left."""
+        """Process the batches that are not committed yet."""
         batches, first, size = self._progress.batches, self._progress.done, self._dist.size
         numbers = batches.of_rank(first, self._dist.rank, size)
         loaded = iter(_loader(dataset, options, RankSampler(batches, numbers)))
@@ -217,18 +218,27 @@ class _BatchRun:
                     self._report_reduced()
                     return
         self._report_reduced()
-        self._processor.on_finish()
+        self._finish()
 
     def _commit(self, done: int) -> None:
         """Store a checkpoint by which the outputs of all batches before `done` count."""
-
-        def part() -> RankPart:
-            self._processor.on_checkpoint_start()
-            reduced = self._context._reducers.contribution(Phase.VALIDATION)
-            return RankPart(self._outputs.taken(), reduced)
-
+        part = partial(self._part, self._processor.on_checkpoint_start)
         run_collectively(self._dist, part, lambda parts: self._store(done, parts))
         self._progress = replace(self._progress, done=done)
+
+    def _finish(self) -> None:
+        """Let the user's code end, and commit the files that it adds then."""
+
+        def store(parts: list[RankPart]) -> None:
+            if any(part.files for part in parts):
+                self._store(self._progress.done, parts)
+
+        run_collectively(self._dist, partial(self._part, self._processor.on_finish), store)
+
+    def _part(self, hook: Callable[[], None]) -> RankPart:
+        hook()
+        reduced = self._context._reducers.contribution(Phase.VALIDATION)
+        return RankPart(self._outputs.taken(), reduced)
 
     def _store(self, done: int, parts: list[RankPart]) -> None:
         now = replace(self._progress, done=done)

@@ -136,8 +136,8 @@ class TorchBatchProcessorContext:
         """Register a metric over all batches and ranks. It is reported at the end, and at a
         preemption, in the group "inference".
 
-        What batches contributed before a preemption is kept with the checkpoint and counts, too,
-        so `per_slot_reduce()` must not change the reducer: it is called at each interval.
+        Contributions from before a preemption are kept with the checkpoint and count, too, so
+        `per_slot_reduce()` must not change the reducer: it is called at each interval.
 
         Args:
             reducer: A `MetricReducer`, or a function of the list of all values. A function's values
@@ -174,7 +174,8 @@ class TorchBatchProcessor(abc.ABC):
         """
 
     def on_checkpoint_start(self) -> None:  # noqa: B027
-        """Write what is still in memory: the batches so far are about to be committed."""
+        """Write results that are still in memory: the batches so far are about to be committed."""
 
     def on_finish(self) -> None:  # noqa: B027
-        """Do what comes last: all batches of all ranks are committed."""
+        """Do what comes last: all batches of all ranks are committed. Files that you add to
+        `upload_path()` here are committed when all ranks have returned."""

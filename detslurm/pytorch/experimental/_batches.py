@@ -1,4 +1,4 @@
-"""Which records make up which batch, and which rank processes it."""
+"""The records of each batch, and the rank that processes it."""
 
 from __future__ import annotations
 
