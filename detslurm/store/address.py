@@ -92,9 +92,9 @@ def node_name(env: Mapping[str, str] = os.environ) -> str:
 def current_address(trial: TrialDir) -> Address | None:
     """Return the address of the trial's newest run; None if it has published none, or has ended.
 
-    An address of another run or job is never returned. The job may have
-    died: `Task.address` asks the queue, too. Raises `StoreError` if a record can't be read, or belongs
-    to another user: it names files and programs that clients use.
+    An address of another run or job is never returned. The job may have died:
+    `Task.address` asks the queue, too. Raises `StoreError` if a record can't be read, or belongs to
+    another user, because it names files and programs that clients use.
     """
     owner = fs.owner_of(trial.experiment_path, follow=False)
     if owner not in (os.geteuid(), *access.UNKNOWN_OWNERS):
