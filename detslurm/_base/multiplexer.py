@@ -40,12 +40,14 @@ class Multiplexer:
 
     async def run(self) -> None:
         """Pass on frames to their connections until the pipe ends, then close all connections."""
-        with suppress(asyncio.IncompleteReadError, OSError):
-            while True:
-                number, size = _HEADER.unpack(await self._reader.readexactly(_HEADER.size))
-                await self._deliver(number, await self._reader.readexactly(size))
-        for number in [*self._open]:
-            self._close(number)
+        try:
+            with suppress(asyncio.IncompleteReadError, OSError):
+                while True:
+                    number, size = _HEADER.unpack(await self._reader.readexactly(_HEADER.size))
+                    await self._deliver(number, await self._reader.readexactly(size))
+        finally:
+            for number in [*self._open]:
+                self._close(number)
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry a client's connection until it ends, as a callback of asyncio's servers."""

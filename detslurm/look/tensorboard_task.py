@@ -34,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit status: 0 after an end that was meant.
     """
+    if os.environ.get("NODE_RANK", "0") != "0":
+        return 0  # one node serves the pages
     options = _options(argv)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # the job has to end
     client = Client(Path(os.environ[contract.EXPERIMENT_DIR]).parent.parent)
@@ -45,7 +47,7 @@ def main(argv: Sequence[str]) -> int:
             server = UnixServer(
                 make_socket_directory() / "tensorboard", application(specification(complete))
             )
-            publish_address(host=socket.gethostname(), socket=str(server.path))
+            publish_address(socket=str(server.path))
             _serve(server, options.idle_timeout)
     except LifecycleError as error:
         print(f"detslurm: {error}", flush=True)

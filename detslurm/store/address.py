@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from detslurm._base import contract
+from detslurm._base import access, contract
 from detslurm.store import fs
 from detslurm.store.errors import StoreError
 from detslurm.store.experiment import ExperimentDir
@@ -26,11 +26,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         run: The number of the run.
         job: The name of its job, as in the run's claim.
-        host: The node.
+        host: The node, by the name that Slurm has for it.
         port: The TCP port; None for a socket.
         socket: The path of the Unix socket on that node; None for a port.
         token: The secret that clients have to send; None if they need none.
-        host_key: The public host key of an SSH server, as in `known_hosts`.
         key: The directory with the keys of an SSH client.
         path: The first part of the paths of its pages; None for "/".
         problem: Why clients of a shell have to do without a port, or without terminals.
@@ -42,7 +41,6 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port: int | None = None
     socket: str | None = None
     token: str | None = None
-    host_key: str | None = None
     key: str | None = None
     path: str | None = None
     problem: str | None = None
@@ -50,11 +48,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def publish_address(
     *,
-    host: str,
+    host: str | None = None,
     port: int | None = None,
     socket: str | None = None,
     token: str | None = None,
-    host_key: str | None = None,
     key: str | None = None,
     path: str | None = None,
     problem: str | None = None,
@@ -62,23 +59,22 @@ def publish_address(
 ) -> Address:
     """Publish the address of the task that this process runs in, for its owner alone (mode 0600).
 
-    A later call replaces it. The fields are those of `Address`; `env` is the environment of the
-    task's entrypoint (by default this process's). Raises `StoreError` outside of a run, or if the
-    record can't be written.
+    A later call replaces it. The fields are those of `Address`; `host` is this node by default.
+    `env` is the environment of the task's entrypoint (by default this process's). Raises
+    `StoreError` outside of a run, or if the record can't be written.
 
     Example (in the job):
-        publish_address(host="node7", socket="/tmp/detslurm-17/s", token=secrets.token_urlsafe())
+        publish_address(socket="/tmp/detslurm-17/s", token=secrets.token_urlsafe())
     """
     trial, run = _own_run(env)
     claim = trial.start(run, fresh=True)
     address = Address(
         run=run,
         job=claim.job.ref if claim is not None else "",
-        host=host,
+        host=host or node_name(env),
         port=port,
         socket=socket,
         token=token,
-        host_key=host_key,
         key=key,
         path=path,
         problem=problem,
@@ -88,12 +84,21 @@ def publish_address(
     return address
 
 
+def node_name(env: Mapping[str, str] = os.environ) -> str:
+    """Return Slurm's name of this node, which `srun --nodelist` takes; else its own name."""
+    return env.get("SLURMD_NODENAME") or os.uname().nodename
+
+
 def current_address(trial: TrialDir) -> Address | None:
     """Return the address of the trial's newest run; None if it has published none, or has ended.
 
     An address of another run or job is never returned. The job may have died:
-    `Task.address` asks the queue, too. Raises `StoreError` if a record can't be read.
+    `Task.address` asks the queue, too. Raises `StoreError` if a record can't be read, or belongs to
+    another user, because it names files and programs that clients use.
     """
+    owner = fs.owner_of(trial.experiment_path, follow=False)
+    if owner not in (os.geteuid(), *access.UNKNOWN_OWNERS):
+        raise StoreError(f"{trial.experiment_id} belongs to another user, who alone may open it")
     runs = trial.runs()
     if not runs or runs[-1].end is not None:
         return None

@@ -32,7 +32,10 @@ _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 _ABSOLUTE = re.compile(r"""(?<![^\s;|&<>()'"=])/[^\s;|&<>()'"=]+""")
 # Words of the shell before a command, and its built-in commands, which are not in PATH.
 _BEFORE = ("exec", "nohup")
-_BUILTIN = "! . : [ case cd command eval export false for if set source test time trap true type"
+_BUILTIN = (
+    "! . : [ case cd command eval exit export false for if set source test time trap true type"
+    " ulimit umask unset until while { alias read shopt wait declare local"
+)
 # Python's options that have a value of their own.
 _VALUED = "WX"
 _OURS, _THEIRS = "detslurm.", "determined."

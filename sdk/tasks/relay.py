@@ -7,33 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from detslurm._base.addresses import LOOPBACK
 from detslurm._base.multiplexer import Multiplexer
 from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.tasks.step import step_beside
 
 if TYPE_CHECKING:
     from detslurm.store.address import Address
 
+_END_SECONDS: Final = 3.0
+
 
 def relay_command(address: Address) -> list[str]:
     """Return the command whose input and output carry connections to a server in a job."""
-    step = ["srun", f"--jobid={address.job}", f"--nodelist={address.host}", "--overlap", "--quiet"]
-    step += ["--nodes=1", "--ntasks=1", "--cpu-bind=none", "--unbuffered"]
     target = address.socket or str(address.port)
-    return [*step, sys.executable, "-P", "-m", "detslurm.exec.tasks.relay", target]
+    relay = [sys.executable, "-P", "-m", "detslurm.exec.tasks.relay", target]
+    return [*step_beside(address), "--unbuffered", *relay]
 
 
-async def relay(place: Path | int, command: Sequence[str]) -> None:
+async def relay(place: Path, command: Sequence[str]) -> None:
     """Listen on this machine, and relay connections until the command ends.
 
     Args:
-        place: Where to listen: a Unix socket, removed at the end, or a port of the loopback
-            address.
+        place: The Unix socket to listen on, which is removed at the end.
         command: See `relay_command`.
 
     Raises:
@@ -41,25 +43,40 @@ async def relay(place: Path | int, command: Sequence[str]) -> None:
         OSError: If it can't listen.
     """
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=pipe, stdout=pipe, start_new_session=True
+    )
     assert process.stdin is not None and process.stdout is not None
     both = Multiplexer(process.stdout, process.stdin)
     try:
         server = await _listen(place, both)
-        async with server:
+        try:  # `async with` would wait for browsers to leave (Python 3.12)
             await both.run()
+        finally:
+            server.close()
         raise LifecycleError(f"the relay has ended: `{command[0]}` ended the step in the job")
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        if isinstance(place, Path):
-            place.unlink(missing_ok=True)
+        place.unlink(missing_ok=True)
+        await _end(process)
 
 
-async def _listen(place: Path | int, both: Multiplexer) -> asyncio.Server:
-    if isinstance(place, int):
-        return await asyncio.start_server(both.accept, LOOPBACK, place)
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """End the command: by the end of its input, which ends the step in the job, else by force.
+
+    `srun` has a helper, which keeps the pipes: they end once it is killed, too.
+    """
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), _END_SECONDS)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_SECONDS)
+
+
+async def _listen(place: Path, both: Multiplexer) -> asyncio.Server:
     before = os.umask(0o177)  # private from its first moment
     try:
         return await asyncio.start_unix_server(both.accept, place)

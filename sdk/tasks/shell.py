@@ -6,16 +6,16 @@ import os
 import shlex
 import shutil
 import socket
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from detslurm._base.access import user_name
+from detslurm._base.access import as_owner_of, user_name
 from detslurm._base.ssh_client import CONFIG, SESSION, ShellHost, host_alias
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.polling import ExperimentPoller
+from detslurm.sdk.tasks.step import step_beside
+from detslurm.sdk.tasks.waiting import address_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.tasks.document import TaskDocument
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from detslurm.store.address import Address
 
 _LAPTOP_FOLDER: Final = "~/.ssh"
-_POLL_SECONDS: Final = 1.0
 
 
 def shell_entrypoint(document: TaskDocument, sshd: str | bool | None) -> list[str]:
@@ -50,7 +49,7 @@ class Shell:
     Attributes:
         task: Its id.
         address: Where it can be reached.
-        has_srun: Whether its job runs under Slurm.
+        has_srun: Whether its job is one of Slurm's.
     """
 
     task: int
@@ -67,18 +66,9 @@ class Shell:
         Raises:
             LifecycleError: If it has ended, or takes no sessions yet.
         """
-        why = f": {task.reason}" if task.reason else ""
         if task.is_over:
             forget_keys(task)
-            raise LifecycleError(
-                f"shell {task.id} has ended ({task.state}{why}). `detslurm shell start` starts"
-                " a new shell"
-            )
-        if (address := task.address) is None:
-            raise LifecycleError(
-                f"shell {task.id} takes no sessions yet ({task.state}{why})."
-                f" `detslurm shell open {task.id}` waits for it"
-            )
+        address = address_of(task)
         return cls(task.id, address, task.experiment.view.jobs[-1].cluster != "local")
 
     @property
@@ -104,9 +94,7 @@ class Shell:
             raise LifecycleError(f"{problem}: srun takes no options of ssh")
         if not self.has_srun or shutil.which("srun") is None:
             raise LifecycleError(f"{problem}: install OpenSSH's server")
-        job = f"--jobid={self.address.job}"
-        words = ["srun", "--quiet", job, "--overlap", "--nodes=1", "--ntasks=1", "--cpu-bind=none"]
-        return [*words, "--pty", "sh", str(self._folder / SESSION)]
+        return [*step_beside(self.address), "--pty", "sh", str(self._folder / SESSION)]
 
     def laptop(self, login: str) -> ShellHost:
         """Return the shell as a laptop sees it.
@@ -151,28 +139,8 @@ def login_node(env: Mapping[str, str] = os.environ) -> str:
     return f"{user_name()}@{host or socket.gethostname()}"
 
 
-def wait_for_shell(
-    task: Task, report: Callable[[str], None], sleep: Callable[[float], None] = time.sleep
-) -> Shell:
-    """Wait until a shell takes sessions.
-
-    Args:
-        task: Its task.
-        report: Gets the state with its reason, after each look.
-        sleep: Waits for a number of seconds.
-
-    Raises:
-        LifecycleError: If it ends instead.
-    """
-    poller = ExperimentPoller(task.experiment)
-    while not task.is_over and task.address is None:
-        message = poller.message()
-        report(f"shell {task.id} is {task.state}{f': {message}' if message else ''}")
-        sleep(max(_POLL_SECONDS, poller.rest))
-        poller.poll()
-    return Shell.of(task)
-
-
 def forget_keys(task: Task) -> None:
-    """Remove the keys of a shell that has ended: a killed shell could not do it."""
-    shutil.rmtree(task.trial.directory.path / host_alias(task.id), ignore_errors=True)
+    """Remove the keys of a shell that has ended: one that was killed could not do it."""
+    trial = task.trial.directory
+    with as_owner_of(os.fspath(trial.experiment_path)):
+        shutil.rmtree(trial.path / host_alias(task.id), ignore_errors=True)

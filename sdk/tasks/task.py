@@ -63,7 +63,7 @@ class Task:
     @property
     def reason(self) -> str | None:
         """Why it failed, or why it waits; None without a reason."""
-        if self.experiment.message or self.is_over:
+        if self.experiment.message or self.is_over or self.state == "RUNNING":
             return self.experiment.message
         status = self.experiment.job_status(self.trial.id)
         return status.message if status is not None else None

@@ -35,6 +35,18 @@ open("slept", "w").close()
 """
 
 
+OLD_SETTINGS = """
+c.ServerApp.ip = "*"
+c.ServerApp.port = 9999
+c.ServerApp.token = ""
+c.ServerApp.password = ""
+c.ServerApp.certfile = "mine.pem"
+c.ServerApp.base_url = "/lab9/"
+c.ServerApp.root_dir = "/usr"
+c.KernelManager.transport = "tcp"
+"""
+
+
 def tokened(token: str) -> dict[str, str]:
     return {"Authorization": f"token {token}"}
 
@@ -68,8 +80,12 @@ def execute(to: Path, kernel: str, token: str, code: str) -> None:
 
 
 def test_a_notebook_runs_cells_in_its_directory_and_ends_when_idle(desk: Desk, bob: User) -> None:
-    """Its socket is its user's alone, and wants the token; a cell that runs is not idle, though
-    the page is closed."""
+    """Its socket is its user's alone, and wants the token, whatever old settings of the user say;
+    a cell that runs is not idle, though the page is closed."""
+    old = desk.user.home / ".jupyter/jupyter_server_config.py"
+    old.parent.mkdir()
+    old.write_text(OLD_SETTINGS)
+    desk.user.own(old.parent)
     folder = desk.write("lab/data.txt", "mine").parent
     idle = ("--config", "idle_timeout=12s")
     started = desk.run("notebook", "start", *CPU, *idle, "--json", cwd=folder)

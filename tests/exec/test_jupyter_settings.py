@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
+from detslurm.exec.tasks import jupyter_settings, notebook_server
 from detslurm.exec.tasks.jupyter_settings import JupyterFiles
 
 
 @pytest.mark.parametrize(
     ("port", "portal_path", "listening"),
     [
-        (None, None, {"sock": "jupyter", "sock_mode": "0600"}),
-        (0, None, {"sock": "", "ip": "127.0.0.1", "port": 0}),
+        (None, None, {"sock": "jupyter", "sock_mode": "0600", "port": 8888, "certfile": ""}),
+        (0, None, {"sock": "", "ip": "127.0.0.1", "port": 0, "base_url": "/"}),
         (7, "/node/n1/7/", {"sock": "", "ip": "0.0.0.0", "port": 7, "base_url": "/node/n1/7/"}),
     ],
 )
@@ -45,3 +46,24 @@ def test_open_pages_read_a_notice(tmp_path: Path) -> None:
     assert json.loads(notice.read_text()) == {}
     files.announce("The job ends.")
     assert json.loads(notice.read_text()) == {"message": "The job ends."}
+
+
+@pytest.mark.parametrize(
+    ("found", "module"),
+    [
+        ({"notebook", "jupyter_server", "jupyterlab"}, "jupyterlab"),
+        ({"notebook", "notebook.app", "jupyter_server"}, "notebook"),
+        ({"notebook", "jupyter_server"}, "jupyter_server"),  # Notebook 6
+        (set(), None),
+    ],
+)
+def test_the_best_installed_server_is_taken(
+    found: set[str], module: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jupyter_settings, "find_spec", lambda name: name if name in found else None)
+    assert jupyter_settings.installed_interface() == module
+
+
+def test_a_notebook_is_on_the_first_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_RANK", "1")
+    assert notebook_server.main([]) == 0

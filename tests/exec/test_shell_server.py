@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from detslurm._base.ssh_client import ShellHost
-from detslurm.exec.tasks import session, shell_server, sshd
+from detslurm.exec.orphans import RunMark
+from detslurm.exec.tasks import session, shell_activity, shell_server, sshd
 from detslurm.exec.tasks.shell_activity import Sample, in_use, last_input_or_output, terminals
 from tests.cluster.waiting import wait_for
 
@@ -95,6 +97,34 @@ def test_sessions_are_on_the_first_node() -> None:
     run = {"DET_TRIAL_ID": "1", "DET_TRIAL_RUN_ID": "1", "DETSLURM_EXPERIMENT_DIR": "/gone/1",
            "DETSLURM_JOB": "5", "NODE_RANK": "1"}  # fmt: skip
     assert shell_server.main([], run) == 0
+
+
+class Quiet:
+    """An inbox to which no signal comes."""
+
+    def __init__(self, signals: object) -> None:
+        self.read, self._write = os.pipe()
+
+    def fileno(self) -> int:
+        return self.read
+
+    def take(self) -> set[int]:
+        return set()
+
+
+def test_a_connection_without_a_process_ends_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As when the user has no processes left; the sessions of the others go on until they idle."""
+    monkeypatch.setattr(shell_server, "SignalInbox", Quiet)
+    monkeypatch.setattr(shell_activity, "in_use", lambda before, now: False)
+    server = shell_server.ShellServer(RunMark("/gone/1", 1, 1, "5"), idle=0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server.listen(listener, "/no/sshd", tmp_path)
+        with socket.create_connection(listener.getsockname()) as client:
+            assert "it was not in use for" in server.serve()
+            assert client.recv(1) == b""
+    assert "can't serve a connection: [Errno 2]" in capfd.readouterr().out
 
 
 def test_no_sshd_is_explained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.tasks import relay as relay_module
 from detslurm.sdk.tasks.relay import relay
+from tests.cluster.waiting import wait_for
 
 
 async def _shout(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,3 +61,31 @@ def test_connections_go_through_one_command(
     """Several at once, larger than any buffer; the end of one is the end of that one alone."""
     monkeypatch.chdir(tmp_path)  # paths of sockets are short
     asyncio.run(_story(Path("server"), Path("place")))
+
+
+async def _end_with_helper(place: Path, pid: Path) -> None:
+    command = ["sh", "-c", f"sleep 600 & echo $! > {pid}; exec sleep 600"]
+    relaying = asyncio.create_task(relay(place, command))
+    while not (place.exists() and pid.exists() and pid.read_text()):
+        await asyncio.sleep(0.01)
+    relaying.cancel()
+    await asyncio.wait([relaying], timeout=60)
+    assert relaying.cancelled()
+
+
+def test_a_command_whose_helper_keeps_the_pipes_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the helper of srun does."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(relay_module, "_END_SECONDS", 0.1)
+    asyncio.run(_end_with_helper(Path("place"), Path("pid")))
+    helper = int(Path("pid").read_text())
+    wait_for(lambda: _has_ended(helper))
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True

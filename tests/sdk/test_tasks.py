@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from detslurm.config.errors import ConfigErrors
 from detslurm.sdk.experiments.store_reader import StoreReader
 from detslurm.sdk.tasks.document import duration, experiment_config, read_document
 from detslurm.slurm import JobInfo
-from detslurm.store import NotFound, StoreError
+from detslurm.store import NotFound, StoreError, fs
 from detslurm.store.address import current_address, publish_address
 from tests.sdk.scenes import Scene
 
@@ -60,7 +61,9 @@ def test_defaults_and_faults_of_documents(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_address_is_that_of_the_newest_run_alone(scene: Scene) -> None:
+def test_an_address_is_that_of_the_newest_run_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is its owner's, and no reader takes it once its run has ended or another has begun."""
     experiment = scene.experiment(about={"task": "shell"})
     trial = scene.run(experiment)
@@ -76,6 +79,10 @@ def test_an_address_is_that_of_the_newest_run_alone(scene: Scene) -> None:
     scene.queue.put("7", "RUNNING")
     task = scene.client.task(experiment.id)
     assert (task.address, task.state, task.node) == (published, "RUNNING", "n1")
+    with monkeypatch.context() as patch:  # it names an ssh_config, which can name any program
+        patch.setattr(fs, "owner_of", lambda path, **_: os.geteuid() + 1)
+        with pytest.raises(StoreError, match="who alone may open it"):
+            current_address(trial)
     trial.write_end(1, {"outcome": "preempted", "time": 2000.0})
     assert current_address(trial) is None
     scene.run(experiment, ref="8")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from detslurm.cli.output.printing import note, print_json
-from detslurm.cli.output.waiting import waiting
+from detslurm.cli.output.waiting import BottomLine
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here, tunnel_to
 
 if TYPE_CHECKING:
-    from detslurm.sdk.tasks.notebook import Address
     from detslurm.sdk.tasks.task import Task
+    from detslurm.sdk.tasks.waiting import Address
 
 LAPTOP_PORTS: Final = {"notebook": 8888, "tensorboard": 6006}
 """The port of the laptop's end of the tunnel, by the kind of the task."""
@@ -41,6 +41,7 @@ class Way(NamedTuple):
 def report_started(task: Task, *, detach: bool, as_json: bool) -> None:
     """Print how to reach a new server once it listens, or with `detach` its id at once."""
     if not detach:
+        note_started(task)
         open_server(task, is_relay=False, as_json=as_json)
     elif as_json:
         print_json(task.to_dict())
@@ -50,12 +51,10 @@ def report_started(task: Task, *, detach: bool, as_json: bool) -> None:
 
 def open_server(task: Task, *, is_relay: bool, as_json: bool) -> None:
     """Wait until a task's server listens, and print how to reach it, or relay to it."""
-    name = f"{task.kind.capitalize()} {task.id}"
-    try:
-        address = _address_of(task)
-    except KeyboardInterrupt:
-        note(f"{name} goes on. `detslurm {task.kind} open {task.id}` waits for it again.")
-        raise
+    from detslurm.sdk.tasks.waiting import address_of
+
+    wait_for_server(task)
+    address = address_of(task)
     if is_relay:
         _relay(address, task.kind)
         return
@@ -68,15 +67,41 @@ def open_server(task: Task, *, is_relay: bool, as_json: bool) -> None:
     _print_way(way)
     if address.path is not None:
         click.echo(f"In Open OnDemand: the portal's address, then {_first_page(address)}")
-    note(f"{name} runs on {address.host}. `detslurm {task.kind} kill {task.id}` ends it.")
+    note(f"{_name(task)} runs on {address.host}. `detslurm {task.kind} kill {task.id}` ends it.")
 
 
-def _address_of(task: Task) -> Address:
-    """Wait for the address of a task's server, and show its state meanwhile."""
-    from detslurm.sdk.tasks.notebook import wait_for_address
+def note_started(task: Task) -> None:
+    """Show a new task's job on stderr."""
+    note(f"Started {task.kind} {task.id}: job {task.job_id}")
 
-    with waiting() as show:
-        return wait_for_address(task, lambda text: show(text, text, 0.0))
+
+def wait_for_server(task: Task) -> None:
+    """Wait until a task's server listens or has ended, and show its state meanwhile."""
+    from detslurm.sdk.tasks import waiting
+
+    shown = [""]
+    line = BottomLine(lambda: shown[0])
+
+    def report(text: str) -> None:
+        shown[0] = text
+        line.show()
+
+    try:
+        waiting.wait_for_server(task, report)
+    except KeyboardInterrupt:
+        line.clear()
+        command = f"detslurm {task.kind}"
+        note(
+            f"{_name(task)} goes on. `{command} open {task.id}` waits for it again,"
+            f" `{command} kill {task.id}` ends it."
+        )
+        raise
+    finally:
+        line.clear()
+
+
+def _name(task: Task) -> str:
+    return f"{task.kind.capitalize()} {task.id}"
 
 
 def _first_page(address: Address) -> str:
@@ -97,7 +122,7 @@ def _relay(address: Address, kind: str) -> None:
     from detslurm.look.private_files import private_directory
     from detslurm.sdk.tasks import relay as relaying
 
-    place = private_directory(os.environ) / f"{kind}-{os.getpid()}.sock"
+    place = private_directory(os.environ) / f"relay-{os.getpid()}.sock"
     port = LAPTOP_PORTS[kind]
     url = f"http://localhost:{port}{_first_page(address)}"
     _print_way(Way(tunnel_here(port, str(place)), url))

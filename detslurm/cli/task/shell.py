@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,12 +11,11 @@ import click
 from detslurm.cli.arguments.ids import client, task_id
 from detslurm.cli.lazy import Entry, lazy_group
 from detslurm.cli.output.printing import note
-from detslurm.cli.output.waiting import BottomLine
 from detslurm.cli.task.commands import config_of, describing, killing, listing, logs_of
+from detslurm.cli.task.opening import note_started, wait_for_server
 from detslurm.cli.task.run import document_of, task_options
 
 if TYPE_CHECKING:
-    from detslurm.sdk.tasks.shell import Shell
     from detslurm.sdk.tasks.task import Task
 
 KIND = "shell"
@@ -81,7 +79,7 @@ def start(ssh_options: tuple[str, ...], detach: bool, **options: Any) -> None:
     if detach:
         click.echo(task.id)
         return
-    note(f"Started shell {task.id}: job {task.job_id}")
+    note_started(task)
     _open(task, ssh_options)
 
 
@@ -104,38 +102,15 @@ def open_shell(task_id: int, ssh_options: tuple[str, ...]) -> None:
 
 def _open(task: Task, options: tuple[str, ...]) -> None:
     """Become the program of a session, in this terminal."""
-    shell = _waited_for(task)
+    from detslurm.sdk.tasks.shell import Shell
+
+    wait_for_server(task)
+    shell = Shell.of(task)
     command = shell.open_command(options)
     if command[0] != "ssh":
         note(f"{shell.address.problem}: this session begins with {command[0]}.")
     note(f"Shell {task.id} on {shell.address.host}. `detslurm shell kill {task.id}` ends it.")
     os.execvp(command[0], command)
-
-
-def _waited_for(task: Task) -> Shell:
-    from detslurm.sdk.tasks.shell import wait_for_shell
-
-    shown = [""]
-    line = BottomLine(lambda: shown[0])
-
-    def report(text: str) -> None:
-        shown[0] = text
-
-    def pause(seconds: float) -> None:
-        line.show()
-        time.sleep(seconds)
-
-    try:
-        return wait_for_shell(task, report, pause)
-    except KeyboardInterrupt:
-        line.clear()
-        note(
-            f"Shell {task.id} stays in the queue. `detslurm shell open {task.id}` opens it,"
-            f" `detslurm shell kill {task.id}` ends it."
-        )
-        raise
-    finally:
-        line.clear()
 
 
 @click.command("show-ssh-command")

@@ -14,19 +14,29 @@ from typing import Any, Final
 _PAGE: Final = Path(__file__).parent / "page"
 _EXTENSION: Final = "labextensions/detslurm-notice"
 
-# It asks the internet for news, to which nodes have no route as a rule.
-_NEWS: Final = "@jupyterlab/apputils-extension:announcements"
+_DISABLED: Final = {
+    # It asks the internet for news, to which nodes have no route as a rule.
+    "@jupyterlab/apputils-extension:announcements": True,
+    # Once used, it leaves a TCP port on which any user of the node can run code in the kernel.
+    "@jupyterlab/debugger-extension": True,
+}
+
+_ANY_PORT: Final = 8888  # Jupyter's default, the only one that it takes beside a socket
 
 KERNEL_PATIENCE: Final = 20.0
 """Seconds that a kernel has for its exit handlers before Jupyter kills it."""
 
-# Packages with pages come first. jupyter-server alone serves programs, such as VS Code.
-_INTERFACES: Final = ("jupyterlab", "notebook", "jupyter_server")
+# Packages with pages come first. jupyter-server alone serves programs, such as VS Code. Notebook 6,
+# which has no `notebook.app`, is a server of its own.
+_INTERFACES: Final = {"jupyterlab": "", "notebook": ".app", "jupyter_server": ""}
 
 
 def installed_interface() -> str | None:
     """Return the module that serves notebooks with this Python; None if there is none."""
-    return next((name for name in _INTERFACES if find_spec(name) is not None), None)
+    found = (
+        name for name, part in _INTERFACES.items() if find_spec(name) and find_spec(name + part)
+    )
+    return next(found, None)
 
 
 class JupyterFiles:
@@ -57,7 +67,7 @@ class JupyterFiles:
         """
         page_settings = self._settings / "labconfig" / "page_config.json"
         page_settings.parent.mkdir(parents=True, mode=0o700)
-        page_settings.write_text(json.dumps({"disabledExtensions": {_NEWS: True}}))
+        page_settings.write_text(json.dumps({"disabledExtensions": _DISABLED}))
         path = self._settings / "jupyter_server_config.json"
         path.touch(mode=0o600)
         path.write_text(json.dumps(self._configuration(token, port, portal_path)))
@@ -86,14 +96,22 @@ class JupyterFiles:
         self, token: str, port: int | None, portal_path: str | None
     ) -> dict[str, Any]:
         pages = {"extra_labextensions_path": [str(self._labextensions)]}
-        listening: dict[str, Any] = {"sock": "", "ip": "127.0.0.1", "port": port, "port_retries": 0}
+        # Each key that decides where it listens is here, because users have old ones of their own.
+        listening: dict[str, Any] = {"sock": "", "ip": "127.0.0.1", "port": port, "base_url": "/"}
         if port is None:
-            listening = {"sock": str(self.socket), "sock_mode": "0600"}
+            listening |= {"sock": str(self.socket), "sock_mode": "0600", "port": _ANY_PORT}
         elif portal_path is not None:  # the browser names the portal as the host
             listening |= {"ip": "0.0.0.0", "base_url": portal_path, "allow_remote_access": True}
+        listening |= {"port_retries": 0, "certfile": "", "keyfile": "", "client_ca": ""}
         return {
             "IdentityProvider": {"token": token},
-            "ServerApp": {**listening, "open_browser": False, "allow_root": True},
+            "ServerApp": {
+                **listening,
+                "token": token,  # the key of jupyter-server 1
+                "root_dir": str(Path.cwd()),
+                "open_browser": False,
+                "allow_root": True,
+            },
             # Other users of the node could read what a kernel prints on a TCP port.
             "KernelManager": {"transport": "ipc", "shutdown_wait_time": KERNEL_PATIENCE},
             "LabApp": pages,

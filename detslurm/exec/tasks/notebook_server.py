@@ -139,6 +139,8 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         The exit status: 0 after an end that was meant, else Jupyter's own.
     """
+    if os.environ.get("NODE_RANK", "0") != "0":
+        return 0  # Jupyter is on the first node, and reaches the others with srun
     options = _options(argv)
     interface = installed_interface()
     if interface is None:
@@ -156,9 +158,7 @@ def main(argv: Sequence[str]) -> int:
     notebook = Notebook(interface, files, PreemptFlag.of_this_node())
     server = notebook.listening()
     if server is not None:
-        publish_address(
-            host=host, socket=server.socket, port=server.port, token=token, path=portal_path
-        )
+        publish_address(socket=server.socket, port=server.port, token=token, path=portal_path)
         _say(f"Jupyter listens on {host}, in {Path.cwd()}")
         reason = notebook.watch(server, options.idle_type, options.idle_timeout or None)
         if reason is not None:

@@ -31,9 +31,10 @@ from detslurm.exec.signals import SignalInbox
 from detslurm.exec.tasks import shell_activity as activity
 from detslurm.exec.tasks import shell_files as files
 from detslurm.exec.tasks import sshd
+from detslurm.exec.tasks.idle import IdleClock
 from detslurm.exec.text_log import print_message
 from detslurm.store import ExperimentDir
-from detslurm.store.address import publish_address
+from detslurm.store.address import node_name, publish_address
 
 _SAMPLE_SECONDS: Final = 30.0
 _FLAG_SECONDS: Final = 1.0
@@ -87,7 +88,8 @@ class ShellServer:
         self._flag = PreemptFlag.of_this_node()
         self._connections: set[sshd.Connection] = set()
         self._lines = _MOST_LINES
-        self._used = self._sampled = time.monotonic()
+        self._every = min(_SAMPLE_SECONDS, idle / 4)
+        self._clock, self._sampled = IdleClock(idle, self._every), time.monotonic()
         self._sample = self._take_sample()
 
     def listen(self, listener: socket.socket, program: str, node: Path) -> None:
@@ -102,9 +104,12 @@ class ShellServer:
         def accept() -> None:
             client, _ = listener.accept()
             if sum(not one.accepted for one in self._connections) < _MOST_STRANGERS:
-                self._add(sshd.Connection(program, node, client))
-            else:
-                client.close()
+                try:
+                    self._add(sshd.Connection(program, node, client))
+                    return
+                except OSError as error:  # no process can be started now: others go on
+                    print_message(f"can't serve a connection: {error}")
+            client.close()
 
         self._selector.register(listener, selectors.EVENT_READ, accept)
 
@@ -114,15 +119,11 @@ class ShellServer:
         Returns:
             The reason.
         """
-        every = min(_SAMPLE_SECONDS, self._idle / 4)
-        while (now := time.monotonic()) < self._used + self._idle:
-            wait = min(self._sampled + every - now, _FLAG_SECONDS)
-            for key, _ in self._selector.select(max(wait, 0.0)):
+        while (wait := self._sampled + self._every - time.monotonic()) > 0 or not self._is_idle():
+            for key, _ in self._selector.select(min(max(wait, 0.0), _FLAG_SECONDS)):
                 key.data()
             if self._inbox.take() or (self._flag is not None and self._flag.preempt):
                 return "its job is ended by Slurm or by its user"
-            if time.monotonic() >= self._sampled + every:
-                self._note_use()
         return f"it was not in use for {self._idle / 60:.3g} min (idle_timeout)"
 
     def _add(self, connection: sshd.Connection) -> None:
@@ -133,7 +134,7 @@ class ShellServer:
     def _read(self, connection: sshd.Connection) -> None:
         was_accepted, lines = connection.accepted, connection.read_log()
         if connection.accepted and not was_accepted:
-            self._used = time.monotonic()
+            self._clock.look(in_use=True)
         for line in lines or ():
             self._lines -= not connection.accepted
             if connection.accepted or self._lines > 0:
@@ -143,11 +144,12 @@ class ShellServer:
             self._connections.discard(connection)
             connection.close()
 
-    def _note_use(self) -> None:
-        before, self._sample = self._sample, self._take_sample()
-        self._sampled = time.monotonic()
-        if before is None or self._sample is None or activity.in_use(before, self._sample):
-            self._used = self._sampled
+    def _is_idle(self) -> bool:
+        """Look at the sessions, and return whether they have been idle for too long."""
+        before, now = self._sample, self._take_sample()
+        self._sample, self._sampled = now, time.monotonic()
+        in_use = before is None or now is None or activity.in_use(before, now)
+        return self._clock.look(in_use=in_use)
 
     def _take_sample(self) -> activity.Sample | None:
         passed = {id(one): one.passed() for one in self._connections if one.accepted}
@@ -182,7 +184,7 @@ def _offer(
     stack: ExitStack, server: ShellServer, keys: Path, mark: RunMark, asked: ShellOptions
 ) -> None:
     """Let clients find the shell: by srun, and by ssh where sshd can run."""
-    host, node = socket.gethostname(), node_files.make_directory("shell")
+    host, node = node_name(), node_files.make_directory("shell")
     files.write_environment(node, os.environ)
     files.offer_srun(keys, files.session_command(node, asked.work_dir))
     try:
@@ -190,14 +192,14 @@ def _offer(
         sshd.configure(program, node, asked.work_dir)
     except sshd.NoSshd as error:
         print_message(f"{error}: sessions begin with srun")
-        publish_address(host=host, key=str(keys), problem=str(error))
+        publish_address(key=str(keys), problem=str(error))
         return
     listener = stack.enter_context(_port_of(mark))
     port = listener.getsockname()[1]
     task = ExperimentDir.at(Path(mark.experiment)).id
     files.offer_ssh(keys, node, ShellHost(task, host, port, user_name(), str(keys)))
     server.listen(listener, program, node)
-    publish_address(host=host, port=port, key=str(keys), problem=sshd.terminal_problem())
+    publish_address(port=port, key=str(keys), problem=sshd.terminal_problem())
     print_message(f"{program} takes sessions on {host}, port {port}")
 
 
