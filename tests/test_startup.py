@@ -12,6 +12,9 @@ import pytest
 from tests.cluster.spec import LIGHT_STARTS
 from tests.e2e.desk import EXAMPLES
 
+# The suite's own starts are shown to be right before a release, and after a change to them.
+pytestmark = pytest.mark.nightly
+
 EXAMPLE = EXAMPLES / "core_api_walkthrough"
 IS_LOADED = "'torch._dynamo.config' in sys.modules"
 TRAINING = f"""

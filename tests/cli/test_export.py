@@ -412,7 +412,7 @@ def test_mlflow_gets_metrics_and_parameters_of_any_name_and_is_told_of_new_ones(
         assert labels == {"label.kept", "label.new"}
 
 
-@pytest.mark.parametrize("to", ["mlflow", "tensorboard"])
+@pytest.mark.parametrize("to", [pytest.param("mlflow", marks=pytest.mark.nightly), "tensorboard"])
 def test_what_ended_without_an_end_record_is_shown_as_ended_until_it_goes_on(
     scene: Scene, tmp_path: Path, detslurm: Detslurm, to: str
 ) -> None:

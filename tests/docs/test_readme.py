@@ -68,6 +68,7 @@ def test_every_command_runs_and_prints_what_the_page_shows(page: Path, reader: U
     follow(page, reader)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_recipes_work(reader: User, hydra: Path, hugging_face: Path) -> None:
     """As the other pages, with Hydra and Accelerate installed, and a program in place of mail."""

@@ -29,6 +29,7 @@ def optimizer_of(model, hparams):
 """
 
 
+@pytest.mark.nightly
 def test_a_conditional_search_of_a_trial_class(desk: Desk) -> None:
     """Each trial has the options of its optimizer alone; tables have empty cells for the others."""
     folder = copy_example(desk, "pytorch_digits")

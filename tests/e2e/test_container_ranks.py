@@ -161,6 +161,7 @@ def in_podman(podman: object, podman_image: str) -> list[str]:
     return ["slurm.container=podman", f"environment.image={podman_image}"]
 
 
+@pytest.mark.nightly
 def test_torchrun_and_mpi(desk: Desk, slurm: Cluster, in_charliecloud: list[str]) -> None:
     """By torchrun inside, and by srun outside."""
     numbers = [on_two_nodes(desk, in_charliecloud, TORCH, "torch_distributed")]

@@ -63,7 +63,7 @@ def facts(desk: Desk, number: int) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
-RUNTIMES = ["apptainer", "charliecloud", "podman"]
+RUNTIMES = ["apptainer", "charliecloud", pytest.param("podman", marks=pytest.mark.nightly)]
 
 
 @pytest.fixture(params=RUNTIMES)

@@ -195,6 +195,7 @@ def test_a_method_on_the_users_machine(desk: Desk, site: Cluster) -> None:
     wait_for(lambda: not site.queued(desk.user.name), PATIENCE, "an empty queue")
 
 
+@pytest.mark.nightly
 def test_a_method_inside_an_experiment(desk: Desk) -> None:
     """Preempted, then killed: it goes on from its checkpoint with the same search."""
     desk.write("outer/method.py", METHOD)

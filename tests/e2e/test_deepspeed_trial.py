@@ -92,6 +92,7 @@ def go_on_on_one_slot(desk: Desk, config: Path, whole: int) -> None:
     assert not list((desk.store.path / "checkpoints").glob("*.partial"))
 
 
+@pytest.mark.nightly
 def test_a_disturbed_training_ends_as_one_that_was_not(desk: Desk, site: Cluster) -> None:
     """ZeRO 1 to 3, accumulation and dropout on two ranks of two nodes. Preempted while one in
     the background was not written, which is completed first; then robbed of a rank that had

@@ -144,6 +144,7 @@ def test_a_continued_training_ends_like_one_in_one_go(desk: Desk, config: Path) 
     assert [s for g, s, _ in curve(desk, more) if g == "training"] == [*range(1, 201)]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_pytorch_trial_goes_on(desk: Desk) -> None:
     """Its counters, its scheduler and its random numbers go on as if nothing had been between."""

@@ -116,8 +116,8 @@ COUNTS = """\
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param("python3 -m accelerate.commands.launch train.py", id="accelerate"),
-        _again("torchrun --nproc_per_node=2 train.py"),
+        pytest.param("torchrun --nproc_per_node=2 train.py", id="torchrun"),
+        _again("python3 -m accelerate.commands.launch train.py"),
         _again("python3 -m torch.distributed.run --rdzv-backend=c10d --nproc-per-node=2 train.py"),
         _again("deepspeed --no_local_rank train.py"),
     ],

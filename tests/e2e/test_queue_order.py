@@ -15,7 +15,7 @@ from tests.envelope import unwrap
 
 SITES = [
     pytest.param(id="accounting"),
-    pytest.param(id="no_accounting", marks=pytest.mark.strange_site),
+    pytest.param(id="no_accounting", marks=[pytest.mark.strange_site, pytest.mark.nightly]),
 ]
 
 

@@ -65,6 +65,7 @@ WITH_TORCH = ("adaptive_asha", "adaptive_asha_stopping")
 """Between them they take every way through the example's script."""
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_every_method_on_digits(desk: Desk) -> None:
     """All six side by side: each completes, with the trials and lengths of its method."""

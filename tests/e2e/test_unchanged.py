@@ -33,10 +33,10 @@ class Script(NamedTuple):
 
 
 SCRIPTS = [
+    Script("nanogpt", "loss", 100, 300, None, ("hyperparameters.max_iters=300",)),
     Script(
         "hydra", "val/loss", 10, 32, "hydra", ("hyperparameters.epochs=32", "searcher.max_time=32")
     ),
-    Script("nanogpt", "loss", 100, 300, None, ("hyperparameters.max_iters=300",)),
     Script("timm", "top1", 4, 14, None, ("hyperparameters.epochs=15",)),
     Script("hf_trainer", "eval/accuracy", 100, 288, "hugging_face"),
     Script("lightning", "val_acc", 100, 479, "lightning", ("hyperparameters.epochs=20",)),
@@ -44,7 +44,7 @@ SCRIPTS = [
     Script("mlflow", "val_loss", 30, 99),
     Script("keras", "val_loss", 10, 39, "keras"),
 ]
-IN_EACH_RUN = 2
+IN_EACH_RUN = 1
 TRIALS = 2
 
 

@@ -78,6 +78,7 @@ HOLDS = """\
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_step_3_is_preempted_and_goes_on(desk: Desk) -> None:
     """Both processes leave after the epoch, and the trial goes on with the next one; under
