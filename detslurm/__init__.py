@@ -13,7 +13,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 (a container's image may have an o
 
 from typing import TYPE_CHECKING, Any
 
-from detslurm._base import central, contract
+from detslurm._base import contract
 
 if contract.EXPERIMENT_DIR in os.environ:  # before the other imports, which it is for
     from detslurm._base import cached_modules
@@ -29,7 +29,7 @@ LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 
 if contract.LIBRARIES in os.environ:  # last, so that what an image has itself counts
     sys.path.append(f"{os.environ[contract.LIBRARIES]}/{sys.implementation.cache_tag}")
-elif (_place := __file__.rpartition("/detslurm/")[0]).endswith(central.LIBRARY):
+elif (_place := __file__.rpartition("/detslurm/")[0]).endswith(contract.CENTRAL_LIBRARY):
     sys.path.append(f"{_place}/{sys.implementation.cache_tag}")
 
 __all__ = [

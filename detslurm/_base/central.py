@@ -10,7 +10,8 @@ import os
 import sys
 from collections.abc import Mapping
 
-LIBRARY = "share/detslurm/library"
+from detslurm._base import contract
+
 # Their place in PATH is the system's business.
 _OF_THE_SYSTEM = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
 
@@ -18,7 +19,7 @@ _OF_THE_SYSTEM = frozenset({"/bin", "/usr/bin", "/usr/local/bin"})
 def library() -> str | None:
     """The directory in which code finds detslurm; None in an environment that has both."""
     # Not sys.prefix: it is another one in processes that start without the module `site`.
-    found = f"{sys.executable.rpartition('/bin/')[0]}/{LIBRARY}"
+    found = f"{sys.executable.rpartition('/bin/')[0]}/{contract.CENTRAL_LIBRARY}"
     return found if os.path.isdir(found) else None  # noqa: PTH112 (each job's start asks)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detslurm._base import central
+from detslurm._base import central, contract
 
 
 def program(path: Path) -> Path:
@@ -24,7 +24,7 @@ def test_the_users_python_is_first_where_one_version_is_for_all(
     monkeypatch.setattr(sys, "executable", str(installed))
     monkeypatch.setenv("PATH", f"{mine.parent}:/usr/bin")
     assert (central.library(), central.first_in_path()) == (None, str(installed.parent))
-    library = tmp_path / "apps" / central.LIBRARY
+    library = tmp_path / "apps" / contract.CENTRAL_LIBRARY
     library.mkdir(parents=True)
     assert (central.library(), central.first_in_path()) == (str(library), str(mine.parent))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
