@@ -320,6 +320,7 @@ def test_a_killed_interpreter_ends_its_run_and_the_next_begins_anew(
     path = tmp_path / "train.py"
     path.write_text("import time; print('on', flush=True); time.sleep(600)")
     child = begin(warm, path)
+    answered(warm, child, lambda: not child.is_pending)  # else the run is refused
     assert child.stdout.readline() == b"on\n"
     os.kill(warm.pids[0], signal.SIGKILL)
     answered(warm, child, lambda: child.returncode is not None)
