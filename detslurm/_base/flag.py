@@ -198,8 +198,9 @@ class PreemptFlag:
     def _remove(self) -> None:
         if self._owner != os.getpid():  # a process that it has forked
             return
-        self._path.unlink(missing_ok=True)
-        with suppress(PermissionError):  # the directory can't be listed
+        # The directory may not be listed, or may be gone with the job's temporary files.
+        with suppress(OSError):
+            self._path.unlink(missing_ok=True)
             for path in self._path.parent.iterdir():
                 if path.name.startswith(self._path.name):  # what launchers put beside
                     path.unlink(missing_ok=True)

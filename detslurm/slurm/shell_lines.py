@@ -68,13 +68,14 @@ done"""
 
 _OTHER_VERSION = """\
 if [ ! -x {place}/bin/python3 ]; then
-  _detslurm_other=$(ls -d {versions}/*/bin/python3 2>/dev/null | sort -V | tail -n 1)
+  _detslurm_other=$(ls -d {versions}/*/{library}/detslurm 2>/dev/null | sort -V | tail -n 1)
   if [ -z "$_detslurm_other" ]; then
-    echo "detslurm: {place} was removed, and {versions} has no other version:"\
+    echo "detslurm: {place} is not there, and {versions} has no other version:"\
       "load a detslurm, then run detslurm experiment activate" >&2
     exit 1
   fi
-  echo "detslurm: {place} was removed: $_detslurm_other goes on" >&2
+  _detslurm_other=${{_detslurm_other%/{library}/detslurm}}/bin/python3
+  echo "detslurm: {place} is not there: $_detslurm_other goes on" >&2
   exec "$_detslurm_other" {command}
 fi
 """
@@ -132,10 +133,12 @@ def command_line(request: JobRequest) -> str:
 
 
 def _other_version(python: str, words: Sequence[str]) -> str:
-    """Lines for the case that an administrator has removed the version: the newest one goes on."""
+    """Lines for the case that an administrator has removed the version: the newest whole one goes
+    on. The library is there only once the packages are."""
     place = Path(python).parents[1]
     return _OTHER_VERSION.format(
         place=shlex.quote(str(place)),
         versions=shlex.quote(str(place.parent)),
+        library=contract.CENTRAL_LIBRARY,
         command=shlex.join(words),
     )

@@ -29,8 +29,8 @@ def ended(scene: Scene, outcome: str = "completed") -> None:
 def test_any_command_sends_what_waits_once(
     scene: Scene, detslurm: Detslurm, define: Define, server: Receiver
 ) -> None:
-    """What jobs left is sent after the command's own answer; help and completion send nothing, and
-    a server that is away breaks no command."""
+    """Notices that jobs left are sent after the command's own answer. Help sends nothing, and a
+    server that is away breaks no command."""
     define(f"hook: {{kind: json, url: '{server.url}'}}")
     ended(scene)
     assert detslurm("--help").status == 0 and not server.got

@@ -78,7 +78,7 @@ class ShellDesk(Desk):
         return [program, "-F", str(self.keys(number) / "config"), *HERE, *words]
 
     def session(self, command: str, line: str) -> str:
-        """What a terminal shows of a command that opens a session, in which one line is typed."""
+        """Type a line in a session that a command opens; returns the terminal's text."""
         words = ["script", "-qec", command, "/dev/null"]
         return self.user.run(*words, input=f"{line}; exit\n").stdout
 
@@ -102,7 +102,7 @@ class ShellDesk(Desk):
     def assert_nothing_left(self, number: int) -> None:
         """No process, key, socket or private directory stays behind."""
         wait_for(lambda: not self.processes(number), what="the end of all processes")
-        # What a killed program could not remove, its agent and its runner remove a moment later.
+        # The agent and the runner remove a moment later what a killed program left.
         wait_for(lambda: not self.keys(number).exists(), what="the end of the keys")
         wait_for(lambda: not [*self.user.tmp.glob("*-shell-*")], what="the end of the files")
         done = self.run("shell", "open", str(number), check=False)

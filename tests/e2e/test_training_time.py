@@ -1,4 +1,4 @@
-"""What became of a trial's time, on a real cluster, under kills and preemptions."""
+"""The parts of a trial's time on a real cluster, under kills and preemptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a runner tells of its job, and that it never waits long for it."""
+"""A runner sends the notices of its job, and never waits long for them."""
 
 from __future__ import annotations
 

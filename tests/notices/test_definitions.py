@@ -105,7 +105,7 @@ def test_messages_of_slack_and_ntfy(define: Define, server: Receiver) -> None:
 @pytest.mark.usefixtures("scene")
 def test_mail_and_commands(define: Define, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`sendmail` gets a letter, else `mail` gets a subject; a command gets facts as JSON and in
-    variables. What could not start waits, what failed is refused."""
+    variables. A program that can't start waits, and one that fails is refused."""
     tools = tmp_path / "tools"
     tools.mkdir()
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import pickle
 import runpy
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from detslurm import core
+from detslurm._base import trust
 from detslurm.cli.app import run as detslurm
 from detslurm.core import DistributedContext
 from detslurm.core._checkpoint_records import CheckpointRecords
@@ -25,6 +27,7 @@ from detslurm.pytorch.experimental import (
     TorchBatchProcessorContext,
     torch_batch_process,
 )
+from detslurm.pytorch.experimental._batch_process import _REDUCED, _read_reduced
 from detslurm.sdk import Client, LifecycleError
 from detslurm.storage import ObjectStore
 from detslurm.store import FoldContext
@@ -242,7 +245,7 @@ class Odd(Copies):
 
 
 def test_odd_outputs_are_verified_and_bundled(root: Path, tmp_path: Path) -> None:
-    """What a killed run has left beside the committed files is no part of a bundle."""
+    """Files that a killed run has left beside the committed ones are no part of a bundle."""
     torch_batch_process(Odd, range(3))
     client = Client(root=root)
     outputs = client.stored_trial(1).outputs()
@@ -314,3 +317,16 @@ def test_arguments_that_make_no_sense(root: Path, arguments: Any, problem: str) 
     with pytest.raises(ValueError, match=problem):
         torch_batch_process(**{"batch_processor_cls": Copies, "dataset": range(3), **arguments})
     assert not root.exists()
+
+
+def test_metrics_that_others_could_have_changed_are_not_unpickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust, "_reachable", lambda path: True)  # pytest's directories are private
+    file = tmp_path / _REDUCED
+    file.write_bytes(pickle.dumps([[1.0]]))
+    file.chmod(0o600)
+    assert _read_reduced(file) == ([1.0],)
+    file.chmod(0o666)
+    with pytest.raises(PermissionError, match="others can change"):
+        _read_reduced(file)

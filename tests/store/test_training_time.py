@@ -176,7 +176,7 @@ def test_records_of_a_run() -> None:
 def simulated(
     random: Random, interval: float, save: float, failure: float, recovery: float, runs: int
 ) -> TrainingTime:
-    """What the store would know of runs under random failures, in virtual time."""
+    """The facts that the store would have of runs under random failures, in virtual time."""
     now, steps, made, saved = 0.0, 0.0, [], []
     kept: str | None = None
     for number in range(1, runs + 1):
@@ -220,7 +220,7 @@ def test_a_schedule_of_failures_gives_the_formula(
     assert best is not None and best.failures == pytest.approx(3000, rel=0.01)
     assert best.seconds == pytest.approx(best_interval(save, failure), rel=0.05)
     assert best.current == pytest.approx(interval)
-    # What was promised of the best interval comes true.
+    # The promised gain of the best interval comes true.
     better = simulated(Random(8), best.seconds, save, failure, recovery, 3000)
     expected = best.gain * (found.ettr_submission or 0.0)
     assert better.ettr_submission == pytest.approx(expected, rel=0.03)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torch.utils.data import DataLoader, Dataset
 
 from detslurm import core
+from detslurm._base.trust import trusted
 from detslurm.core import DistributedContext, DownloadMode
 from detslurm.core._checkpoint_records import Outputs
 from detslurm.core._collective import run_collectively
@@ -175,7 +176,7 @@ def _committed(core_context: core.Context, uuid: str, wanted: Batches) -> Progre
 
 
 def _read_reduced(path: Path) -> tuple[list[Any], ...]:
-    return tuple(pickle.loads(path.read_bytes())) if path.exists() else ()
+    return tuple(pickle.loads(trusted(path).read_bytes())) if path.exists() else ()
 
 
 def _trial_id(core_context: core.Context) -> int | None:
