@@ -38,7 +38,7 @@ LATER = (
     "detslurm experiment list-trials last --top 3",
     "detslurm experiment plot last --height 12 --width 98",
 )
-LOCAL = "is usually local to one node"
+LOCAL = re.compile("is usually local to one node|lives in memory")
 SIZE = (30, 100)
 """Lines and columns of the terminal."""
 
@@ -99,7 +99,9 @@ def shown(command: str, folder: Path) -> Iterator[str]:
     program, *words = shlex.split(command)
     argv = [sys.executable, "-m", "detslurm"] if program == "detslurm" else [program]
     # The nodes are one machine, whose disk all of them see.
-    yield from (line for line in last_view(typed([*argv, *words], folder)) if LOCAL not in line)
+    yield from (
+        line for line in last_view(typed([*argv, *words], folder)) if not LOCAL.search(line)
+    )
 
 
 def typed(argv: list[str], folder: Path) -> str:

@@ -17,7 +17,7 @@ from scripts.terminal_recording import RECORDING, text_of
 from tests.beside import hugging_face, hydra
 from tests.cluster.spec import ClusterSpec, Layout
 from tests.cluster.users import User, local_user
-from tests.docs.pages import REPOSITORY, Block, blocks, commands, pages
+from tests.docs.pages import REPOSITORY, Command, blocks, commands, pages
 
 __all__ = ["hugging_face", "hydra"]
 
@@ -28,6 +28,8 @@ RUN = [
 HASTE = re.compile(r"(seconds_per_step: 0\.|time\.sleep\(0\.)(?=1)")
 """Readers need the time to type a command, tests do not."""
 RECIPES = REPOSITORY / "docs" / "recipes.md"
+HOUR = REPOSITORY / "docs" / "evaluate.md"
+"""`test_centres.py` runs it."""
 MATCHES = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -89,7 +91,8 @@ def follow(page: Path, reader: User) -> None:
         if block.file is not None:
             write(reader, block.file, HASTE.sub(r"\g<1>0", block.text))
         elif block.test is None:
-            run(reader, block)
+            for command in commands(block):
+                assert_prints(reader, command)
 
 
 @pytest.mark.slow
@@ -134,11 +137,11 @@ def write(reader: User, name: str, text: str) -> None:
     reader.own(reader.cwd)
 
 
-def run(reader: User, block: Block) -> None:
-    for command in commands(block):
-        done = reader.run("bash", "-c", f"{command.line} 2>&1")
-        same = doctest.OutputChecker().check_output(command.output, done.stdout, MATCHES)
-        assert same, f"$ {command.line}\n{done.stdout}\nbut the page shows:\n{command.output}"
+def assert_prints(reader: User, command: Command) -> None:
+    """Run a command; it prints what the page shows."""
+    done = reader.run("bash", "-c", f"{command.line} 2>&1")
+    same = doctest.OutputChecker().check_output(command.output, done.stdout, MATCHES)
+    assert same, f"$ {command.line}\n{done.stdout}\nbut the page shows:\n{command.output}"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(REPOSITORY)))
@@ -148,7 +151,7 @@ def test_what_does_not_run_here_is_covered_elsewhere(page: Path) -> None:
         if block.test is not None:
             file, _, name = block.test.partition("::")
             assert f"def {name}(" in (REPOSITORY / file).read_text()
-        elif page not in (*RUN, RECIPES):
+        elif page not in (*RUN, RECIPES, HOUR):
             assert not list(commands(block)), f"nothing runs this:\n{block.text}"
 
 
