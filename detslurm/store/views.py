@@ -348,6 +348,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             again; None as `run_seconds`.
         wall_seconds: The seconds of its trials since their first start, without pauses; None as
             `run_seconds`.
+        format: By whose rules it decides, see docs/formats.md.
     """
 
     id: int
@@ -384,6 +385,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     run_seconds: float | None = None
     productive_seconds: float | None = None
     wall_seconds: float | None = None
+    format: int = 1
 
     @property
     def reason(self) -> str | None:
