@@ -10,6 +10,7 @@ import msgspec
 
 from detslurm._base.states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
+from detslurm.store.energy import Energy
 from detslurm.store.errors import NewerFormat, Problem, RecordMissing
 from detslurm.store.facts import is_newer
 from detslurm.store.metric_rank import first_best
@@ -376,6 +377,7 @@ def experiment_view(
         run_seconds=_sum(trial.run_seconds for trial in trials),
         productive_seconds=_sum(trial.productive_seconds for trial in trials),
         wall_seconds=_sum(trial.wall_seconds for trial in trials),
+        energy=Energy.sum(trial.energy for trial in trials if trial.run_count),
         failing_nodes=facts.failing_nodes,
         excluded_nodes=tuple(sorted(facts.excluded)),
         fact_count=facts.count,
