@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+import enum
+from typing import Final, Literal, assert_never
 
 RunOutcome = Literal[
     "completed",  # its code ended in order
@@ -64,6 +65,40 @@ TERMINAL: Final = {
     CANCELED: "CANCELED",
     KILLED: "CANCELED",
 }
+
+
+class FailureKind(enum.StrEnum):
+    """The failures that node agents recognise; an end record has the kind as its failure's digest.
+
+    The digest of an error of the code is a hash. `spares_restart` has an entry for each kind.
+    """
+
+    STARTUP_HOOK = "startup-hook"  # startup-hook.sh failed
+    NOEXEC = "noexec"  # the working directory is mounted noexec
+    CONTAINER = "container"  # the container could not begin
+
+
+_KINDS: Final = frozenset(FailureKind)
+
+
+def spares_restart(digest: str | None, earlier: str | None) -> bool:
+    """Return whether a failed run uses no restart: its site failed, for the first time in a row.
+
+    Args:
+        digest: The digest of the run's failure; None for a failure that is not recognised.
+        earlier: The digest for the run before; None if that run was no restart.
+    """
+    if digest not in _KINDS or digest == earlier:
+        return False
+    kind = FailureKind(digest)
+    match kind:
+        case FailureKind.CONTAINER:
+            return True
+        case FailureKind.STARTUP_HOOK | FailureKind.NOEXEC:
+            return False
+        case _:
+            assert_never(kind)
+
 
 KILLED_BY_SIGNAL: Final = frozenset({128 + 2, 128 + 9, 128 + 15})
 """The exit codes of what SIGINT, SIGKILL or SIGTERM ended."""

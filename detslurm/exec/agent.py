@@ -18,10 +18,11 @@ from detslurm._base import child_processes as processes
 from detslurm._base import contract
 from detslurm._base.flag import PreemptFlag, ignore_signals
 from detslurm._base.node_files import is_noexec, remove, sweep, temporary_directory
+from detslurm._base.states import FailureKind
 from detslurm.exec import agent_protocol
 from detslurm.exec.agent_loop import AgentLoop
 from detslurm.exec.code_process import CodeProcess, oom_kills
-from detslurm.exec.entrypoint import CANT_EXECUTE, CANT_START, hook_failure
+from detslurm.exec.entrypoint import CANT_EXECUTE, hook_failure
 from detslurm.exec.line_splitter import LineSplitter
 from detslurm.exec.node_preparation import NodePreparation
 from detslurm.exec.node_run import NodeRun, NotReady
@@ -76,6 +77,7 @@ class Agent:
         self._outputs = self._configured_outputs()
         self._reported: set[str] = set()  # of the flags that ranks raise
         self._why: str | None = None  # the failure, where the exit status does not show it
+        self._kind: FailureKind | None = None  # of the failure in `_why`
         self._deleted: str | None = None  # what the code has written beside itself
         self._unprepared = self._got_sigint = self._is_preempted = False
         self._container: ContainerRun | None = None
@@ -190,7 +192,7 @@ class Agent:
             return 127 if isinstance(err, FileNotFoundError) else CANT_EXECUTE
         except NotReady as err:
             self._link.log_message(str(err))
-            self._why, self._unprepared = str(err), True
+            self._why, self._kind, self._unprepared = str(err), FailureKind.CONTAINER, True
             return CANT_EXECUTE
         container = self._container
         with self._usage_sampler() as sampler:
@@ -210,7 +212,8 @@ class Agent:
         if self._link.recorder is not None:
             short = self._flag.preempt or code.killed
             self._link.recorder.end(self._loop.wait, _RECORD_GRACE[short])
-        self._why = hook_failure(workdir)
+        if (why := hook_failure(workdir)) is not None:
+            self._why, self._kind = why, FailureKind.STARTUP_HOOK
         status = code.exit_status()
         if container is not None:
             status = container.exit_status(status, is_preempted=self._flag.preempt)
@@ -284,10 +287,10 @@ class Agent:
             self._link.report("usage", **sample)
 
     def _blame_noexec(self, status: int, place: Path) -> None:
-        why = f"{CANT_START}{place}, which is mounted noexec: set another TMPDIR"
+        why = f"no program can be started in {place}, which is mounted noexec: set another TMPDIR"
         self._link.log_message(f"{why}; compiled modules beside the code can't be loaded either")
         if status == CANT_EXECUTE and self._why is None:
-            self._why, self._unprepared = why, True
+            self._why, self._kind, self._unprepared = why, FailureKind.NOEXEC, True
 
     def _blame_runtime(self, container: ContainerRun, status: int) -> None:
         """Find out whether the code has begun in its container."""
@@ -295,7 +298,7 @@ class Agent:
         asked = self._flag.preempt or self._code.killed
         if why is not None and not asked and self._why is None:
             self._link.log_message(why)
-            self._why, self._unprepared = why, True
+            self._why, self._kind, self._unprepared = why, FailureKind.CONTAINER, True
 
     def _log_deletion(self, workdir: Path, copied: Collection[str]) -> None:
         """Name the files that the code has written beside itself: they are deleted with it."""
@@ -320,6 +323,7 @@ class Agent:
             preempted=preempted,
             acknowledged=self._flag.acknowledged,
             why=self._why,
+            kind=self._kind,
             unprepared=self._unprepared,
             sigint=self._got_sigint,
             oom_kills=oom_kills() - self._oom_kills,

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from detslurm._base.states import FailureKind
+
 
 class AgentReport(msgspec.Struct, frozen=True, tag_field="event", tag="up"):
     """Any report, from the agent of one node: it is there."""
@@ -58,6 +60,7 @@ class CodeEnded(AgentReport, frozen=True, tag="ended", kw_only=True):
     preempted: bool
     acknowledged: bool
     why: str | None = None
+    kind: FailureKind | None = None
     unprepared: bool = False
     sigint: bool = False
     oom_kills: int = 0

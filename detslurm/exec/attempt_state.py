@@ -231,7 +231,8 @@ class AttemptState:
         result, node = self.result, self._nodes[end.node]
         self._ended[end.node] = end
         result.acknowledged |= end.acknowledged
-        result.why = result.why or end.why
+        if result.why is None:
+            result.why, result.kind = end.why, end.kind
         result.deleted = result.deleted or end.deleted
         result.got_sigint |= end.sigint
         result.oom_kills += end.oom_kills

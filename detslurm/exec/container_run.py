@@ -13,8 +13,11 @@ from detslurm._base.process import Identity, started
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.container_library import library_of
 from detslurm.exec.container_runtimes import LABEL
-from detslurm.exec.entrypoint import CANT_BEGIN, OUTLIVE
+from detslurm.exec.entrypoint import OUTLIVE
 from detslurm.exec.podman import PODMAN, podman_lines
+
+CANT_BEGIN = "the container could not begin"
+"""So begins the text of this failure."""
 
 _MARK, _STATUS = ".container-began", ".container-ended"
 _PATIENCE = 10.0  # in seconds, for Podman to end after the code

@@ -20,7 +20,7 @@ from detslurm._base.node_files import temporary_directory
 from detslurm.config.run_config import RunBindMount
 from detslurm.exec.container_image import image_path
 from detslurm.exec.container_library import library_of, with_library
-from detslurm.exec.container_run import first_line, private_tmp
+from detslurm.exec.container_run import CANT_BEGIN, first_line, private_tmp
 from detslurm.exec.container_runtimes import (
     OF_IMAGE,
     PROGRAMS,
@@ -28,7 +28,6 @@ from detslurm.exec.container_runtimes import (
     Mount,
     command,
 )
-from detslurm.exec.entrypoint import CANT_BEGIN
 from detslurm.exec.environment import slot_type_of, user_variables
 from detslurm.exec.node_run import NodeRun, NotReady
 from detslurm.exec.podman import PODMAN, without_lost_runtime_dir

@@ -62,12 +62,12 @@ def end_facts(
 
 
 def _failure(trial: TrialDir, run: int, result: AttemptResult, *, gained: bool) -> Failure | None:
-    """The hook's failure, or the error of the code that ended this run at once and gained no
-    step."""
-    from detslurm.exec.failure import EXITS, failure_before_code, failure_in  # only here
+    """The failure that an agent recognised, or the error of the code that ended this run at once
+    and gained no step."""
+    from detslurm.exec.failure import EXITS, Failure, failure_in  # only here
 
-    if found := failure_before_code(result.why):
-        return found
+    if result.kind is not None and result.why is not None:
+        return Failure(result.why, result.kind)
     if gained or result.seconds >= _SHORT_RUN or result.exit_code not in EXITS:
         return None
     return failure_in(trial.log_path(run))

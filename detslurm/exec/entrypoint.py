@@ -17,7 +17,6 @@ OUTLIVE = "trap : HUP INT QUIT ALRM TERM USR1 USR2\n"
 HOOK_FAILED = ".startup-hook-failed"
 """Has the exit status of a startup-hook.sh that failed; in the working directory."""
 
-"""The directory that PYTHONPATH needs so that other projects' launchers fit their run."""
 _PLAIN_LAUNCHER = re.compile(
     r"(?<![\w.-])(?:torchrun|accelerate|deepspeed)(?![\w.-])"
     r"|torch\.distributed\.(?:run|launch)\b|accelerate\.commands\.|deepspeed\.launcher\."
@@ -26,10 +25,6 @@ _SHELL_SCRIPT = re.compile(r"[\w./-]+\.(?:ba)?sh\b")
 
 CANT_EXECUTE = 126
 """The exit status of a shell for a program that it may not execute."""
-CANT_START = "no program can be started in "
-CANT_BEGIN = "the container could not begin"
-HOOK_EXIT = "startup-hook.sh exited with "
-"""So begins the reason of a run that such a failure has ended."""
 
 # The hook is sourced, so that what it exports reaches the entrypoint; a failing command in it ends
 # the run instead of letting training start half prepared.
@@ -78,6 +73,6 @@ def with_startup_hook(argv: Sequence[str]) -> list[str]:
 def hook_failure(workdir: Path) -> str | None:
     """How `startup-hook.sh` of a working directory failed; None where it did not."""
     try:
-        return f"{HOOK_EXIT}{int((workdir / HOOK_FAILED).read_text())}"
+        return f"startup-hook.sh exited with {int((workdir / HOOK_FAILED).read_text())}"
     except (OSError, ValueError):
         return None

@@ -15,9 +15,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detslurm.exec.entrypoint import CANT_BEGIN, CANT_START, HOOK_EXIT
-from detslurm.store.run_records import CONTAINER
-
 _OF_THE_CODE = (
     ArithmeticError,
     AssertionError,
@@ -63,7 +60,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 
 @dataclass(frozen=True)
 class Failure:
-    """An error of the code: its last line, and a digest of where and what, equal in each run."""
+    """An error of the code: its last line, and a digest of where and what, equal in each run.
+
+    A failure that an agent recognised has its `FailureKind` as the digest.
+    """
 
     error: str = field(compare=False)
     digest: str
@@ -112,15 +112,6 @@ def _end_of(log: Path) -> list[str]:
             return file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-
-
-def failure_before_code(why: str | None) -> Failure | None:
-    """Name the cause that kept the code from beginning in each run: hook, noexec, container."""
-    kinds = {HOOK_EXIT: "startup-hook", CANT_START: "noexec", CANT_BEGIN: CONTAINER}
-    for start, kind in kinds.items():
-        if why is not None and why.startswith(start):
-            return Failure(why, kind)
-    return None
 
 
 def failure_of(lines: Sequence[str]) -> Failure | None:

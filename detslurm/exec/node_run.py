@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class NotReady(Exception):
-    """The code can't begin on this node, for a reason that is not its own."""
+    """The code's container can't begin on this node."""
 
 
 class NodeRun(NamedTuple):

@@ -1,5 +1,8 @@
 """Judges an ended attempt and decides the next step: a pure function of facts.
 
+Three enumerations have the words. A `Cause` is a request to stop; a `FailureKind` is a failure
+that an agent recognises, without such a request; the `RunOutcome` is recorded and shown.
+
 The precedence is Determined's: killed by the user; preempted and acknowledged (no restart used,
 whatever the exit code); exit 0 (done, also if early); error (a restart is used).
 """
@@ -12,15 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import msgspec
 
-from detslurm._base.states import ENDED, KILLED_BY_SIGNAL, RunOutcome
-from detslurm.store.run_records import CONTAINER
+from detslurm._base.states import ENDED, KILLED_BY_SIGNAL, FailureKind, RunOutcome, spares_restart
 
 if TYPE_CHECKING:
     from detslurm.exec.failure import Failure
 
 
 class Cause(enum.StrEnum):
-    """Why the code was asked to stop. `meaning` has an entry for each."""
+    """Why the code was asked to stop; code that fails by itself has a `FailureKind` at most.
+
+    `meaning` has an entry for each.
+    """
 
     KILL = "kill"
     CANCEL = "cancel"
@@ -128,6 +133,7 @@ class AttemptResult(msgspec.Struct):
     agent_lost: bool = False  # an agent was gone without a word, and what it ran may live on
     non_retryable: str | None = None  # why no step can begin here
     why: str | None = None  # the failure, where the exit code does not show it
+    kind: FailureKind | None = None  # of the failure in `why`, if an agent has recognised it
     unprepared: bool = False  # a node could not begin the code
     failed_node: str | None = None  # the first of several nodes that failed by itself
     got_sigint: bool = False  # SIGINT has come to a node's agent
@@ -258,13 +264,13 @@ def _failed(result: AttemptResult, facts: EndFacts) -> Decision:
     if result.unprepared and action is Action.RETRY:
         action = Action.REQUEUE  # here it would fail at once, as often as it may
     restart = f"restart {facts.restarts + 1} of {facts.max_restarts}"
-    reason = f"{how}; {'trying once more' if _is_of_container(facts) else restart}"
+    reason = f"{how}; {'trying once more' if _spares_restart(facts) else restart}"
     return Decision("restart", reason, action)
 
 
-def _is_of_container(facts: EndFacts) -> bool:
-    """Whether the runtime has failed, which uses no restart."""
-    return facts.failure is not None and facts.failure.digest == CONTAINER
+def _spares_restart(facts: EndFacts) -> bool:
+    digest, earlier = (f.digest if f is not None else None for f in (facts.failure, facts.earlier))
+    return spares_restart(digest, earlier)
 
 
 def _final_reason(how: str, result: AttemptResult, facts: EndFacts) -> str | None:
@@ -276,7 +282,7 @@ def _final_reason(how: str, result: AttemptResult, facts: EndFacts) -> str | Non
     if facts.failure is not None and facts.failure == facts.earlier and not facts.restart_repeated:
         again = "the last two runs failed with the same error, and a restart would not help"
         return f"{facts.failure.error}; {again} (restart_repeated_failures: true tries it)"
-    if facts.restarts >= facts.max_restarts and not _is_of_container(facts):
+    if facts.restarts >= facts.max_restarts and not _spares_restart(facts):
         return f"{how} after {facts.restarts} of {facts.max_restarts} restarts"
     return None
 

@@ -163,10 +163,6 @@ class StartRecord(_RunRecord, frozen=True, kw_only=True):
         return self.resume or ResumeRecord()
 
 
-CONTAINER = "container"
-"""The digest of the failure of a run whose container could not begin."""
-
-
 class EndRecord(_RunRecord, frozen=True, kw_only=True):
     """A run's end record."""
 
@@ -184,9 +180,9 @@ class EndRecord(_RunRecord, frozen=True, kw_only=True):
     outputs: OutputsLeft | None = None
 
     @property
-    def is_of_container(self) -> bool:
-        """Whether the code did not begin, because its container could not."""
-        return self.failure is not None and self.failure.get("digest") == CONTAINER
+    def failure_digest(self) -> str | None:
+        """The kind of its failure, or the hash of an error of the code; None if not recognised."""
+        return None if self.failure is None else self.failure.get("digest")
 
 
 R = TypeVar("R", bound=_RunRecord)

@@ -17,6 +17,7 @@ from detslurm._base.states import (
     RESTART,
     TERMINAL,
     TIME_LIMIT,
+    spares_restart,
 )
 from detslurm.store.checkpoint_fold import DELETED, CheckpointFacts
 from detslurm.store.curve import (
@@ -33,7 +34,7 @@ from detslurm.store.errors import TORN, Problem
 from detslurm.store.metric_rank import first_best
 from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.run_records import EndRecord, OutputsLeft, StartRecord
-from detslurm.store.run_usage import parse_usage
+from detslurm.store.run_usage import energy_of, parse_usage
 from detslurm.store.time_parts import Interval
 from detslurm.store.trial import HISTORY
 from detslurm.store.trial_time import TimedRun, recorded_intervals, training_time
@@ -155,7 +156,7 @@ def trial_view(
         started=next((run.start.time for run in runs if run.start.time is not None), None),
         ended=_end_time(shown, last) if finished else None,
         run_count=len(runs),
-        restarts=sum(map(_used_restart, runs)),
+        restarts=sum(map(_used_restart, runs, [None, *runs])),
         steps=steps,
         progress=1.0 if state == "COMPLETED" else _progress(runs, steps, context.length),
         status=_latest(runs, "status", "text"),
@@ -180,6 +181,7 @@ def trial_view(
         asks_to_preempt=_latest(runs[-1:], "asks_to_preempt") is not None,
         spent=spent,
         **_seconds(runs, shown, spent, checkpoints),
+        energy=energy_of(run.usage for run in shown),
         problems=tuple(problem for log in logs for problem in _problems(log, newest)),
     )
 
@@ -224,17 +226,22 @@ def _outcome(run: RunFacts) -> str:
     return run.end.outcome if run.end is not None else ""
 
 
-def _used_restart(run: RunFacts) -> bool:
+def _used_restart(run: RunFacts, before: RunFacts | None) -> bool:
     """Whether it counts against `max_restarts`: not if its node or its container is to blame, or if
     its code was killed at the time limit and had saved by then. The runner decides before, and
     knows no such checkpoint."""
     end = run.end or EndRecord()
-    if end.bad_node or end.is_of_container:
+    if end.bad_node or spares_restart(end.failure_digest, _digest_of_restart(before)):
         return False  # the node or the container failed, not the code
     killed = end.cause == TIME_LIMIT and end.exit_code in KILLED_BY_SIGNAL
     if _outcome(run) != RESTART or not killed:
         return _outcome(run) == RESTART
     return all(record["steps"] <= run.resumed for record in _of_kind(run, "checkpoint"))
+
+
+def _digest_of_restart(run: RunFacts | None) -> str | None:
+    end = run.end if run is not None else None
+    return end.failure_digest if end is not None and end.outcome == RESTART else None
 
 
 def _never_began(run: RunFacts) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from detslurm._base.states import FailureKind
 from detslurm.exec import outcome
 from detslurm.exec.failure import Failure
 from detslurm.exec.outcome import (
@@ -18,7 +19,6 @@ from detslurm.exec.outcome import (
     describe_exit,
     meaning,
 )
-from detslurm.store.run_records import CONTAINER
 
 
 def decide(**about: Any) -> Decision:
@@ -180,12 +180,18 @@ def test_a_segment_without_a_checkpoint_counts_as_a_restart() -> None:
 
 def test_a_container_that_can_not_begin_is_tried_once_more_and_uses_no_restart() -> None:
     """Its words may differ: they name a process."""
-    first, second = (Failure(f"the container could not begin; {n}", CONTAINER) for n in (1, 2))
+    why, kind = "the container could not begin; ", FailureKind.CONTAINER
+    first, second = (Failure(f"{why}{n}", kind) for n in (1, 2))
     about = {"exit_code": 125, "unprepared": True, "why": first.error, "max_restarts": 0}
     once = decide(failure=first, **about)
     assert (once.outcome, once.action) == ("restart", Action.REQUEUE)
     assert once.reason == f"{first.error}; trying once more"
-    assert outcome_of(failure=second, earlier=first, **about) == ("error", Action.STOP)
+    again = {"failure": second, "earlier": first, **about}
+    assert outcome_of(**again) == ("error", Action.STOP)
+    # The user wants restarts after the same failure: each uses one, so that they come to an end.
+    assert outcome_of(**again, restart_repeated=True) == ("error", Action.STOP)
+    limit = again | {"max_restarts": 1}
+    assert outcome_of(**limit, restart_repeated=True) == ("restart", Action.REQUEUE)
 
 
 def test_invalid_hp_ends_the_trial_without_a_restart() -> None:

@@ -225,6 +225,13 @@ def test_a_trial_that_fails_on_two_nodes_counts_for_neither() -> None:
     assert view(run_facts(number=1, end={"outcome": "restart", "bad_node": "n2"})).restarts == 0
 
 
+@pytest.mark.parametrize(("kind", "used"), [("container", 2), ("startup-hook", 3), ("0f3a", 3)])
+def test_the_first_failure_of_the_site_in_a_row_uses_no_restart(kind: str, used: int) -> None:
+    """The same failure once more uses one, or a container that never begins has no last run."""
+    end = {"outcome": "restart", "failure": {"error": "it failed", "digest": kind}}
+    assert view(*(run_facts(number=n, end=end) for n in (1, 2, 3))).restarts == used
+
+
 JUNK = st.dictionaries(
     st.sampled_from(["t", "group", "steps", "metrics", "uuid", "value", "text", "data", "reason"]),
     st.none()
