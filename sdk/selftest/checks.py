@@ -402,8 +402,12 @@ def _second_run(story: Story, facts: StoryFacts, done: str) -> SelfCheck:
         text = f"its runs were {', '.join(str(one) for one in outcomes) or 'none'} {done}"
         return SelfCheck(story.name, "broken", text, story.remedy)
     first, second = facts.runs[0], facts.runs[-1]
-    way = "the same job ran again" if first.ref == second.ref else "a successor went on"
-    return SelfCheck(story.name, "ok", f"{outcome_words(first.outcome)}, then {way}, {done}")
+    again = first.ref == second.ref
+    way = "the same job ran again" if again else "a successor went on"
+    text = f"{outcome_words(first.outcome)}, then {way}, {done}"
+    if not again and story.slurm.get("on_preempt") == "requeue":  # which Slurm has refused
+        return SelfCheck(story.name, "warning", text, story.remedy)
+    return SelfCheck(story.name, "ok", text)
 
 
 def controller_check(seconds: Sequence[float]) -> SelfCheck:

@@ -103,7 +103,7 @@ def stories(
         name="requeue",
         entrypoint=f"{_TRAIN} first 'scancel --signal=TERM \"$SLURM_JOB_ID\"'",
         leaves=True,
-        remedy="`scontrol requeue` from a node must be allowed, for jobs with --requeue; else set"
+        remedy="Allow `scontrol requeue` from a node, and leave --requeue to jobs; else set"
         " on_preempt: successor in the site profile.",
         slurm={"time": 10, "on_preempt": "requeue"},
     )

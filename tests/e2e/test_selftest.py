@@ -114,7 +114,7 @@ FAULTS = {
     "store not on the first node": Fault(planted.store_missing("n1"), {"store": "broken"}),
     "no requeue": Fault(
         planted.lua("job.requeue = 0"),
-        {"job as asked": "warning", "requeue": "broken"},
+        {"job as asked": "warning", "requeue": "warning"},
     ),
     "KillWait 0": Fault(planted.reshaped(kill_wait=0), {"KillWait": "broken"}),
     "broken PMIx": Fault(planted.pmix_broken, {"PMIx": "broken"}),
