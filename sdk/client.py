@@ -274,7 +274,7 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return found
 
     def usage(self, by: By = "user", *, since: float | None = None) -> list[UsageSum]:
-        """Return the use of slots: slot-hours, effective training time and disk by group.
+        """Return the use of slots: slot-hours, effective training time, energy and disk by group.
 
         It reads the index and unfinished experiments, and no files of finished ones. Archived
         experiments and tasks count, deleted ones don't.

@@ -57,6 +57,13 @@ class Nvml:
         found = self._asked(self._library.nvmlDeviceGetComputeRunningProcesses, handle)
         return None if found is None else {one.pid: one.usedGpuMemory for one in found}
 
+    def joules(self, handle: Any) -> float | None:
+        """Its energy since the driver was loaded; None before Volta, and of a slice."""
+        # Packages of before 2018 have no such function.
+        counter = getattr(self._library, "nvmlDeviceGetTotalEnergyConsumption", None)
+        found = None if counter is None else self._asked(counter, handle)
+        return None if found is None else float(found / 1000)
+
     def _asked(self, function: Any, argument: Any) -> Any:
         try:
             return function(argument)

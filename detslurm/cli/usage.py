@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detslurm.cli.arguments.ids import client
+from detslurm.cli.output.energy import energy_columns
 from detslurm.cli.output.printing import Column, Table, note, shows
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _GROUPS = ("user", "project", "experiment", "month", "pool")
 )
 @shows
 def usage(by: By, since: datetime | None) -> Table:
-    """Show slot-hours, effective training time and disk by user, project, month or pool.
+    """Show slot-hours, training time, energy and disk by user, project, month or pool.
 
     An experiment counts in the month of its submission, with all of its time. ETTR is the part of
     the time since the first start that was training, weighted by slots (see `detslurm experiment
@@ -53,6 +54,7 @@ def usage(by: By, since: datetime | None) -> Table:
         Column("Trials", attrgetter("trials"), drop=3),
         _figure("Slot-h", "slot_hours", "{:.2f}".format),
         _figure("ETTR %", "ettr", lambda ratio: f"{100 * ratio:.1f}"),
+        *energy_columns(attrgetter("energy"), drop=4),
         Column("Disk", attrgetter("disk"), "size", csv_header="disk", drop=1),
     ]
     return Table(columns, found)

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from detslurm._base.nvml import Nvml
+from detslurm.exec import energy
+from detslurm.exec.energy import EnergyMeter
 from detslurm.exec.run_processes import RunProcesses, Used
 
 INTERVAL = 15.0
@@ -24,7 +26,8 @@ Sample = dict[str, Any]
 """`seconds` since the sample before; `cpu`: CPU seconds in them; `hidden`: more of them, which the
 sum does not show while it catches up; `resident`: bytes; `stopped`: how many processes are;
 `starved`: how many others have kept from the CPUs; `gpus`: for each of the run's GPUs its `percent`
-and `memory` in bytes."""
+and `memory` in bytes; `energy`: joules by source. The last sample has `metered`: the sources that
+were read from the beginning to the end."""
 
 
 class UsageSampler:
@@ -36,6 +39,8 @@ class UsageSampler:
         self._processes, self._gpus, self._interval = processes, gpus, interval
         self._samples: deque[Sample] = deque(maxlen=_KEPT)
         self._nvml: Nvml | None = None
+        self._pids: frozenset[int] = frozenset()  # all of the run so far
+        self._ending: Sample = {}
         self._then, self._seconds, self._seen = time.monotonic(), 0.0, 0.0
         self._over = threading.Event()
         self._turn = threading.Lock()
@@ -48,8 +53,9 @@ class UsageSampler:
     def __exit__(self, *exc: object) -> None:
         self._over.set()
         # A sample takes milliseconds. Where a driver hangs this thread ends with the process.
-        if self._turn.acquire(timeout=1.0):
-            self._samples.append(self._last())
+        self._thread.join(timeout=1.0)
+        if self._turn.acquire(blocking=False):
+            self._samples.append({**self._last(), **self._ending})
 
     def take(self) -> Iterator[Sample]:
         """The samples since the last call."""
@@ -60,17 +66,37 @@ class UsageSampler:
         try:
             if self._gpus:
                 self._nvml = Nvml.load()
+            meter = self._meter()
             while not self._over.wait(self._interval):
                 with self._turn:
-                    # The run may have ended since: its end waits for this lock, to take the last
+                    # The run may have ended since: its end waits for this thread, to take the last
                     # sample, and there are no processes to take another sample of.
                     if not self._over.is_set():
-                        self._samples.append(self._sample())
+                        self._samples.append({**self._sample(), **_energy(meter)})
+            self._ending = {**_energy(meter), "metered": meter.complete}
         except Exception:
             return  # drivers and /proc fail in many ways: training goes on without samples
 
+    def _meter(self) -> EnergyMeter:
+        nvml, counters = self._nvml, {}
+        if nvml is not None:
+            counters["nvml"] = [energy.gpu_counter(nvml, g, self._is_own) for g in self._gpus]
+        # A package's counter has the joules of all jobs on the node.
+        if energy.has_whole_nodes():
+            counters["rapl"] = energy.package_counters(energy.POWERCAP)
+        return EnergyMeter(counters)
+
+    def _is_own(self, nvml: Nvml, gpu: Any) -> bool:
+        """Whether all processes on a GPU are known to be the run's."""
+        if (found := nvml.processes(gpu)) is None:
+            return False
+        if not found.keys() <= self._pids:  # some may have begun since the last look
+            self._pids |= self._processes.used().pids
+        return found.keys() <= self._pids
+
     def _sample(self) -> Sample:
         used = self._processes.used()
+        self._pids |= used.pids
         return {
             **self._spent(used.seconds),
             "resident": used.resident,
@@ -113,3 +139,8 @@ class UsageSampler:
         if percent is not None and processes is not None and own.keys() == processes.keys():
             found["percent"] = percent
         return found
+
+
+def _energy(meter: EnergyMeter) -> Sample:
+    found = meter.advance()
+    return {"energy": found} if found else {}

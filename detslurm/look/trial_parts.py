@@ -84,6 +84,7 @@ def _efficiency(trial: Trial, view: TrialView, problems: Problems) -> dict[str, 
         known = msgspec.structs.asdict(found)
         time = found.training_time
         known["training_time"] = None if time is None else time.to_dict()
+        known["energy"] = msgspec.to_builtins(found.energy)
         about = ("trial", "state")
         return {n: plain(v) for n, v in known.items() if v is not None and n not in about}
     return {}

@@ -6,13 +6,14 @@ own, at the end in the end record. An unreadable figure is None: unavailable is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from detslurm.store import fs, rebuildable
+from detslurm.store.energy import SOURCES, Energy, Metered
 from detslurm.store.errors import StoreError
 from detslurm.store.frame import frame
 
@@ -99,6 +100,7 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
         gpu_memory_peak: The most bytes on one GPU; None if unavailable.
         begun: When it was first observed, in seconds since 1970.
         history: The usage over time: the latest samples, and the coarser the older.
+        energy: The energy of its devices by source, see `detslurm.store.energy`.
     """
 
     requested: Requested = Requested()
@@ -112,6 +114,7 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
     gpu_memory_peak: int | None = None
     begun: float | None = None
     history: list[UsagePoint] = msgspec.field(default_factory=list)
+    energy: dict[str, Metered] = msgspec.field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -131,8 +134,16 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
             if (percent := gpu.get("percent")) is not None:
                 spent = self.gpu_seconds.get(int(percent), 0.0)
                 self.gpu_seconds[int(percent)] = spent + seconds
+        self._add_energy(sample)
         self._add_idle(sample, seconds)
         self._add_to_history(sample, seconds, now)
+
+    def _add_energy(self, sample: Mapping[str, Any]) -> None:
+        gained, ended = sample.get("energy") or {}, sample.get("metered") or ()
+        for source in SOURCES:
+            if source in gained:
+                known = self.energy.get(source, Metered())
+                self.energy[source] = known.after(float(gained[source]), ended=source in ended)
 
     def _add_to_history(self, sample: Mapping[str, Any], seconds: float, now: float) -> None:
         if self.begun is None:
@@ -164,6 +175,13 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
         """As plain data, with seconds to a hundredth."""
         plain: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
         return {n: round(v, 2) if isinstance(v, float) else v for n, v in plain.items()}
+
+
+def energy_of(runs: Iterable[RunUsage | None]) -> Energy | None:
+    """The energy of several runs, of which None was not observed; None if unknown."""
+    return Energy.sum(
+        None if one is None else Energy.of_run(one.energy, one.requested.nodes) for one in runs
+    )
 
 
 def is_idle(sample: Mapping[str, Any], slots: float) -> bool | None:

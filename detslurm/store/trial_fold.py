@@ -34,7 +34,7 @@ from detslurm.store.errors import TORN, Problem
 from detslurm.store.metric_rank import first_best
 from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.run_records import EndRecord, OutputsLeft, StartRecord
-from detslurm.store.run_usage import parse_usage
+from detslurm.store.run_usage import energy_of, parse_usage
 from detslurm.store.time_parts import Interval
 from detslurm.store.trial import HISTORY
 from detslurm.store.trial_time import TimedRun, recorded_intervals, training_time
@@ -181,6 +181,7 @@ def trial_view(
         asks_to_preempt=_latest(runs[-1:], "asks_to_preempt") is not None,
         spent=spent,
         **_seconds(runs, shown, spent, checkpoints),
+        energy=energy_of(run.usage for run in shown),
         problems=tuple(problem for log in logs for problem in _problems(log, newest)),
     )
 

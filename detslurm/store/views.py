@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from detslurm.store.energy import Energy
 from detslurm.store.errors import Problem
 from detslurm.store.objectives import SeveralObjectives
 from detslurm.store.records import Intent, Job
@@ -168,6 +169,7 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         productive_seconds: The part of them that was training or validation, and was not done
             again.
         wall_seconds: The seconds since its first start, without pauses.
+        energy: The energy of its ended runs; None if unknown.
     """
 
     id: int
@@ -192,6 +194,7 @@ class TrialRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_seconds: float | None = None
     productive_seconds: float | None = None
     wall_seconds: float | None = None
+    energy: Energy | None = None
 
 
 class TrialView(TrialRow, frozen=True, kw_only=True):
@@ -348,6 +351,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             again; None as `run_seconds`.
         wall_seconds: The seconds of its trials since their first start, without pauses; None as
             `run_seconds`.
+        energy: The energy of its trials that have begun; None if unknown.
+        format: By whose rules it decides, see docs/formats.md.
     """
 
     id: int
@@ -384,6 +389,8 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     run_seconds: float | None = None
     productive_seconds: float | None = None
     wall_seconds: float | None = None
+    energy: Energy | None = None
+    format: int = 1
 
     @property
     def reason(self) -> str | None:

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from detslurm._base.states import ERROR, LOST, PAUSED, RESTART
+from detslurm.sdk.costs.energy import EnergyUse
 from detslurm.store import ExperimentFacts, RunView, TrialDir, TrialView
-from detslurm.store.run_usage import RunUsage, read_usage
+from detslurm.store.run_usage import RunUsage, energy_of, read_usage
 from detslurm.store.trial_time import TimedRun, TrainingTime, training_time
 
 _FAILED = (ERROR, LOST, RESTART)
@@ -37,6 +38,7 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
         slot_hours: Its slots times its hours.
         slot_hours_wasted: Slot-hours in which slots were idle, or trained lost batches.
         training_time: The use of its time; None before its first run.
+        energy: Its energy, and the CO2 of it.
     """
 
     trial: int
@@ -56,6 +58,7 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     slot_hours: float | None = None
     slot_hours_wasted: float | None = None
     training_time: TrainingTime | None = None
+    energy: EnergyUse | None = None
 
     @property
     def ettr(self) -> float | None:
@@ -169,6 +172,7 @@ def efficiency_of(
         slot_hours=None if elapsed is None else elapsed * slots / 3600,
         slot_hours_wasted=wasted if known else None,
         training_time=training_time,
+        energy=EnergyUse.of(energy_of(one.usage for one in figures)),
     )
 
 

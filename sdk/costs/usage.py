@@ -8,7 +8,9 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from detslurm.sdk.costs.energy import EnergyUse
 from detslurm.store import ExperimentRow
+from detslurm.store.energy import Energy
 
 By = Literal["user", "project", "experiment", "month", "pool"]
 BY: Final[tuple[str, ...]] = get_args(By)
@@ -26,6 +28,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
         trials: How many trials they have, or are to have.
         slot_hours: Their slots times hours, of runs that go on up to their last record.
         ettr: The effective training time ratio, weighted by slots.
+        energy: Their energy, and the CO2 of it.
         unknown: How many have begun whose slot-hours are unknown, and in no sum.
         disk: The bytes on disk, as `Client.disk_usage` measured them last.
     """
@@ -36,6 +39,7 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     trials: int = 0
     slot_hours: float | None = None
     ettr: float | None = None
+    energy: EnergyUse | None = None
     unknown: int = 0
     disk: int | None = None
 
@@ -52,6 +56,13 @@ def usage_by(
     if by == "month":
         return sorted(found, key=lambda one: one.name)
     return sorted(found, key=lambda one: (-(one.slot_hours or 0.0), one.name, one.experiment or 0))
+
+
+def slot_hours(row: ExperimentRow) -> float | None:
+    """The slots times hours of an experiment; None if unknown."""
+    if row.run_seconds is None or row.slots is None:
+        return None
+    return row.run_seconds * row.slots / 3600
 
 
 def name_of(row: ExperimentRow, by: By) -> str:
@@ -73,11 +84,7 @@ def name_of(row: ExperimentRow, by: By) -> str:
 def _sum(
     name: str, number: int | None, rows: list[ExperimentRow], disk: Mapping[int, int]
 ) -> UsageSum:
-    hours = [
-        row.run_seconds * row.slots / 3600
-        for row in rows
-        if row.run_seconds is not None and row.slots is not None
-    ]
+    hours = [found for row in rows if (found := slot_hours(row)) is not None]
     sizes = [disk[row.id] for row in rows if row.id in disk]
     return UsageSum(
         name=name,
@@ -86,6 +93,7 @@ def _sum(
         trials=sum(row.trial_count for row in rows),
         slot_hours=sum(hours) if hours else None,
         ettr=_ratio(rows),
+        energy=EnergyUse.of(Energy.sum(row.energy for row in rows if row.started is not None)),
         unknown=sum(row.started is not None and row.run_seconds is None for row in rows),
         disk=sum(sizes) if sizes else None,
     )

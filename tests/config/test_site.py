@@ -51,6 +51,9 @@ def test_a_profile_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text, fragments",
     [
+        ("energy: {co2_g_per_kwh: -1}\n", (":1:25: energy.co2_g_per_kwh",)),
+        ("energy: {pue: 0.9}\n", (":1:15: energy.pue",)),
+        ("energy: {co2: 380}\n", (":1:10: energy.co2", '"co2_g_per_kwh"')),
         ("partion: x\n", (":1:1: partion", 'did you mean "partition"')),
         ("root: here\n", (":1:7: root", "an absolute path")),
         ("partitions:\n  low: {tme: 3}\n", (":2:9: partitions.low.tme", '"time"')),

@@ -6,10 +6,12 @@ import os
 import shutil
 import tempfile
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
+from types import MappingProxyType
 from typing import Any
 
 from detslurm._base import module_cache, startup
@@ -74,20 +76,25 @@ class Desk:
 
     def submit(self, config: Path, *args: str) -> int:
         """Submit and return the experiment's id; key=value become overrides."""
-        self._cache_modules()
+        self.cache_modules()
         words = [w for a in args for w in (("--config", a) if _is_override(a) else (a,))]
         done = self.run("submit", str(config), "--json", *words)
         return int(unwrap(done.stdout)["experiment_id"])
 
-    def _cache_modules(self) -> None:
-        """Give a new store the cache of modules that its first submission would write."""
+    def cache_modules(self, exchanged: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Give a new store the cache of modules that its first submission would write, with
+        constants `exchanged` for others of the same length."""
         root = Path(self.user.env["DETSLURM_ROOT"])
         name = Path(startup.cache_path(str(root))).name
         if root.exists() or not root.parent.exists():
             return
         draft = Path(tempfile.mkdtemp(dir=root.parent))
         path = draft / name.replace(f"-{os.geteuid()}-", f"-{self.user.uid}-", 1)
-        path.write_bytes(_modules())
+        modules = _modules()
+        for old, new in exchanged.items():
+            assert len(old) == len(new) and old.encode() in modules
+            modules = modules.replace(old.encode(), new.encode())
+        path.write_bytes(modules)
         path.chmod(0o600)
         self.user.own(draft)
         try:

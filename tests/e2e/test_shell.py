@@ -58,7 +58,7 @@ class ShellDesk(Desk):
 
     def start(self, *words: str) -> int:
         """Start a shell, and wait until it takes sessions."""
-        self._cache_modules()
+        self.cache_modules()
         number = int(self.run("shell", "start", "--detach", *words).stdout)
         self._wait(number, lambda: (self.keys(number) / "session").exists(), 240, "a shell")
         wait_for(lambda: self.address(number), what="an address")
@@ -205,7 +205,7 @@ def test_srun_takes_the_place_of_sshd(shells: ShellDesk) -> None:
     """Where the site has switched sshd off; then the shell ends because it is not used."""
     site = shells.write("site.yaml", "sshd: false\nslot_type: cpu\n")
     shells.user.env["DETSLURM_SITE"] = str(site)
-    shells._cache_modules()
+    shells.cache_modules()
     start = "detslurm shell start --config idle_timeout=20s --config work_dir=/usr"
     shown = shells.session(start, 'echo "<$SLURM_JOB_ID $DET_EXPERIMENT_ID $PWD>"')
     assert "the site has switched sshd off: this session begins with srun" in shown

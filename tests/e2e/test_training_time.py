@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
+from textwrap import dedent
 from typing import Any
 
 import pytest
 
+from detslurm.exec import energy
 from tests.cluster import Cluster
 from tests.cluster.waiting import wait_for
 from tests.e2e.desk import PATIENCE, Desk
@@ -27,6 +33,9 @@ WAITS_TWICE = """\
     wait_at = {1: 15, 2: 23}.get(info.trial._trial_run_id)
 
     def work():
+        draft = METER + ".draft"
+        open(draft, "w").write(str(int(time.monotonic() * 1e8)))  # 100 watts
+        os.replace(draft, METER)
         until = time.process_time() + 0.005  # it is not idle
         while time.process_time() < until:
             pass
@@ -54,9 +63,31 @@ WAITS_TWICE = """\
     """
 
 
-def test_a_kill_and_a_preemption(desk: Desk, site: Cluster) -> None:
-    """The parts of the time sum to all of it, and each loss has its cause."""
-    number = desk.submit(desk.project(WAITS_TWICE))
+@pytest.fixture
+def meter(desk: Desk) -> Iterator[Path]:
+    """The counter of a package that agents on this user's nodes take for the job's own.
+
+    They have their modules from the cache of the store, where two constants are exchanged for
+    others of the same length: the kernel's directory, and the number of CPUs for -1.
+    """
+    folder = Path(f"/tmp/meter-{os.urandom(4).hex()}")
+    desk.cache_modules(
+        {str(energy.POWERCAP): str(folder), "SC_NPROCESSORS_ONLN": "SC_XBS5_ILP32_OFF32"}
+    )
+    zone = folder / "intel-rapl:0"
+    zone.mkdir(parents=True)
+    (zone / "name").write_text("package-0\n")
+    (zone / "max_energy_range_uj").write_text(f"{1 << 60}\n")
+    (zone / "energy_uj").write_text(f"{time.monotonic() * 1e8:.0f}\n")
+    desk.user.own(folder)
+    yield zone / "energy_uj"
+    shutil.rmtree(folder)
+
+
+def test_a_kill_and_a_preemption(desk: Desk, site: Cluster, meter: Path) -> None:
+    """The parts of the time sum to all of it, each loss has its cause, and each run its energy."""
+    begun = time.monotonic()
+    number = desk.submit(desk.project(f"METER = {str(meter)!r}\n{dedent(WAITS_TWICE)}"))
     desk.wait_for_steps(number, 15)
     os.kill(pid_of_code(desk, number), signal.SIGKILL)
     wait_for(lambda: desk.outcomes(number) == ["restart", None], PATIENCE, "the second run")
@@ -68,8 +99,8 @@ def test_a_kill_and_a_preemption(desk: Desk, site: Cluster) -> None:
     shown = desk.run("experiment", "efficiency", str(number), "--json")
     assert "Effective Training: " in shown.stderr and "Best Save Interval: " in shown.stderr
     (figures,) = unwrap(shown.stdout)
-    time: dict[str, Any] = figures["training_time"]
-    runs, parts = desk.trial(number).runs, time["parts"]
+    table: dict[str, Any] = figures["training_time"]
+    runs, parts = desk.trial(number).runs, table["parts"]
     submitted = min(desk.store.experiment(number).facts(), key=lambda fact: fact["n"])["time"]
     whole = (runs[-1].ended or 0.0) - submitted
     known = {name: seconds for name, seconds in parts.items() if seconds is not None}
@@ -79,17 +110,25 @@ def test_a_kill_and_a_preemption(desk: Desk, site: Cluster) -> None:
     assert min(known["start_code"], known["start_detslurm"], known["repeated"]) > 0
     assert known["save"] == pytest.approx(4 * 0.2, abs=0.5)  # at 10, 20, 23 and 30
     assert known["training"] >= 25 * 0.05 and known["paused"] == 0
-    assert time["checkpoint"]["failures"] == 1
-    assert 0 < time["ettr_submission"] <= time["ettr"] <= time["ettr_best"] <= 1
+    assert table["checkpoint"]["failures"] == 1
+    assert 0 < table["ettr_submission"] <= table["ettr"] <= table["ettr_best"] <= 1
 
-    table = desk.run("experiment", "efficiency", str(number), "--time", "--csv").stdout
-    assert table.startswith("trial,since_start,ettr,training,")
+    joules = [run.usage.energy["rapl"].joules for run in runs if run.usage is not None]
+    assert len(joules) == 3 and min(joules) > 0 and sum(joules) <= 100 * (time.monotonic() - begun)
+    used = figures["energy"]
+    assert used["kwh"] == used["sources"]["rapl"] == pytest.approx(sum(joules) / 3.6e6)
+    assert not used["at_least"] and used["co2_kg"] is None
+
+    rows = desk.run("experiment", "efficiency", str(number), "--time", "--csv").stdout
+    assert rows.startswith("trial,since_start,ettr,training,")
     described = desk.run("trial", "describe", str(desk.trial(number).id)).stdout
     assert "Effective Training" in described and "Lost Time" in described
+    assert "Energy" in described and ": CPUs " in described
     (row,) = unwrap(desk.run("usage", "--by", "experiment", "--json").stdout)
     spent = sum((run.ended or 0.0) - (run.started or 0.0) for run in runs)
     assert row["slot_hours"] == pytest.approx(spent / 3600, rel=0.01)
-    assert row["ettr"] == pytest.approx(time["ettr"], rel=0.05)
+    assert row["ettr"] == pytest.approx(table["ettr"], rel=0.05)
+    assert row["energy"] == used
 
 
 # Kills itself after as many seconds of training as the schedule has for this run.

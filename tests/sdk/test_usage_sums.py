@@ -57,10 +57,12 @@ def test_the_index_has_the_sums(scene: Scene) -> None:
     for number in (1, 2):
         trial = experiment.trial(number)
         trial.open_run({"hparams": {}, "time": 1000.0})
-        trial.write_end(1, {"outcome": "completed", "time": 1000.0 + HOUR})
+        usage = {"energy": {"nvml": {"joules": 1.8e6, "nodes": 1}}}
+        trial.write_end(1, {"outcome": "completed", "time": 1000.0 + HOUR, "usage": usage})
     client = scene.client
     (first,) = client.usage()
     assert first.slot_hours == pytest.approx(4.0) and first.ettr == 1.0
+    assert first.energy is not None and first.energy.kwh == pytest.approx(1.0)
     for path in experiment.path.rglob("run-*"):
         path.unlink()
     assert client.usage("user") == [first]

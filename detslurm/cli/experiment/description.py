@@ -21,6 +21,7 @@ from detslurm.cli.experiment.pareto import (
     status_data,
     statuses_of,
 )
+from detslurm.cli.output.energy import energy_of, energy_parts
 from detslurm.cli.output.human import has_blocks, on_terminal
 from detslurm.cli.output.printing import (
     Column,
@@ -93,6 +94,7 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     yield "Started", local_time(view.started)
     yield "Ended", local_time(view.ended)
     yield "Elapsed", _elapsed(view)
+    yield from _cost_rows(view)
     yield "Archived", "yes" if view.archived else ""
     yield "Cluster", " ".join(word for word in (view.cluster, view.pool) if word)
     yield "Jobs", ", ".join(dict.fromkeys(job.job_id.partition("_")[0] for job in view.jobs))
@@ -118,6 +120,15 @@ def _experiment_rows(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     first = next((trial for trial in experiment.trials() if trial.row.run_count), None)
     yield "Deleted", deleted_text(first.view) if first is not None else None
     yield "Directory", experiment.path
+
+
+def _cost_rows(view: ExperimentView) -> Iterator[tuple[str, str]]:
+    from detslurm.sdk.costs.usage import slot_hours
+
+    if (hours := slot_hours(view)) is not None:
+        yield "Slot-Hours", f"{hours:.2f}"
+    if (energy := energy_of(view)) is not None:
+        yield "Energy", energy_parts(energy)
 
 
 def deleted_text(trial: TrialView) -> str | None:
@@ -477,6 +488,7 @@ def trial_row(trial: Trial) -> dict[str, Any]:
     """A trial as a row of JSON."""
     view, status = trial.row, trial.job_status
     data = {name: getattr(view, name) for name in view.__struct_fields__}
+    data["energy"] = energy_of(view)
     job = status.job if status else None
     data["job"] = None
     if status and status.job_ref:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm.cli.experiment.pareto import statuses_of
+from detslurm.cli.output.energy import energy_cells
 from detslurm.cli.output.printing import csv_text, plain, table
 from detslurm.sdk.parts import fs
 
@@ -56,8 +57,10 @@ def _tables(
 
 def _experiment(one: Experiment) -> Row:
     view = one.view
-    names = (n for n in view.row().__struct_fields__ if n not in ("trial_states", "objectives"))
-    return {name: getattr(view, name) for name in names} | {"path": str(one.path)}
+    nested = ("trial_states", "objectives", "energy")
+    names = (n for n in view.row().__struct_fields__ if n not in nested)
+    data = {name: getattr(view, name) for name in names}
+    return {**data, **energy_cells(view), "path": str(one.path)}
 
 
 def _trial(trial: Trial, status: ParetoStatus | None) -> Row:
@@ -74,6 +77,7 @@ def _trial(trial: Trial, status: ParetoStatus | None) -> Row:
         "best_validation_steps": best.steps if best else None,
         **objectives,
         "latest_checkpoint": latest.uuid if latest else None,
+        **energy_cells(row),
     }
 
 

@@ -12,6 +12,7 @@ import msgspec
 from detslurm.cli.arguments.ids import client, experiment_id
 from detslurm.cli.experiment import training_time
 from detslurm.cli.experiment.training_time import clock
+from detslurm.cli.output.energy import energy_columns, energy_parts
 from detslurm.cli.output.human import human_time, size
 from detslurm.cli.output.printing import Column, Table, note, shows
 
@@ -108,6 +109,7 @@ _COLUMNS = [
     Column("Steps Lost", lambda row: row.steps_lost, drop=6),
     _figure("Slot-h", "slot_hours", "{:.2f}".format),
     _figure("Wasted", "slot_hours_wasted", "{:.2f}".format),
+    *energy_columns(attrgetter("energy"), drop=7),
 ]
 
 
@@ -127,5 +129,6 @@ def described(one: Efficiency) -> Iterator[tuple[str, Any]]:
         wasted = one.slot_hours_wasted
         lost = "" if wasted is None else f" ({wasted:.2f} wasted)"
         yield "Slot-Hours", f"{one.slot_hours:.2f}{lost}"
+    yield "Energy", None if one.energy is None else energy_parts(one.energy)
     if one.training_time is not None:
         yield from training_time.described(one.training_time)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from detslurm.cli.output.energy import energy_of
 from detslurm.cli.output.printing import Column, number
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def front_text(statuses: Statuses) -> str:
 def row_data(row: ExperimentRow) -> dict[str, Any]:
     """An experiment's row for JSON, without `objectives` where one metric decides."""
     names = (n for n in row.__struct_fields__ if n != "objectives" or row.objectives is not None)
-    return {name: getattr(row, name) for name in names}
+    return {name: getattr(row, name) for name in names} | {"energy": energy_of(row)}
 
 
 def status_data(status: ParetoStatus | None) -> dict[str, Any]:

@@ -34,6 +34,13 @@ class Partition(Section, frozen=True, kw_only=True):
     defaults: FrozenDict = FrozenDict()
 
 
+class SiteEnergy(Section, frozen=True, kw_only=True):
+    """The CO2 of the site's energy: grams for each kWh from the grid, and the site's PUE."""
+
+    co2_g_per_kwh: Annotated[float, Meta(ge=0)] | None = None
+    pue: Annotated[float, Meta(ge=1)] = 1.0
+
+
 class SiteProfile(Section, frozen=True, kw_only=True):
     """A cluster as its users see it: what Slurm offers there, defaults, where things go."""
 
@@ -63,6 +70,7 @@ class SiteProfile(Section, frozen=True, kw_only=True):
     signal_lead: Annotated[int, Meta(ge=0, le=65535)] | None = None
     network_interface: Word | None = None
     purge_days: Positive | None = None
+    energy: SiteEnergy = SiteEnergy()
     sshd: bool | Text | None = None
     notices: Annotated[Text, must(absolute, "an absolute path")] | None = None
     submit_from_jobs: bool = True

@@ -72,6 +72,7 @@ function figures() {
     figure("cpus_used", "CPUs", "busy on average"),
     column("ettr", "Effective", (trial) => trial.efficiency.training_time?.ettr, { show: (value) => (value == null ? "–" : percent(value)), right: true, hint: "the part of the time since its first start that was training", shown: false }),
     figure("slot_hours", "Slot-hours", "slots times hours"),
+    column("energy", "kWh", (trial) => trial.efficiency.energy?.kwh, { show: (value) => (value == null ? "–" : number(value)), right: true, hint: "the known energy of its GPUs and CPUs", shown: false }),
     figure("slot_hours_wasted", "Wasted", "slot-hours whose work was lost or idle"),
   ];
 }

@@ -38,6 +38,14 @@ export function percent(part) {
   return part == null ? DASH : `${Math.round(100 * part)} %`;
 }
 
+// The energy of a trial, with its CO2 where the site has a factor.
+export function energy(one) {
+  if (one == null) return DASH;
+  const small = (value, unit, thousandth) => (value < 0.1 ? `${number(1000 * value)} ${thousandth}` : `${number(value)} ${unit}`);
+  const co2 = one.co2_kg == null ? "" : ` (${small(one.co2_kg, "kg", "g")} CO2)`;
+  return `${one.at_least ? "at least " : ""}${small(one.kwh, "kWh", "Wh")}${co2}`;
+}
+
 // A span of seconds by its two largest units.
 export function span(seconds) {
   if (seconds == null || !Number.isFinite(seconds)) return DASH;

@@ -3,7 +3,7 @@ import { artifactsView } from "./artifacts.js";
 import { firstLooks, looksBar } from "./curve_looks.js";
 import { badge, button, el, facts, grid } from "./dom.js";
 import { keepingPlaces } from "./drawing.js";
-import { bytes, counted, exact, moment, number, percent, span, text, toNumber } from "./format.js";
+import { bytes, counted, energy, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
 import { discardPlots } from "./plots.js";
 import { change, state } from "./state.js";
@@ -195,6 +195,7 @@ function figures(trial) {
     ["Memory on a node, most", of(one.memory_peak, one.memory_requested, bytes)],
     ["Nodes", known(one.nodes)], ["Slots", known(one.slots)],
     ["Slot-hours", known(one.slot_hours, (value) => number(value) + wasted)],
+    ["Energy", known(one.energy, energy)],
     ["Batches trained in vain", known(one.steps_lost)],
     ...effective(one.training_time),
   ];
