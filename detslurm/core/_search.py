@@ -22,6 +22,7 @@ from detslurm.errors import MetricError
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, StoreError
 from detslurm.store.curve import as_float
+from detslurm.store.facts import refuse_newer
 from detslurm.store.retry import LONG, SHORT, with_retries
 from detslurm.store.run_records import StartRecord
 
@@ -198,6 +199,7 @@ def search_of(
 ) -> TrialSearch:
     """The part that this process's trial has in its experiment's search."""
     trial = experiment.trial(info.trial.trial_id)
+    refuse_newer(experiment.path, experiment.created().format)  # the code's detslurm may be older
     start = trial.start(info.trial._trial_run_id, fresh=True) or StartRecord()
     return TrialSearch(
         experiment,

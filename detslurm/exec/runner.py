@@ -30,6 +30,7 @@ from detslurm.exec.trial_queue import QueuedTrial, StaticTrialQueue, TrialQueue
 from detslurm.slurm import Allocation, SlurmError
 from detslurm.slurm.allocation import SLURM_OUTPUT_FD
 from detslurm.store import ExperimentDir, RunTaken, StoreError, TrialEnded, TrialView
+from detslurm.store.facts import refuse_newer
 
 if TYPE_CHECKING:
     from detslurm.slurm import Cluster
@@ -69,6 +70,7 @@ class Runner:
             steps=Steps(allocation, self._config, self._experiment.path),
         )
         with_long_retries(self._intents.refresh)
+        refuse_newer(experiment_dir, self._intents.facts.format)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._collection = CheckpointCollection(self._experiment, self._config)
         self._excluded: list[str] = []

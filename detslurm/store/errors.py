@@ -38,6 +38,19 @@ class RecordMissing(StoreError):
         super().__init__(f"{path} {self.problem}")
 
 
+class NewerFormat(StoreError):
+    """Records follow rules that only a newer detslurm knows."""
+
+    def __init__(self, path: object, version: int) -> None:
+        self.path, self.version = str(path), version
+        self.problem = (
+            f"was written by a newer detslurm (format {version}). This one shows what it can read"
+            " there, and decides, writes and deletes nothing. Use the newer one: load its module,"
+            " or install it"
+        )
+        super().__init__(f"{path} {self.problem}")
+
+
 class NoHardLinks(StoreError):
     """The file system has no hard links, so nothing can be claimed safely on it."""
 

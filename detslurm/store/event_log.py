@@ -19,9 +19,10 @@ from zlib import crc32
 
 import msgspec
 
+from detslurm import __version__
 from detslurm.store import fs
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
-from detslurm.store.facts import SCHEMA, FactLog, read_record
+from detslurm.store.facts import FactLog, read_record, refuse_newer
 from detslurm.store.frame import decode_json, encode_json, frame
 from detslurm.store.waiting_room import CommitRequest, Visit, WaitingRoom
 
@@ -70,6 +71,7 @@ class _Snapshot(msgspec.Struct, array_like=True):
     position: int
     recent: list[list[str]]
     state: bytes
+    writer: str = ""  # its version: a state lacks the part that its writer does not know
 
 
 class EventLog(Generic[S]):
@@ -203,7 +205,7 @@ class EventLog(Generic[S]):
         if self._may_be_lost(number):
             self._whole = False  # reading shows whether the number was lost or taken
             return False
-        record: dict[str, Any] = {"v": SCHEMA, "id": own.mark, "events": own.events}
+        record: dict[str, Any] = {"v": 1, "id": own.mark, "events": own.events}
         if others:
             record["others"] = [[one.mark, one.position, one.events] for one in others]
         draft = fs.temporary_name(str(self._log.path / "draft"))
@@ -270,13 +272,14 @@ class EventLog(Generic[S]):
         wanted = range(number - PACK_OF + 1, number + 1)
         facts = [known.get(n) or self._log.read(n, expected=True) for n in wanted]
         if None not in facts:
-            self._replace(_pack_name(self._log, number), frame({"v": SCHEMA, "facts": facts}))
+            self._replace(_pack_name(self._log, number), frame({"v": 1, "facts": facts}))
 
     def _replace(self, path: fs.AnyPath, data: bytes) -> None:
         with suppress(StoreError):  # others work a little more
             fs.replace_file(path, data, sync=False)
 
     def _take(self, fact: dict[str, Any]) -> None:
+        refuse_newer(self._log.path_text(fact["n"]), fact.get("v", 1))
         self.position = fact["n"]
         self._tail.append(fact)
         marks: list[str] = []
@@ -325,7 +328,7 @@ class EventLog(Generic[S]):
             state = self._fold.dump(self.state)
         except OverflowError:
             return  # an event has an integer beyond 64 bits: facts hold it, the cache can't
-        snapshot = _Snapshot(self.position, list(self._recent), state)
+        snapshot = _Snapshot(self.position, list(self._recent), state, __version__)
         body = msgspec.msgpack.encode(snapshot)
         self._saved = self.position
         self._replace(self._cache, b"%08x" % crc32(body) + body)
@@ -404,6 +407,7 @@ def _read_snapshot(path: Path) -> _Snapshot | None:
         data = fs.read_file(path)
         if data is None or data[:8] != b"%08x" % crc32(data[8:]):
             return None
-        return msgspec.msgpack.decode(data[8:], type=_Snapshot)
+        found = msgspec.msgpack.decode(data[8:], type=_Snapshot)
     except (StoreError, msgspec.DecodeError):
         return None
+    return found if found.writer == __version__ else None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from detslurm._base import access
 from detslurm._base.access import user_name
+from detslurm.store import facts as numbered
 from detslurm.store import fs
 from detslurm.store.errors import (
     CorruptRecord,
@@ -21,7 +22,7 @@ from detslurm.store.errors import (
     StoreFull,
     is_refusal,
 )
-from detslurm.store.facts import FactLog
+from detslurm.store.facts import FactLog, refuse_newer
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
 
@@ -59,6 +60,7 @@ class ExperimentDir:
         self.path = store.path / "experiments" / str(experiment_id)
         self.log = FactLog(self.path / "facts")
         self._config: bytes | None = None  # it never changes
+        self._is_known = False  # that this version knows the rules by which it decides
 
     @classmethod
     def at(cls, path: Path) -> ExperimentDir:
@@ -159,7 +161,7 @@ class ExperimentDir:
     def append(self, record: Record | Mapping[str, Any], after: int = 0) -> int:
         """Commit a fact under the next free number; `time` and `by` are filled in.
 
-        Raises `ValueError` where a field has a wrong type.
+        Raises `ValueError` where a field has a wrong type, and `NewerFormat`.
         """
         stamped = _stamped(record)
         return self._committed(stamped, lambda: self.log.append(stamped, after))
@@ -171,6 +173,7 @@ class ExperimentDir:
 
     def _committed(self, stamped: Mapping[str, Any], commit: Callable[[], T]) -> T:
         """The result of `commit`; on a full disk, a fact that frees space replaces a cache."""
+        self._refuse_newer()
         try:
             done = commit()
         except StoreFull:
@@ -181,9 +184,16 @@ class ExperimentDir:
             self.store.touch(self.id)
         return done
 
+    def _refuse_newer(self) -> None:
+        """Raise `NewerFormat` if a newer version decides here."""
+        if not self._is_known and (first := self.log.read(1)) is not None:
+            refuse_newer(self.log.name(1), max(first.get("v", 1), first.get("format", 1)))
+            self._is_known = True
+
     def create(self, record: Created) -> bool:
         """Commit the `created` fact, always number 1: from here on the experiment is visible."""
-        return self.log.put(1, {**_stamped(record), "id": self.id})
+        own = {"id": self.id, "format": numbered.FORMAT}
+        return self.log.put(1, {**_stamped(record), **own})
 
     def facts(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """All facts past number `after` in order, each with its number as "n"."""

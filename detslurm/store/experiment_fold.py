@@ -11,7 +11,8 @@ import msgspec
 from detslurm._base.states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
 from detslurm.store.energy import Energy
-from detslurm.store.errors import Problem, RecordMissing
+from detslurm.store.errors import NewerFormat, Problem, RecordMissing
+from detslurm.store.facts import is_newer
 from detslurm.store.metric_rank import first_best
 from detslurm.store.records import (
     AddingWorkers,
@@ -52,11 +53,13 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
     there at once; new jobs avoid the nodes in `excluded`. `failed_runs` are those and others that
     failed at once, whatever is to blame.
     `closed` has how a search closed its trials (by id) and is None until the search is over.
+    `format` is the newest of its facts, and of the rules by which it decides.
     `lost_fact` is the path of the first fact whose file was lost, empty where none was.
     """
 
     created: Created = Created()
     count: int = 0
+    format: int = 1
     desired: DesiredState = DesiredState()
     jobs: tuple[Job, ...] = ()
     submission_times: dict[str, float] = msgspec.field(default_factory=dict)  # by the job's id
@@ -86,6 +89,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         """Take in the next facts, which come in the order of their numbers; returns itself."""
         for plain in facts:
             self.count = plain["n"]
+            self.format = max(self.format, plain.get("v", 1))
             fact = typed(plain)
             if fact is not None:  # what a newer version wrote is skipped
                 self._apply(fact)
@@ -95,6 +99,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         match fact:
             case Created() if not self.created.n:
                 self.created = fact
+                self._take_format(fact)
                 self._add_trials(fact.first_trial, fact.trials)
             case Trials():
                 self._add_trials(fact.first_trial, fact.trials, fact.replaces)
@@ -139,6 +144,12 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
                 self.lost_fact = self.lost_fact or fact.path * fact.missing
             case _ if isinstance(fact, CheckpointFact):
                 self.checkpoints.apply(fact)
+
+    def _take_format(self, fact: Created) -> None:
+        self.format = max(self.format, fact.format)
+        if is_newer(fact.format):  # nothing is deleted where there are problems
+            path = f"facts/{fact.n:06d}.json"
+            self.problems += (Problem(path, 0, NewerFormat(path, fact.format).problem),)
 
     def _add_trials(self, first: int, count: int, replaces: int | None = None) -> None:
         if replaces is not None:
@@ -332,6 +343,7 @@ def experiment_view(
     planned = max(known, facts.planned_trials)
     return ExperimentView(
         id=experiment_id,
+        format=facts.format,
         name=_line(fields.get("name", created.name)),
         owner=created.owner or created.by or "",
         state=state,

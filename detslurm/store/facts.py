@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm.store import fs
-from detslurm.store.errors import CorruptRecord, StoreFault, is_refusal
+from detslurm.store.errors import CorruptRecord, NewerFormat, StoreFault, is_refusal
 from detslurm.store.frame import frame, unframe
 
-SCHEMA: Final = 1
+FORMAT: Final = 1
+"""The newest format of decisions that this version knows (docs/formats.md).
+
+A record has the format that a reader must know as its `v`. An experiment has as the `format` of its
+first fact the one by whose rules it decides until its end.
+"""
 REFUSED: Final = "refused"
 # Past so many facts the next are read ahead: as many as there were, and so many at most.
 _LONG: Final = 64
@@ -192,21 +197,35 @@ def _number(name: str) -> int:
 
 def put_record(path: Path, record: Mapping[str, Any]) -> bool:
     """Put-if-absent of one record as one file."""
-    return fs.put_if_absent(path, frame({"v": SCHEMA, **record}))
+    return fs.put_if_absent(path, frame({"v": 1, **record}))
+
+
+def is_newer(version: int) -> bool:
+    """Whether this version doesn't know a format."""
+    return version > FORMAT
+
+
+def refuse_newer(path: fs.AnyPath, version: int) -> None:
+    """Raise `NewerFormat` for a format of the records at a path that this version does not know."""
+    if is_newer(version):
+        raise NewerFormat(path, version)
 
 
 def read_record(path: fs.AnyPath, *, expected: bool = False) -> dict[str, Any] | None:
-    """The one record in a file; a corrupt one reads as type "corrupt" with its "problem"."""
+    """The one record in a file; a corrupt one reads as type "corrupt" with its "problem", and so
+    does a record of a newer format, with its "v"."""
     try:
         data = fs.read_file(path, expected=expected)
         if data is None:
             return None
         record = unframe(data[:-1] if data.endswith(b"\n") else data)
-        version = record.get("v", SCHEMA)
+        version = record.get("v", 1)
         if not isinstance(version, int) or not isinstance(record.get("type", ""), str):
             raise CorruptRecord("its schema or its type is of another kind")
-        if version > SCHEMA:
-            raise CorruptRecord(f"written by a newer detslurm (schema {version})")
+        refuse_newer(path, version)
+    except NewerFormat as error:
+        where = {"path": error.path, "v": error.version}
+        return {"type": "corrupt", "problem": error.problem, **where}
     except CorruptRecord as error:
         return {"type": "corrupt", "problem": str(error), "path": os.fspath(path)}
     return record

@@ -18,6 +18,7 @@ import msgspec
 from detslurm._base.states import UNKNOWN
 from detslurm.store import fs
 from detslurm.store.errors import StoreError
+from detslurm.store.facts import is_newer
 from detslurm.store.ledger import Block, Ledger, LedgerState
 from detslurm.store.lines import line_of, lines_in, typed
 from detslurm.store.trial_ids import TrialIds
@@ -172,8 +173,8 @@ class Catalog:
 
 
 def is_final(row: ExperimentRow) -> bool:
-    """Whether a row is final: its experiment can't change any more."""
-    return row.finished and UNKNOWN not in row.trial_states
+    """Whether a row is final: its experiment can't change any more, and is understood whole."""
+    return row.finished and UNKNOWN not in row.trial_states and not is_newer(row.format)
 
 
 def ledger_state(path: Path, ledger: Ledger, *, thorough: bool = False) -> LedgerState:

@@ -11,7 +11,7 @@ import msgspec
 
 from detslurm._base import access
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
-from detslurm.store.facts import REFUSED, FactLog
+from detslurm.store.facts import REFUSED, FactLog, refuse_newer
 from detslurm.store.records import LARGEST
 
 
@@ -49,6 +49,7 @@ class LedgerState(msgspec.Struct):
     # Of all facts, how many this user can't read now, though they may come to be readable.
     refused: int = 0
     missing: str = ""  # the path of the first fact that was lost
+    format: int = 1  # the newest of its facts
     problems: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -72,7 +73,8 @@ class LedgerState(msgspec.Struct):
             return (block.experiment,)
         if kind in ("corrupt", REFUSED):
             self.unknown += 1
-            self.refused += kind == REFUSED or bool(fact.get("missing"))
+            self.format = max(self.format, fact.get("v", 1))
+            self.refused += kind == REFUSED or bool(fact.get("missing")) or "v" in fact
             if fact.get("missing"):
                 self.missing = self.missing or str(fact["path"])
             self.problems.append(f"{fact.get('path')}: {fact.get('problem')}")
@@ -108,12 +110,13 @@ class Ledger:
         """Give `count` consecutive trial ids to an experiment; returns the first id.
 
         `state` is from a thorough reading. Raises `RecordMissing` where a fact of the ledger was
-        lost, for it may have given the next ids to another experiment.
+        lost, for it may have given the next ids to another experiment, and `NewerFormat`.
         """
         if count > LARGEST:
             raise StoreError(f"{count} trials are more than an experiment may have ({LARGEST})")
         access.clear_cache()  # the store may have been shared since: all have to read this
         while True:
+            refuse_newer(self.log.path, state.format)
             if state.missing:
                 raise RecordMissing(state.missing, "no trial ids are given")
             first = state.next_free

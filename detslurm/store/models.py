@@ -124,6 +124,7 @@ class RegistryState(msgspec.Struct, kw_only=True):
     # The number of facts that this user can't read now, though they may become readable.
     refused: int = 0
     missing: str = ""  # the path of the first fact that was lost
+    format: int = 1  # the newest of its facts
     problems: list[str] = []
 
     def model(self, which: int | str) -> ModelRow:
@@ -148,7 +149,9 @@ class RegistryState(msgspec.Struct, kw_only=True):
     def accept(self, plain: Mapping[str, Any], author: int | None) -> str | None:
         """Fold in the next fact, which the user `author` wrote; returns why it has no effect."""
         self.position = plain["n"]
-        self.refused += plain.get("type") == REFUSED or bool(plain.get("missing"))
+        if is_newer := plain.get("type") == "corrupt" and "v" in plain:
+            self.format = max(self.format, plain["v"])
+        self.refused += plain.get("type") == REFUSED or bool(plain.get("missing")) or is_newer
         if plain.get("missing"):
             self.missing = self.missing or str(plain["path"])
         problem = self._fold(_typed(plain), author)

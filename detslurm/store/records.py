@@ -126,6 +126,7 @@ class Created(Record, frozen=True, tag="created"):
     """The experiment exists; always number 1. Names and texts may be anything that was given."""
 
     id: Id = 0
+    format: Each = 1  # by whose rules it decides until its end
     name: Any = None
     description: Any = None
     labels: Any = None

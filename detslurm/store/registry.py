@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from detslurm.store import fs, rebuildable
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
-from detslurm.store.facts import FactLog
+from detslurm.store.facts import FactLog, refuse_newer
 from detslurm.store.models import RegistryState
 from detslurm.store.records import Record, plain_of
 from detslurm.store.root_access import owner
@@ -40,9 +40,11 @@ class ModelRegistry:
         """Add the fact that `decide` makes of the state before it; returns the state after it.
 
         `decide` is called again after each race that was lost. Its errors are raised, and so is a
-        `StoreError` if its fact would have no effect, or a fact before it was lost.
+        `StoreError` if its fact would have no effect, or a fact before it was lost or has a newer
+        format.
         """
         with self._current(thorough=True) as state:
+            refuse_newer(self.log.path, state.format)
             if state.missing:
                 raise RecordMissing(state.missing, "the model registry is not changed")
             while not self._put(state, decide(state)):

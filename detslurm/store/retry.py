@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
-from detslurm.store.errors import FULL, NotFound, RunTaken, StoreError, TrialEnded
+from detslurm.store.errors import FULL, NewerFormat, NotFound, RunTaken, StoreError, TrialEnded
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def with_retries(
     for pause in pauses:
         try:
             return act()
-        except (NotFound, RunTaken, TrialEnded):
+        except (NewerFormat, NotFound, RunTaken, TrialEnded):
             raise
         except (StoreError, OSError) as error:
             if not _may_pass(error, for_room=for_room):

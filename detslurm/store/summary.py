@@ -10,6 +10,7 @@ from detslurm._base.states import UNKNOWN
 from detslurm.store import rebuildable
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.experiment_fold import ExperimentFacts
+from detslurm.store.facts import is_newer
 from detslurm.store.views import ExperimentView, TrialRow
 
 # An unfinished experiment's summary is written again once this many more trials are over.
@@ -55,8 +56,8 @@ def keep(experiment: ExperimentDir, view: ExperimentView, cached: int, known: Su
     stale = known.facts != view.fact_count or not known.final
     if not (stale if view.finished else len(rows) - cached >= WORTHWHILE):
         return
-    if UNKNOWN in view.trial_states:
-        return  # what can't be read now would be left out for good
+    if UNKNOWN in view.trial_states or is_newer(view.format):
+        return  # what can't be read now, or by this version, would be left out for good
     summary = Summary(view.fact_count, view.finished, rows)
     # It checks itself: a first listing of ten thousand needs no ten thousand waits for a disk.
     rebuildable.save(experiment.path / "summary.json", summary, sync=False)

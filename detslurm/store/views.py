@@ -352,6 +352,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         wall_seconds: The seconds of its trials since their first start, without pauses; None as
             `run_seconds`.
         energy: The energy of its trials that have begun; None if unknown.
+        format: By whose rules it decides, see docs/formats.md.
     """
 
     id: int
@@ -389,6 +390,7 @@ class ExperimentRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     productive_seconds: float | None = None
     wall_seconds: float | None = None
     energy: Energy | None = None
+    format: int = 1
 
     @property
     def reason(self) -> str | None:

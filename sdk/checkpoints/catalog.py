@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from detslurm._base.quantities import counted
-from detslurm._base.states import UNKNOWN
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.storage import SharedFS, Storage, Storages
 from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, Store, StoreError, TrialView
 from detslurm.store.checkpoint_index import SavedCheckpoints, row_of
 from detslurm.store.checkpoint_links import Links, correct_links, links_of
+from detslurm.store.index import is_final
 
 
 def saved_checkpoints(
@@ -62,7 +62,7 @@ def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
         return SavedCheckpoints(experiment=number), True
     row, saved = snapshot.view.row(), of_snapshot(snapshot)
     correct_links_of(snapshot.directory, saved)  # a new fold means a change
-    return saved, row.finished and UNKNOWN not in row.trial_states
+    return saved, is_final(row)
 
 
 def of_snapshot(

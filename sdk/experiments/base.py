@@ -18,6 +18,7 @@ from detslurm.store import (
     ExperimentView,
     fold_facts,
 )
+from detslurm.store.facts import refuse_newer
 from detslurm.store.records import Environment, Intent, Set
 
 if TYPE_CHECKING:
@@ -178,8 +179,10 @@ class ExperimentBase:
         self._snapshot.refresh(())
 
     def _refuse_others(self) -> None:
+        """Raise if another user, or a newer version, alone may change it."""
         if owner := self._snapshot.directory.foreign_owner():
             raise LifecycleError(f"experiment {self.id} belongs to {owner}, who alone may do that")
+        refuse_newer(self._snapshot.directory.path, self._snapshot.facts.format)
 
     @property
     def _jobs_to_end(self) -> list[JobRef]:

@@ -15,7 +15,7 @@ from detslurm._base.states import FINISHED, LOST, TERMINAL
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, SearchTrial, State
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, Problem, TrialRow, TrialView
-from detslurm.store.errors import RecordMissing
+from detslurm.store.errors import NewerFormat, RecordMissing
 from detslurm.store.trial_fold import trained_share
 
 Row = TypeVar("Row", bound=TrialRow)
@@ -78,7 +78,7 @@ class SearchView:
         self.problems: tuple[Problem, ...] = ()
         try:
             self._log.catch_up()
-        except RecordMissing as error:
+        except (NewerFormat, RecordMissing) as error:
             self.problems = (Problem(error.path, 0, error.problem),)
 
     def moved(self) -> list[int]:

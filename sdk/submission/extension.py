@@ -17,6 +17,7 @@ from detslurm.searcher import Search, SearchTrial, State
 from detslurm.searcher.method import length_of
 from detslurm.storage import Storages
 from detslurm.store.event_log import Events, logged_events
+from detslurm.store.facts import refuse_newer
 from detslurm.store.search_records import with_checkpoints
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def extension_of(
 ) -> Extension:
     """How the search of `one` goes on; the configurations are those of both experiments.
 
-    Raises `SubmitError`, or `RecordMissing` where facts or events were lost."""
+    Raises `SubmitError`, or `RecordMissing` where facts or events were lost, or `NewerFormat`."""
+    refuse_newer(one.directory.path, one.facts.format)
     if before["searcher"]["name"] == "custom" and method_runner is None:
         raise SubmitError(_CUSTOM.format(one.view.id))
     before = ExperimentConfig.from_dict(dict(before)).to_dict()  # an older version knew fewer keys
