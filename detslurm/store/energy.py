@@ -9,6 +9,8 @@ import msgspec
 
 SOURCES: Final = ("nvml", "rapl")
 """GPUs by NVIDIA's driver, CPU packages by the kernel. No joule is in both."""
+SLURM: Final = "slurm"
+"""The nodes of jobs by Slurm's accounting: never in one sum of a trial with the others."""
 
 
 class Metered(msgspec.Struct, frozen=True):
