@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.store.energy import Energy, Metered
+from detslurm.store.energy import Energy, SourceEnergy
 from detslurm.store.run_usage import Requested, RunUsage, energy_of, parse_usage
 
 
@@ -60,4 +60,4 @@ def test_a_forged_source_counts_nothing() -> None:
     """The record of a run has a bound."""
     usage = observed({"energy": {f"source {n}": 1.0 for n in range(1000)}})
     assert usage.energy == {}
-    assert Metered(1.0, 1).after(2.0, ended=True) == Metered(3.0, 2)
+    assert SourceEnergy(1.0, 1).after(2.0, ended=True) == SourceEnergy(3.0, 2)
