@@ -38,7 +38,7 @@ def parse_energy(text: str) -> dict[str, float]:
 
 
 def _joules(steps: list[tuple[float, float, int]]) -> float:
-    """The sum of steps that don't overlap, of two that do the longer one."""
+    """The sum of steps that don't overlap; of two steps that overlap the longer step counts."""
     total = until = 0.0
     for start, minus_end, joules in steps:
         if start >= until:

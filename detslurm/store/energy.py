@@ -1,4 +1,4 @@
-"""The energy of runs, trials and experiments: sums that show what they lack. Pure."""
+"""The energy of runs, trials and experiments: sums with a mark where a part is unknown. Pure."""
 
 from __future__ import annotations
 

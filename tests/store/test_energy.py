@@ -1,4 +1,4 @@
-"""Sums of energy, and what they lack."""
+"""Sums of energy, and their marks where a part is unknown."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_unknown_is_not_zero() -> None:
 
 
 @pytest.mark.parametrize("lacking", [None, Energy({"nvml": 1.0}, at_least=True)])
-def test_a_sum_says_what_it_lacks(lacking: Energy | None) -> None:
+def test_a_sum_without_a_part_is_a_lower_bound(lacking: Energy | None) -> None:
     """GPUs of one trial and CPUs of another are both known."""
     known = [Energy({"nvml": 1.0}), Energy({"rapl": 2.0, "nvml": 1.0})]
     whole = Energy.sum(known)
