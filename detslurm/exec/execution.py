@@ -95,9 +95,9 @@ class Execution:
             result = self._run_step(log)
             result.seconds = time.monotonic() - self._begun
             decision, facts = self._decide(before, result)
-            log.add_message(
-                f"run {number} ended: {outcome_words(decision.outcome)}: {decision.reason}"
-            )
+            words, reason = outcome_words(decision.outcome) or "", decision.reason
+            ending = reason if reason.startswith(words) else f"{words}: {reason}"
+            log.add_message(f"run {number} ended: {ending}")
         finally:
             log.close()
         self._reasons.end()

@@ -34,10 +34,10 @@ def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[st
 
 def sacct_command(refs: Collection[str], since: float | None) -> list[str]:
     """One sacct for all jobs."""
-    return [*asking_sacct(refs, since), "--allocations", f"--format={_FIELDS}"]
+    return [*sacct_for_jobs(refs, since), "--allocations", f"--format={_FIELDS}"]
 
 
-def asking_sacct(refs: Collection[str], since: float | None) -> list[str]:
+def sacct_for_jobs(refs: Collection[str], since: float | None) -> list[str]:
     """The begin of one sacct for all jobs; without an explicit start it would cover today only.
 
     Jobs that ended before it are left out, by the controller's clock: a day is more than that and

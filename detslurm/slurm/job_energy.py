@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Final
 
-from detslurm.slurm.history import asking_sacct
+from detslurm.slurm.history import sacct_for_jobs
 from detslurm.slurm.queue import parse_number, parse_time
 
 _UNSET: Final = 1 << 63  # Slurm's own marks of no value are above
@@ -15,7 +15,7 @@ _UNSET: Final = 1 << 63  # Slurm's own marks of no value are above
 def energy_command(refs: Collection[str], since: float | None) -> list[str]:
     """One sacct for the steps of all jobs, those before a requeue among them."""
     fields = "--format=JobID,Start,End,ConsumedEnergyRaw"
-    return [*asking_sacct(refs, since), "--duplicates", fields]
+    return [*sacct_for_jobs(refs, since), "--duplicates", fields]
 
 
 def parse_energy(text: str) -> dict[str, float]:
@@ -38,7 +38,7 @@ def parse_energy(text: str) -> dict[str, float]:
 
 
 def _joules(steps: list[tuple[float, float, int]]) -> float:
-    """The sum of steps that don't overlap, of two that do the longer one."""
+    """The sum of steps that don't overlap; of two steps that overlap the longer step counts."""
     total = until = 0.0
     for start, minus_end, joules in steps:
         if start >= until:

@@ -79,7 +79,7 @@ def test_unknown_energy_is_empty_and_makes_sums_lower_bounds(
 def test_slurms_figure_stands_where_nothing_else_is_known(
     scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where the site profile says that its accounting has it: one question for all trials, and a
+    """With `energy.accounting` in the site profile: one question for all trials, and a
     mark that it counts whole nodes. A database that is down costs a warning."""
     site = tmp_path / "site.yaml"
     site.write_text("energy: {accounting: true}\n")
