@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 IMAGES = REPOSITORY / "docs" / "images"
 PAGES = {
     "report": ("", None, 1500),
+    "report-curves": ("", "curves", 730),
     "report-search": ("", "parallel", 1200),
     "report-trial": ("#trial-{best}", None, 1000),
 }

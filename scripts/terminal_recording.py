@@ -1,16 +1,19 @@
 """Record README's first experiment in a terminal, as docs/images/terminal.svg.
 
 Run it in the repository: python -m scripts.terminal_recording [FILE]. The files come from README,
-and the experiment runs on this machine, in a store that is deleted in the end unless
-DETSLURM_ROOT names another one. tests/docs/test_readme.py compares the recording with a new run.
+and Slurm is that of SLURM_CONF, or else a cluster that the script starts. It has four nodes, and
+the partitions `low` and `high` of the suite's clusters: a job in `high` takes the nodes of the
+experiment. tests/docs/test_readme.py compares the recording with a new run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -20,15 +23,22 @@ from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
+from detslurm.sdk import Client
+from tests.cluster import Cluster, ClusterSpec, guarded
+from tests.cluster.cluster import temporary_folder
+from tests.cluster.waiting import wait_for
 from tests.docs.pages import REPOSITORY, blocks
 
 RECORDING = REPOSITORY / "docs" / "images" / "terminal.svg"
-COMMANDS = (
-    "submit experiment.yaml",
-    "experiment wait last",
-    "experiment list-trials last --top 3",
-    "experiment plot last --height 12 --width 98",
+SUBMIT = "detslurm submit experiment.yaml --config resources.resource_pool=low"
+PREEMPT = 'sbatch --partition=high --nodes=4 --exclusive --wrap="sleep 3"'
+LATER = (
+    "detslurm experiment wait last",
+    "detslurm trial logs 1 --search run",
+    "detslurm experiment list-trials last --top 3",
+    "detslurm experiment plot last --height 12 --width 98",
 )
+LOCAL = re.compile("is usually local to one node|lives in memory")
 SIZE = (30, 100)
 """Lines and columns of the terminal."""
 
@@ -46,8 +56,8 @@ font-size: {char_height}px; white-space: pre }} {styles}</style>
 def main() -> None:
     """Write the recording to the file that the command line names."""
     target = Path(sys.argv[1]) if sys.argv[1:] else RECORDING
-    with tempfile.TemporaryDirectory(prefix="detslurm-") as folder:
-        os.environ.setdefault("DETSLURM_ROOT", f"{folder}/store")
+    with slurm(), tempfile.TemporaryDirectory(prefix="detslurm-") as folder:
+        os.environ.update(DETSLURM_ROOT=f"{folder}/store", HOME=folder)
         work = Path(folder, "work")
         work.mkdir()
         for block in blocks(REPOSITORY / "README.md"):
@@ -56,11 +66,42 @@ def main() -> None:
         target.write_text(drawn(list(session(work))))
 
 
+@contextlib.contextmanager
+def slurm() -> Iterator[None]:
+    """The cluster that SLURM_CONF names, or one of its own."""
+    if "SLURM_CONF" in os.environ:
+        yield
+        return
+    with guarded(Cluster(ClusterSpec(cpus=2, gpus=0), temporary_folder())) as cluster:
+        os.environ["SLURM_CONF"] = str(cluster.layout.slurm_conf)
+        yield
+
+
 def session(folder: Path) -> Iterator[str]:
     """Run the commands in `folder`; their lines and those of their output, with colours."""
-    for command in COMMANDS:
-        yield f"\x1b[1m$ detslurm {command}\x1b[0m"
-        yield from last_view(typed([sys.executable, "-m", "detslurm", *command.split()], folder))
+    yield from shown(SUBMIT, folder)
+    wait_for(saved, what="a checkpoint of each trial")
+    yield "\x1b[2m# A job of higher priority takes all nodes:\x1b[0m"
+    yield from shown(PREEMPT, folder)
+    for command in LATER:
+        yield from shown(command, folder)
+
+
+def saved() -> bool:
+    """Whether each of the four trials has a checkpoint."""
+    trials = Client().experiment(1).list_trials()
+    return len([trial for trial in trials if trial.list_checkpoints()]) == 4
+
+
+def shown(command: str, folder: Path) -> Iterator[str]:
+    """A command as it is typed, and what stays on the screen."""
+    yield f"\x1b[1m$ {command}\x1b[0m"
+    program, *words = shlex.split(command)
+    argv = [sys.executable, "-m", "detslurm"] if program == "detslurm" else [program]
+    # The nodes are one machine, whose disk all of them see.
+    yield from (
+        line for line in last_view(typed([*argv, *words], folder)) if not LOCAL.search(line)
+    )
 
 
 def typed(argv: list[str], folder: Path) -> str:

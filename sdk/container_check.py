@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +15,10 @@ from detslurm.config import ConfigErrors, load_experiment, load_site
 from detslurm.sdk.container_findings import container_findings
 from detslurm.sdk.doctor import Finding
 from detslurm.sdk.errors import SubmitError
-from detslurm.sdk.jobs.queues import QUEUE_SECONDS
+from detslurm.sdk.probe_job import scratch_folder, wait_for_file
 from detslurm.sdk.submission.planning import jobs_within
 from detslurm.slurm import Cluster, JobRequest, SlurmError
-from detslurm.slurm.queue_state import FINAL_STATES, WAITING_STATES
-from detslurm.store import StoreError, fs
+from detslurm.store import StoreError
 from detslurm.store.container_facts import ContainerFacts
 
 PATIENCE: Final = 300.0
@@ -61,7 +57,7 @@ def examine_container(
         if config.slurm.container == "none":
             return [_NO_RUNTIME]
         job = jobs_within(config, site, cluster, 1)[1].template
-        with _folder(root) as folder:
+        with scratch_folder(root, "doctor-") as folder:
             (folder / "config.json").write_text(json.dumps(config.to_dict()))
             return list(_tried(cluster, job, folder, notify))
     except (ConfigErrors, OSError, StoreError) as error:
@@ -87,21 +83,6 @@ def _experiment(image: str, pool: str | None, slurm: dict[str, Any]) -> dict[str
         "resources": {"slots_per_trial": 1, **({"resource_pool": pool} if pool else {})},
         "slurm": slurm,
     }
-
-
-@contextmanager
-def _folder(root: Path) -> Iterator[Path]:
-    """A directory that all nodes see, removed at the end, and so is the store's root if new."""
-    is_new = not root.exists()
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="doctor-", dir=root))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        for place in (root / "checkpoints", root) if is_new else ():
-            with suppress(OSError):
-                place.rmdir()
 
 
 def _tried(
@@ -133,28 +114,15 @@ def _tried(
 
 def _wait(cluster: Cluster, job_id: str, facts: Path) -> bytes | Finding:
     """Wait for the facts; the finding where the job gives none."""
-    begun, asked, started = time.monotonic(), 0.0, None
-    while (data := fs.read_file(facts)) is None:
-        now = time.monotonic()
-        if now - asked >= min(QUEUE_SECONDS, 1 + now - begun):
-            asked, state, reason = now, *_state(cluster, job_id)
-            if state in FINAL_STATES:  # its file may be there, and not be seen here yet
-                found = fs.read_file(facts, expected=True)
-                return found or _ended(job_id, state, facts.parent)
-            if started is None and state not in WAITING_STATES:
-                started = now
-        if started is None and now - begun > PATIENCE:
-            text = f"job {job_id} has not started in {PATIENCE / 60:.0f} minutes ({reason})"
-            return Finding("slurm", "broken", f"{text}; it is cancelled", _LATER)
-        if started is not None and now - started > _RUN_SECONDS:
-            return _ended(job_id, "no longer known", facts.parent)
-        time.sleep(0.5)
-    return data
-
-
-def _state(cluster: Cluster, job_id: str) -> tuple[str, str]:
-    info = cluster.evidence([job_id]).get(job_id)
-    return ("unknown", "") if info is None else (info.state, info.reason)
+    end = wait_for_file(cluster, job_id, facts, start=PATIENCE, run=_RUN_SECONDS)
+    if end.data is not None:
+        return end.data
+    if end.started:
+        state = end.seen.state if end.seen and end.seen.final else "no longer known"
+        return _ended(job_id, state, facts.parent)
+    reason = end.seen.reason if end.seen is not None else ""
+    text = f"job {job_id} has not started in {PATIENCE / 60:.0f} minutes ({reason})"
+    return Finding("slurm", "broken", f"{text}; it is cancelled", _LATER)
 
 
 def _ended(job_id: str, state: str, folder: Path) -> Finding:

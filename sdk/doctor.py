@@ -226,4 +226,9 @@ def _site(root: Path) -> Iterator[Finding]:
         yield Finding("site", "ok", f"profile {site.source}")
         yield from _purge(site.purge_days, root)
     else:
-        yield Finding("site", "note", "no site profile", "`detslurm site init` writes one.")
+        yield Finding(
+            "site",
+            "note",
+            "no site profile",
+            "`detslurm site init -o ~/.config/detslurm/site.yaml` writes one.",
+        )

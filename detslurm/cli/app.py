@@ -67,6 +67,7 @@ COMMANDS = {
     "top": Entry("top:top", "Watch experiments and the queue in the terminal."),
     "notify": Entry("notify:notify", "Send notices of the end of experiments."),
     "doctor": Entry("doctor:doctor", "Check the store, Slurm and this Python."),
+    "selftest": Entry("selftest:selftest", "Try this cluster with a dozen short jobs."),
     "site": Entry("site:site", "Show or create the site profile of this cluster."),
     "completion": Entry(
         "completion:completion", "Complete commands, options, ids and file names with Tab."

@@ -44,8 +44,8 @@ def doctor(
     """Check the store, Slurm and this Python, and advise what to do.
 
     With DIRECTORY, check whether a store could be there. With --container, check whether code could
-    run in a container: the runtime, the image and its Python, mounts, GPUs and PMIx. The exit
-    status is 1 if something is broken.
+    run in a container: the runtime, the image and its Python, mounts, GPUs and PMIx. `detslurm
+    selftest` tries the cluster itself with short jobs. The exit status is 1 if something is broken.
 
     \b
     Examples:

@@ -114,7 +114,7 @@ class LazyGroup(click.Group):
 
 
 def _question(meant: Sequence[str]) -> str:
-    return f"; did you mean {' or '.join(map(repr, meant))}?"
+    return f"; did you mean {' or '.join(map(repr, meant[:3]))}?"
 
 
 def _with_aliases(name: str, entry: Entry) -> str:

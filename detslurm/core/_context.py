@@ -33,12 +33,7 @@ from detslurm.core._checkpoint import CheckpointContext
 from detslurm.core._console_log import IN_JOB, MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._lengths import FixedLengths
-from detslurm.core._preempt import (
-    PreemptContext,
-    PreemptMode,
-    attach_flag,
-    end_with_agent,
-)
+from detslurm.core._preempt import PreemptContext, PreemptMode, end_with_agent
 from detslurm.core._profiler import ProfilerContext
 from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder, Recorder, WorkerRecorder
@@ -405,7 +400,7 @@ def _init_in_job(
             trial, run, view, Storages(configured, experiment_of(info).store.path)
         )
     _note_storage(recorder, elsewhere)
-    flag = attach_flag()
+    flag = PreemptFlag.of_this_node()
     if flag is not None:
         end_with_agent(flag)
     search = keep_trying(lambda: _search(info, flag)) if is_chief else None

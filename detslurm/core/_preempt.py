@@ -136,11 +136,6 @@ class PreemptContext(Displayed):
         self._flag = None
 
 
-def attach_flag() -> PreemptFlag | None:
-    """The flag of this node's agent, or None outside a job."""
-    return PreemptFlag.of_this_node()
-
-
 def end_with_agent(flag: PreemptFlag) -> None:
     """End this process as soon as its node's agent is gone, however that came.
 

@@ -23,7 +23,9 @@ _ZONE: Final = re.compile(r"intel-rapl:\d+")
 _PACKAGE: Final = "package"
 
 
-def gained(before: float | None, after: float | None, span: float | None = None) -> float | None:
+def joules_between(
+    before: float | None, after: float | None, span: float | None = None
+) -> float | None:
     """Return the joules between two readings of a counter; None if unknown.
 
     Args:
@@ -48,22 +50,18 @@ class EnergyCounter:
     def advance(self) -> float | None:
         """The joules since the reading before; None if unknown."""
         before, self.reading = self.reading, self._read()
-        return gained(before, self.reading, self._span)
+        return joules_between(before, self.reading, self._span)
 
 
 class EnergyMeter:
-    """The counters of a node's devices by source, read first when this object is made.
+    """The counters of a node's devices by source, read first when they are made.
 
-    Sources without a readable counter are left out.
+    `complete` has the sources of which each reading of each device is known so far.
     """
 
     def __init__(self, counters: Mapping[str, Sequence[EnergyCounter]]) -> None:
-        self._counters = {
-            source: own
-            for source, own in counters.items()
-            if any(one.reading is not None for one in own)
-        }
-        self._complete = dict.fromkeys(self._counters, True)
+        self._counters = counters
+        self.complete = {source for source, own in counters.items() if own}
 
     def advance(self) -> dict[str, float]:
         """The joules since the call before, by source, of the counters that can be read."""
@@ -71,15 +69,11 @@ class EnergyMeter:
         for source, counters in self._counters.items():
             gains = [one.advance() for one in counters]
             known = [one for one in gains if one is not None]
-            self._complete[source] &= len(known) == len(gains)
+            if len(known) < len(gains):
+                self.complete.discard(source)
             if known:
                 found[source] = round(sum(known), 3)
         return found
-
-    @property
-    def complete(self) -> list[str]:
-        """The sources of which each reading of each device is known."""
-        return [source for source, is_complete in self._complete.items() if is_complete]
 
 
 def package_counters(root: Path) -> list[EnergyCounter]:

@@ -83,19 +83,21 @@ class Execution:
     def run(self) -> tuple[Decision, AttemptResult]:
         """Run the trial once. Raises `TrialEnded` or `RunTaken` where that is not ours to do."""
         before = self.view()
-        self._run = number = self._start(before).run
+        start = self._start(before)
+        self._run = number = start.run
         log = TextLog(self._trial.log_path(number))
         where = f"job {self._job.allocation.ref} on {self._hosts()}"
-        log.add_message(f"run {number} of trial {self.task.trial_id} in {where}")
+        resumed = f", from step {start.resumed.steps}" if start.resumed.uuid else ""
+        log.add_message(f"run {number} of trial {self.task.trial_id} in {where}{resumed}")
         self._begun, self._usage = time.monotonic(), None
         self._reasons.begin(number)
         try:
             result = self._run_step(log)
             result.seconds = time.monotonic() - self._begun
             decision, facts = self._decide(before, result)
-            log.add_message(
-                f"run {number} ended: {outcome_words(decision.outcome)}: {decision.reason}"
-            )
+            words, reason = outcome_words(decision.outcome) or "", decision.reason
+            ending = reason if reason.startswith(words) else f"{words}: {reason}"
+            log.add_message(f"run {number} ended: {ending}")
         finally:
             log.close()
         self._reasons.end()

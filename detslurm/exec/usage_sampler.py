@@ -73,7 +73,7 @@ class UsageSampler:
                     # sample, and there are no processes to take another sample of.
                     if not self._over.is_set():
                         self._samples.append({**self._sample(), **_energy(meter)})
-            self._ending = {**_energy(meter), "metered": meter.complete}
+            self._ending = {**_energy(meter), "metered": sorted(meter.complete)}
         except Exception:
             return  # drivers and /proc fail in many ways: training goes on without samples
 

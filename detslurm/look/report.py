@@ -83,7 +83,7 @@ def page(snapshot: Snapshot, live: bool = False, *, editable: bool = False) -> s
         mark=REPORT_MARK,
         policy=_policy([plotly, code], live),
         title=escape(title(snapshot.experiments)),
-        style=_style(),
+        style=style(),
         live="true" if live else "false",
         editable="true" if editable else "false",
         data=_data(encode(replace(curves, packed=None))),
@@ -164,7 +164,8 @@ def _scoped(name: str, module: str) -> str:
 
 
 @cache
-def _style() -> str:
+def style() -> str:
+    """The style sheet of all pages."""
     return (_folder() / "style.css").read_text("utf-8")
 
 

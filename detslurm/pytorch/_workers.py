@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import multiprocessing
 
+from detslurm._base.flag import PreemptFlag
 from detslurm._base.quantities import counted
-from detslurm.core._preempt import attach_flag
 from detslurm.pytorch.samplers import mixed_seed
 
 _LONGEST_SOCKET = 107  # bytes, on Linux: unix(7)
@@ -119,7 +119,7 @@ def survive_one_preemption_signal() -> None:
     The batches until the checkpoint still have to be loaded. Any other SIGTERM ends the process,
     and so does a second SIGTERM: it is how a loader ends workers that hang.
     """
-    flag = attach_flag()
+    flag = PreemptFlag.of_this_node()
     if flag is None:
         return
 

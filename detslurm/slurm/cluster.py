@@ -190,6 +190,14 @@ class SlurmCluster:
         remembered = wanted(asked, ask(asked, since, self._limits.accounting))
         return {**seen, **remembered, **clear}
 
+    def energy(self, job_ids: Collection[str], *, since: float | None) -> dict[str, float]:
+        """The joules of jobs by accounting, with one sacct."""
+        from detslurm.slurm.job_energy import energy_command, parse_energy
+
+        argv = energy_command(job_ids, since)
+        found = parse_energy(command.run(argv, patience=ASK_PATIENCE, within=QUERY_PATIENCE))
+        return {ref: joules for ref, joules in found.items() if ref in job_ids}
+
     def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """The whole queue or a partition's, with one squeue; the site may hide others' jobs."""
         from detslurm.slurm.queue_listing import listing_command, new_separator, parse_listing

@@ -13,6 +13,9 @@ from detslurm.slurm.errors import SlurmError
 
 Process = subprocess.Popen[str]
 
+calls: dict[str, int] = {}
+"""How often this process has begun each of Slurm's programs."""
+
 # Slurm's messages when the controller is busy, restarting or rationing its callers. Anything else
 # that fails is an answer, and asking again would not change it.
 _TRANSIENT = (  # compiled by its first use: no start needs it
@@ -221,6 +224,7 @@ def begin(argv: Sequence[str], env: dict[str, str] | None = None) -> Process:
 
     It takes no thread: a process that ends with a thread in the middle of something may crash.
     """
+    calls[argv[0]] = calls.get(argv[0], 0) + 1
     try:
         return subprocess.Popen(
             argv,

@@ -33,22 +33,19 @@ def ask(refs: Collection[str], since: float | None, accounting: bool) -> dict[st
 
 
 def sacct_command(refs: Collection[str], since: float | None) -> list[str]:
-    """One sacct for all jobs; without an explicit start it would cover today only.
+    """One sacct for all jobs."""
+    return [*sacct_for_jobs(refs, since), "--allocations", f"--format={_FIELDS}"]
+
+
+def sacct_for_jobs(refs: Collection[str], since: float | None) -> list[str]:
+    """The begin of one sacct for all jobs; without an explicit start it would cover today only.
 
     Jobs that ended before it are left out, by the controller's clock: a day is more than that and
     the clock of who submitted can differ, and less than ids of jobs take to be used again.
     """
-    start = "1970-01-02" if since is None else f"uts{max(0, int(since) - 86400)}"
+    start = "1970-01-02" if since is None else f"uts{max(1, int(since) - 86400)}"
     ids = ",".join(job_ids_of(refs))
-    return [
-        "sacct",
-        "--noheader",
-        "--parsable2",
-        "--allocations",
-        f"--starttime={start}",
-        f"--jobs={ids}",
-        f"--format={_FIELDS}",
-    ]
+    return ["sacct", "--noheader", "--parsable2", f"--starttime={start}", f"--jobs={ids}"]
 
 
 def parse_sacct(text: str) -> dict[str, JobInfo]:

@@ -205,6 +205,12 @@ class Cluster(Protocol):
     ) -> dict[str, JobInfo]:
         """The records of accounting or the controller about jobs that left the queue."""
 
+    def energy(self, job_ids: Collection[str], *, since: float | None) -> dict[str, float]:
+        """The joules of jobs by accounting, by ref, with one call; absent = unknown.
+
+        They are those of the jobs' nodes, also where other jobs run there, too.
+        """
+
     def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """All jobs that wait or run, as far as the site shows them, with one call."""
 

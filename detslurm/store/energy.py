@@ -1,4 +1,4 @@
-"""The energy of runs, trials and experiments: sums that show what they lack. Pure."""
+"""The energy of runs, trials and experiments: sums with a mark where a part is unknown. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import msgspec
 
 SOURCES: Final = ("nvml", "rapl")
 """GPUs by NVIDIA's driver, CPU packages by the kernel. No joule is in both."""
+SLURM: Final = "slurm"
+"""The nodes of jobs by Slurm's accounting: never in one sum of a trial with the others."""
 
 
-class Metered(msgspec.Struct, frozen=True):
+class SourceEnergy(msgspec.Struct, frozen=True):
     """The energy of a run by one source.
 
     Attributes:
@@ -22,9 +24,9 @@ class Metered(msgspec.Struct, frozen=True):
     joules: float = 0.0
     nodes: int = 0
 
-    def after(self, joules: float, *, ended: bool) -> Metered:
+    def after(self, joules: float, *, ended: bool) -> SourceEnergy:
         """With one more sample of one node, its last if it has `ended`."""
-        return Metered(round(self.joules + joules, 2), self.nodes + ended)
+        return SourceEnergy(round(self.joules + joules, 2), self.nodes + ended)
 
 
 class Energy(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -44,12 +46,12 @@ class Energy(msgspec.Struct, frozen=True, omit_defaults=True):
         return sum(self.joules.values())
 
     @classmethod
-    def of_run(cls, metered: Mapping[str, Metered], nodes: int) -> Self | None:
+    def of_run(cls, sources: Mapping[str, SourceEnergy], nodes: int) -> Self | None:
         """The energy of a run on so many nodes; None if unknown."""
-        if not metered:
+        if not sources:
             return None
-        joules = {source: one.joules for source, one in metered.items()}
-        return cls(joules, any(one.nodes < nodes for one in metered.values()))
+        joules = {source: one.joules for source, one in sources.items()}
+        return cls(joules, any(one.nodes < nodes for one in sources.values()))
 
     @classmethod
     def sum(cls, several: Iterable[Self | None]) -> Self | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from detslurm.store import fs, rebuildable
-from detslurm.store.energy import SOURCES, Energy, Metered
+from detslurm.store.energy import SOURCES, Energy, SourceEnergy
 from detslurm.store.errors import StoreError
 from detslurm.store.frame import frame
 
@@ -114,7 +114,7 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
     gpu_memory_peak: int | None = None
     begun: float | None = None
     history: list[UsagePoint] = msgspec.field(default_factory=list)
-    energy: dict[str, Metered] = msgspec.field(default_factory=dict)
+    energy: dict[str, SourceEnergy] = msgspec.field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -139,11 +139,11 @@ class RunUsage(msgspec.Struct, kw_only=True, omit_defaults=True):
         self._add_to_history(sample, seconds, now)
 
     def _add_energy(self, sample: Mapping[str, Any]) -> None:
-        gained, ended = sample.get("energy") or {}, sample.get("metered") or ()
+        joules, ended = sample.get("energy") or {}, sample.get("metered") or ()
         for source in SOURCES:
-            if source in gained:
-                known = self.energy.get(source, Metered())
-                self.energy[source] = known.after(float(gained[source]), ended=source in ended)
+            if source in joules:
+                known = self.energy.get(source, SourceEnergy())
+                self.energy[source] = known.after(float(joules[source]), ended=source in ended)
 
     def _add_to_history(self, sample: Mapping[str, Any], seconds: float, now: float) -> None:
         if self.begun is None:

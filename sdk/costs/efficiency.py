@@ -5,14 +5,20 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from detslurm._base.states import ERROR, LOST, PAUSED, RESTART
-from detslurm.sdk.costs.energy import EnergyUse
+from detslurm.sdk.costs.energy import EnergyUse, site_energy
+from detslurm.slurm import SlurmError
 from detslurm.store import ExperimentFacts, RunView, TrialDir, TrialView
+from detslurm.store.energy import SLURM, Energy
 from detslurm.store.run_usage import RunUsage, energy_of, read_usage
 from detslurm.store.trial_time import TimedRun, TrainingTime, training_time
+
+if TYPE_CHECKING:
+    from detslurm.sdk.jobs.queues import Queues
 
 _FAILED = (ERROR, LOST, RESTART)
 
@@ -294,6 +300,43 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
         queue_time(view.runs, submitted),
         None if timed is None else training_time(timed, view.checkpoints),
     )
+
+
+def efficiencies(
+    facts: ExperimentFacts, trials: Sequence[tuple[TrialDir, TrialView]], queues: Queues
+) -> list[Efficiency]:
+    """The figures of an experiment's trials, read now; of ended trials without a known energy
+    Slurm's figure, where the site's accounting has it."""
+    found = [efficiency(directory, view, facts) for directory, view in trials]
+    site = site_energy()
+    # A job that runs one trial after the other has no energy of a trial.
+    if site is None or not site.accounting or submission_times(facts) is None:
+        return found
+    refs = {
+        view.id: {run.job.ref for run in view.runs}
+        for one, (_, view) in zip(found, trials, strict=True)
+        if one.energy is None and view.ended is not None
+    }
+    known = _energy_of_jobs(facts, set().union(*refs.values()), queues)
+    sums = {trial: Energy.sum(known.get(ref) for ref in own) for trial, own in refs.items()}
+    return [
+        msgspec.structs.replace(one, energy=EnergyUse.of(sums[one.trial]))
+        if one.trial in sums
+        else one
+        for one in found
+    ]
+
+
+def _energy_of_jobs(facts: ExperimentFacts, refs: set[str], queues: Queues) -> dict[str, Energy]:
+    if not refs:
+        return {}
+    try:
+        cluster = queues.cluster(facts.cluster)
+        joules = cluster.energy(refs, since=facts.created.time)
+    except SlurmError as error:
+        queues.warn(f"the energy of jobs is not known: {error.message}")
+        return {}
+    return {ref: Energy({SLURM: one}) for ref, one in joules.items()}
 
 
 def total_time(several: Iterable[Efficiency]) -> TrainingTime | None:

@@ -25,7 +25,8 @@ class EnergyUse(msgspec.Struct, frozen=True, kw_only=True):
         kwh: The sum of the sources, in kWh.
         co2_kg: The kilograms of CO2 by `energy` of the site profile; None without a factor.
         at_least: Whether a part of the energy is unknown, so that both figures are lower bounds.
-        sources: The kWh by source: "nvml" for GPUs, "rapl" for CPUs.
+        sources: The kWh by source: "nvml" for GPUs, "rapl" for CPUs; or "slurm" alone for the
+            nodes of its jobs, also where other jobs ran there, too.
     """
 
     kwh: float
@@ -41,7 +42,7 @@ class EnergyUse(msgspec.Struct, frozen=True, kw_only=True):
         kwh = energy.total / _JOULES
         return cls(
             kwh=kwh,
-            co2_kg=co2_kg(kwh, _site_energy()),
+            co2_kg=co2_kg(kwh, site_energy()),
             at_least=energy.at_least,
             sources={source: joules / _JOULES for source, joules in energy.joules.items()},
         )
@@ -54,7 +55,8 @@ def co2_kg(kwh: float, site: SiteEnergy | None) -> float | None:
     return kwh * site.pue * site.co2_g_per_kwh / 1000
 
 
-def _site_energy() -> SiteEnergy | None:
+def site_energy() -> SiteEnergy | None:
+    """`energy` of the site profile; None without a profile."""
     return _read(int(time.monotonic() / _READ_AGAIN))
 
 

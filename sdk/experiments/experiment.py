@@ -200,7 +200,10 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
             (figures,) = Client().experiment(1).efficiency()
             assert figures.gpu_percent is None  # not available, which is not 0
         """
-        return [trial.efficiency() for trial in self.trials() if trial.row.run_count]
+        from detslurm.sdk.costs.efficiency import efficiencies
+
+        begun = [(trial.directory, trial.view) for trial in self.trials() if trial.row.run_count]
+        return efficiencies(self._snapshot.facts, begun, self._queues)
 
     def training_time(self) -> TrainingTime | None:
         """Return the use of the time of all its trials together; None if none has begun.

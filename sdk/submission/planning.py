@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,10 +90,15 @@ class Plan:
     known: KnownResults | None = None  # of earlier experiments, for the search's log
     task: str | None = None  # the kind of a task; None for an experiment
 
+    @cached_property
+    def plain(self) -> dict[str, Any]:
+        """The configuration as plain data, converted once; read only."""
+        return self.config.to_dict()
+
     @property
     def is_search(self) -> bool:
         """Whether results decide which trials there will be: its jobs are workers for any."""
-        return decides_by_results(self.config.to_dict()["searcher"])
+        return decides_by_results(self.plain["searcher"])
 
     @property
     def known_summary(self) -> str:

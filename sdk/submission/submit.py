@@ -187,7 +187,7 @@ def _create(plan: Plan, store: Store, environment: records.Environment | None) -
     with keeping(plan.sources) as keep_sources:
         experiment = store.create_experiment(
             _created(plan, store, environment),
-            plan.config.to_dict(),
+            plan.plain,
             plan.text,
             masked=plan.config.masked(),
             freeze=partial(freeze, plan.context),
@@ -210,7 +210,7 @@ def _prepare(
     if plan.known is not None and not goes_on:  # that event brings them along
         from detslurm.searcher import Search
 
-        log = EventLog(experiment.search, Search(plan.config.to_dict()))
+        log = EventLog(experiment.search, Search(plan.plain))
         log.commit([msgspec.to_builtins(plan.known)])
     if not plan.jobs.arrays:
         # The first jobs to come are like it. It comes before the experiment can be seen, for
@@ -244,12 +244,12 @@ def _size(plan: Plan, refusal: SlurmError) -> str:
 def _provenance(plan: Plan, store: Store) -> records.RecordedProvenance | None:
     if plan.provenance is None:
         return None
-    optuna = optuna_version(plan.config.to_dict())
+    optuna = optuna_version(plan.plain)
     return structs.replace(plan.provenance.kept(store), optuna=optuna)
 
 
 def _created(plan: Plan, store: Store, environment: records.Environment | None) -> records.Created:
-    config = plan.config.to_dict()
+    config = plan.plain
     searcher, resources = config["searcher"], config["resources"]
     return records.Created(
         name=config["name"],

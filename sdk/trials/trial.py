@@ -404,11 +404,13 @@ class Trial(CheckpointChoice):
         return trial_html(self.row, self.experiment.row.metric)
 
     def efficiency(self) -> Efficiency:
-        """Return the trial's use of GPUs, memory, CPUs and time. Samples of every 15 seconds are
-        added up, over all its runs. An unavailable figure is None, never 0."""
-        from detslurm.sdk.costs.efficiency import efficiency
+        """Return the trial's use of GPUs, memory, CPUs, time and energy. Samples of every 15
+        seconds are added up, over all its runs. An unavailable figure is None, never 0."""
+        from detslurm.sdk.costs.efficiency import efficiencies
 
-        return efficiency(self.directory, self.view, self.experiment._snapshot.facts)
+        facts, queues = self.experiment._snapshot.facts, self.experiment._queues
+        (found,) = efficiencies(facts, [(self.directory, self.view)], queues)
+        return found
 
     def usage_history(self) -> list[UsageRow]:
         """Return the trial's use of resources over time: at most 64 rows for each run. The newest

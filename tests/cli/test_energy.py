@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ from tests.sdk.scenes import Scene
 KWH = 3.6e6
 
 
-def finished(scene: Scene, *energies: dict[str, Any] | None) -> int:
+def finished(scene: Scene, *energies: dict[str, Any] | None, jobs: Sequence[str] = ()) -> int:
     """An experiment whose trials each ran an hour on one node with this energy."""
     experiment = scene.experiment(len(energies), job=None, about={"slots": 2})
     for number, energy in enumerate(energies, start=experiment.created().first_trial):
         trial = experiment.trial(number)
-        trial.open_run({"hparams": {}, "time": 1000.0})
+        job = {"job": {"ref": jobs[number - 1]}} if jobs else {}
+        trial.open_run({"hparams": {}, "time": 1000.0, **job})
         used = {} if energy is None else {"usage": {"node_seconds": 3600.0, "energy": energy}}
         trial.write_end(1, {"outcome": "completed", "time": 4600.0, **used})
     return experiment.id
@@ -72,6 +74,30 @@ def test_unknown_energy_is_empty_and_makes_sums_lower_bounds(
     assert "at least 2.00 kWh" in detslurm("usage").out
     by_experiment = detslurm("usage", "--by", "experiment", "--json").data
     assert [one["energy"] and one["energy"]["at_least"] for one in by_experiment] == [True, None]
+
+
+def test_slurms_figure_stands_where_nothing_else_is_known(
+    scene: Scene, detslurm: Detslurm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """With `energy.accounting` in the site profile: one question for all trials, and a
+    mark that it counts whole nodes. A database that is down costs a warning."""
+    site = tmp_path / "site.yaml"
+    site.write_text("energy: {accounting: true}\n")
+    monkeypatch.setenv("DETSLURM_SITE", str(site))
+    monkeypatch.setattr("detslurm.sdk.costs.energy._READ_AGAIN", 1e-9)
+    known = {"nvml": {"joules": KWH, "nodes": 1}}
+    number = finished(scene, None, known, None, None, jobs=["12_0", "12_1", "12_2", "12_3"])
+    scene.queue.joules = {"12_0": 2 * KWH, "12_1": 9 * KWH, "12_2": KWH}
+    rows = detslurm("e", "efficiency", number, "--json").data
+    found = [one["energy"] and one["energy"]["sources"] for one in rows]
+    assert found == [{"slurm": 2.0}, {"nvml": 1.0}, {"slurm": 1.0}, None]
+    assert [call[1] for call in scene.queue.calls if call[0] == "energy"] == [
+        ["12_0", "12_2", "12_3"]
+    ]
+    shown = detslurm("t", "describe", 1).out
+    assert "about 2.00 kWh: whole nodes by Slurm 2.00 kWh" in shown
+    scene.queue.down = True
+    assert detslurm("e", "efficiency", number, "--json").data[0]["energy"] is None
 
 
 def test_small_amounts_have_small_units() -> None:

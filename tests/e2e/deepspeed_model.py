@@ -15,7 +15,7 @@ from torch import nn
 
 import detslurm as det
 from detslurm import pytorch
-from detslurm.core._preempt import attach_flag
+from detslurm._base.flag import PreemptFlag
 from detslurm.pytorch.deepspeed import DeepSpeedTrial, DeepSpeedTrialContext
 
 
@@ -45,7 +45,7 @@ class Trial(DeepSpeedTrial):
         info = det.get_cluster_info()
         assert info is not None
         self.run = info.trial._trial_run_id if context.get_hparam("disturbed") else 0
-        flag = attach_flag()
+        flag = PreemptFlag.of_this_node()
         assert flag is not None
         self.flag = flag
         self.saved_at = 0

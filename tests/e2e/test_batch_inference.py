@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
 INFERENCE = """\
     import json, os, signal, time
     import determined as det
-    from detslurm.core._preempt import attach_flag
+    from detslurm._base.flag import PreemptFlag
     from determined.pytorch import experimental
 
     info = det.get_cluster_info()
@@ -27,7 +27,7 @@ INFERENCE = """\
 
     class Copies(experimental.TorchBatchProcessor):
         def __init__(self, context):
-            self.context, self.turns, self.flag = context, 0, attach_flag()
+            self.context, self.turns, self.flag = context, 0, PreemptFlag.of_this_node()
             self.count = context.wrap_reducer(sum, "records")
             print("rank", context.get_distributed_rank(), "of", context.get_distributed_size())
 

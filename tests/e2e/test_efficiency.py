@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -59,6 +60,12 @@ def test_the_figures_are_what_the_run_did(desk: Desk) -> None:
     assert "Memory Peak" in shown and "of 2.0 GiB" in shown
     assert "Elapsed" in shown and "Nodes : 1" in shown
     assert not trial.usage_path(1).exists()
+
+    # This Slurm measures no energy, and prints 0: that is unknown.
+    script = "import sys; from detslurm.slurm.detect import detect_cluster; print("
+    script += "detect_cluster('auto').energy([sys.argv[1]], since=None))"
+    asked = desk.user.run(sys.executable, "-c", script, desk.trial(number).runs[0].job.ref)
+    assert asked.stdout == "{}\n"
 
     def note() -> bool:
         again = desk.run("submit", str(project), "--dry-run", "--config", memory)

@@ -414,9 +414,9 @@ def test_a_log_policy_excludes_the_node(desk: Desk, site: Cluster) -> None:
 LEAVES_FIRST = """\
     import os, pathlib, sys, time
     import detslurm as det
-    from detslurm.core._preempt import attach_flag
+    from detslurm._base.flag import PreemptFlag
 
-    flag = attach_flag()
+    flag = PreemptFlag.of_this_node()
     rank = det.get_cluster_info().container_rank
     print("pid", os.getpid(), flush=True)
     while not flag.preempt:

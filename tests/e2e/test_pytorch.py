@@ -20,7 +20,7 @@ MODEL = """\
     import torch
     from torch import nn
     import determined as det
-    from detslurm.core._preempt import attach_flag
+    from detslurm._base.flag import PreemptFlag
     from determined import pytorch
 
     class Trial(pytorch.PyTorchTrial):
@@ -35,7 +35,8 @@ MODEL = """\
                 pytorch.LRScheduler.StepMode.STEP_EVERY_BATCH,
             )
             first = det.get_cluster_info().trial._trial_run_id == 1
-            self.waits, self.flag = first and context.get_hparam("waits"), attach_flag()
+            self.waits = first and context.get_hparam("waits")
+            self.flag = PreemptFlag.of_this_node()
             self.count = context.wrap_reducer(sum, "records", for_validation=False)
 
         def data(self, size, shuffle):

@@ -65,9 +65,9 @@ WORKER = """\
             pathlib.Path("done").touch()
     else:
         from detslurm._base.surviving_signal import survive_preemption_signal
-        from detslurm.core._preempt import attach_flag
+        from detslurm._base.flag import PreemptFlag
 
-        survive_preemption_signal(flag := attach_flag())
+        survive_preemption_signal(flag := PreemptFlag.of_this_node())
         print("rank", rank, "of", os.environ["WORLD_SIZE"], os.environ["DET_CHIEF_IP"], flush=True)
         while not flag.preempt and not pathlib.Path("done").exists():
             time.sleep(0.05)

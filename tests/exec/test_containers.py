@@ -44,7 +44,7 @@ TRAIN = """\
 """
 
 
-ATTACH = ["-c", "from detslurm.core._preempt import attach_flag; attach_flag()"]
+ATTACH = ["-c", "from detslurm._base.flag import PreemptFlag; PreemptFlag.of_this_node()"]
 WRAPPED = ["-m", "detslurm.launch.wrap_rank", "0", "true"]
 
 

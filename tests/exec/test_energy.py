@@ -13,7 +13,7 @@ import pytest
 
 from detslurm._base.nvml import Nvml
 from detslurm.exec import energy
-from detslurm.exec.energy import EnergyCounter, EnergyMeter, gained, package_counters
+from detslurm.exec.energy import EnergyCounter, EnergyMeter, joules_between, package_counters
 from detslurm.exec.run_processes import Used
 from detslurm.exec.usage_sampler import Sample, UsageSampler
 from tests.exec.test_usage_sampler import PATIENCE, Scripted, samples
@@ -34,9 +34,11 @@ def zone(root: Path, name: str, title: str, joules: float | None, span: float = 
 
 def test_a_counter_wraps_around() -> None:
     """It begins again behind its range; without one a smaller reading is of a new driver."""
-    assert gained(10.0, 25.0) == 15.0
-    assert gained(250.0, 5.0, 262.0) == 17.0
-    assert gained(250.0, 5.0) is gained(None, 5.0) is gained(5.0, None) is None
+    assert joules_between(10.0, 25.0) == 15.0
+    assert joules_between(250.0, 5.0, 262.0) == 17.0
+    assert (
+        joules_between(250.0, 5.0) is joules_between(None, 5.0) is joules_between(5.0, None) is None
+    )
 
 
 def test_each_joule_of_a_package_counts_once(tmp_path: Path) -> None:
@@ -52,19 +54,19 @@ def test_each_joule_of_a_package_counts_once(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 110.0)
     zone(tmp_path, "intel-rapl:1", "package-1", 1.0)  # 161 up to its range
     assert meter.advance() == {"rapl": 10.0 + 162.0}
-    assert meter.complete == ["rapl"]
+    assert meter.complete == {"rapl"}
 
 
 def test_an_unreadable_counter_is_left_out(tmp_path: Path) -> None:
-    """No directory, and a counter of root's: no source. One that fails later: a lower bound."""
+    """No directory, and a counter of root's: nothing. One that fails for a while: a lower bound."""
     assert package_counters(tmp_path / "none") == []
     zone(tmp_path, "intel-rapl:0", "package-0", None)
     nothing = EnergyMeter({"rapl": package_counters(tmp_path), "nvml": []})
-    assert (nothing.advance(), nothing.complete) == ({}, [])
+    assert (nothing.advance(), nothing.complete) == ({}, set())
     readings: Iterator[float | None] = iter([0.0, 5.0, None, 20.0, 22.0])
     meter = EnergyMeter({"nvml": [EnergyCounter(lambda: next(readings))]})
     found = [meter.advance() for _ in range(4)]
-    assert found == [{"nvml": 5.0}, {}, {}, {"nvml": 2.0}] and meter.complete == []
+    assert found == [{"nvml": 5.0}, {}, {}, {"nvml": 2.0}] and meter.complete == set()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ MODEL = """\
     import torch
     from torch import nn
     import detslurm as det
-    from detslurm.core._preempt import attach_flag
+    from detslurm._base.flag import PreemptFlag
     from detslurm import pytorch
 
     SIZE = 8192 if torch.cuda.is_available() else 256
@@ -43,7 +43,7 @@ MODEL = """\
                 torch.optim.AdamW(self.model.parameters(), lr=0.01, fused=True)
             )
             print("slots", *det.get_cluster_info().slot_ids, "on", context.device)
-            self.waits, self.flag = context.get_hparam("waits"), attach_flag()
+            self.waits, self.flag = context.get_hparam("waits"), PreemptFlag.of_this_node()
             self.works = det.get_cluster_info().trial._trial_run_id == 1
 
         def data(self, size, shuffle):

@@ -354,6 +354,7 @@ def _efficiency(chance: random.Random) -> dict[str, Any]:
         "steps_lost": 40,
         "slot_hours": 6.7,
         "slot_hours_wasted": 0.4,
+        "energy": {"kwh": 2.26, "co2_kg": 0.05, "at_least": True, "sources": {"nvml": 2.26}},
     }
 
 

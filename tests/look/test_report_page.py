@@ -291,6 +291,7 @@ def test_a_trial_that_was_left_keeps_no_plots(chromium: Browser, tmp_path: Path)
         hours = "6.7, 0.4 of them wasted" if trial == 1 else "6.7"
         assert chromium.js(f"return {named}?.lastChild.textContent") == hours
         for name, text in (
+            ("Energy", "at least 2.26 kWh (50 g CO2)"),
             ("Effective training", "90 % of 50 min"),
             ("Lost time", "queue 5 min, training done again 3 min 20 s, saves 1 min 40 s"),
             ("Best interval of saves", "7 min, for about 92 % (now 20 min)"),

@@ -71,6 +71,7 @@ class Queue:
     allowed: Allowance = field(default_factory=Allowance)
     machines: list[NodeInfo] = field(default_factory=list)
     details: PendingDetails = field(default_factory=PendingDetails)
+    joules: dict[str, float] = field(default_factory=dict)
     starts: list[float | SlurmError] = field(default_factory=list)
 
     def put(self, ref: str, state: str, reason: str = "", **more: Any) -> None:
@@ -128,6 +129,11 @@ class Queue:
         self, job_ids: Collection[str], *, since: float | None = None
     ) -> dict[str, JobInfo]:
         return {ref: job for ref, job in self.remembered.items() if ref in job_ids}
+
+    def energy(self, job_ids: Collection[str], *, since: float | None) -> dict[str, float]:
+        self._answer()
+        self.calls.append(("energy", sorted(job_ids), since))
+        return {ref: joules for ref, joules in self.joules.items() if ref in job_ids}
 
     def submit(self, request: JobRequest) -> str:
         self._answer()

@@ -17,6 +17,7 @@ from detslurm.slurm.hostlist import (
     expand_indices,
 )
 from detslurm.slurm.interface import split_ref
+from detslurm.slurm.job_energy import parse_energy
 from detslurm.slurm.limits import gpu_counts, parse_limits, parse_record
 from detslurm.slurm.preempted import parse_preempted
 from detslurm.slurm.queue import parse_duration, parse_squeue, squeue_command, wanted
@@ -130,6 +131,26 @@ def test_sacct_rows() -> None:
     assert wanted(["20"], found)["20"].state == "RUNNING"
     assert (found["12_1"].state, found["12_1"].signal) == ("CANCELLED", 15)
     assert (found["15"].exit_code, found["15"].nodes) == (3, ("n1", "n2"))
+
+
+def test_the_energy_of_jobs() -> None:
+    """Of all incarnations; the batch script's step and one within another step are in it already.
+    Slurm prints 0 where nothing is measured, and a mark where it has no value."""
+    text = (
+        "12_1|1000|1900|90000\n"
+        "12_1.batch|1000|1900|90000\n"
+        "12_1.extern|1000|1900|90000\n"
+        "12_1.0|1010|1500|40000\n"
+        "12_1.1|1020|1400|30000\n"  # a launcher's, within step 0
+        "12_1.2|1500|1890|30000\n"
+        "12_1.0|3000|3100|5000\n"  # after a requeue
+        "13.0|1000|1100|0\n"
+        "14.0|1000|1100|18446744073709551614\n"
+        "15.0|1000|Unknown|77\n"
+        "16.0|1000|1100|\n"
+        "sacct: error: no such thing\n"
+    )
+    assert parse_energy(text) == {"12_1": 75000.0}
 
 
 def test_scontrol_records() -> None:

@@ -1,4 +1,4 @@
-"""Sums of energy, and what they lack."""
+"""Sums of energy, and their marks where a part is unknown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detslurm.store.energy import Energy, Metered
+from detslurm.store.energy import Energy, SourceEnergy
 from detslurm.store.run_usage import Requested, RunUsage, energy_of, parse_usage
 
 
@@ -47,7 +47,7 @@ def test_unknown_is_not_zero() -> None:
 
 
 @pytest.mark.parametrize("lacking", [None, Energy({"nvml": 1.0}, at_least=True)])
-def test_a_sum_says_what_it_lacks(lacking: Energy | None) -> None:
+def test_a_sum_without_a_part_is_a_lower_bound(lacking: Energy | None) -> None:
     """GPUs of one trial and CPUs of another are both known."""
     known = [Energy({"nvml": 1.0}), Energy({"rapl": 2.0, "nvml": 1.0})]
     whole = Energy.sum(known)
@@ -60,4 +60,4 @@ def test_a_forged_source_counts_nothing() -> None:
     """The record of a run has a bound."""
     usage = observed({"energy": {f"source {n}": 1.0 for n in range(1000)}})
     assert usage.energy == {}
-    assert Metered(1.0, 1).after(2.0, ended=True) == Metered(3.0, 2)
+    assert SourceEnergy(1.0, 1).after(2.0, ended=True) == SourceEnergy(3.0, 2)

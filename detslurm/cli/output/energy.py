@@ -11,13 +11,15 @@ if TYPE_CHECKING:
     from detslurm.sdk.costs.energy import EnergyUse
     from detslurm.sdk.parts import ExperimentRow, TrialRow
 
-_NAMES: Final = {"nvml": "GPUs", "rapl": "CPUs"}
+_NAMES: Final = {"nvml": "GPUs", "rapl": "CPUs", "slurm": "whole nodes by Slurm"}
 
 
 def energy_text(one: EnergyUse) -> str:
     """Energy with its CO2 where that is known: `2.26 kWh (0.95 kg CO2)`."""
     co2 = "" if one.co2_kg is None else f" ({_amount(one.co2_kg, 'kg', 'g')} CO2)"
-    return f"{'at least ' * one.at_least}{_amount(one.kwh, 'kWh', 'Wh')}{co2}"
+    # Slurm's figure has the energy of other jobs on the same nodes.
+    bound = "at least " if one.at_least else "about " if "slurm" in one.sources else ""
+    return f"{bound}{_amount(one.kwh, 'kWh', 'Wh')}{co2}"
 
 
 def energy_parts(one: EnergyUse) -> str:

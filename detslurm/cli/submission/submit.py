@@ -161,6 +161,8 @@ def carry_out(plan: Plan, mine: Client, options: SubmitOptions) -> None:
         completed = follow_first_trial(mine, done.experiment_id)
         if not (completed or options.test_mode):  # a test prints its own result
             raise click.exceptions.Exit(1)
+    elif done.experiment_id == 1 and not options.as_json:  # the first of a new user
+        note("Next: `detslurm experiment describe 1`, and `detslurm plot 1` for its curves")
     if options.test_mode:
         from detslurm.cli.submission.test_mode import await_checks
 

@@ -35,10 +35,12 @@ class Partition(Section, frozen=True, kw_only=True):
 
 
 class SiteEnergy(Section, frozen=True, kw_only=True):
-    """The CO2 of the site's energy: grams for each kWh from the grid, and the site's PUE."""
+    """The site's energy: CO2 in grams for each kWh from the grid, its PUE, and whether Slurm's
+    accounting has the energy of jobs."""
 
     co2_g_per_kwh: Annotated[float, Meta(ge=0)] | None = None
     pue: Annotated[float, Meta(ge=1)] = 1.0
+    accounting: bool = False
 
 
 class SiteProfile(Section, frozen=True, kw_only=True):

@@ -150,6 +150,10 @@ class LocalCluster:
         jobs, slots = self._journal()
         return queue(jobs, slots, user_name(), time.time())
 
+    def energy(self, job_ids: Collection[str], *, since: float | None) -> dict[str, float]:
+        """None is known: there is no accounting here."""
+        return {}
+
     def nodes(self) -> list[NodeInfo]:
         """This machine alone."""
         from detslurm.slurm.local.view import node

@@ -1,0 +1,90 @@
+"""`detslurm selftest`: try a cluster with a dozen short jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detslurm.cli.output.printing import Document, describes, note
+
+if TYPE_CHECKING:
+    from detslurm.sdk.selftest.running import SelfTestReport
+
+_COLORS = {"ok": "green", "warning": "yellow", "broken": "red", "unknown": None}
+
+
+@click.command()
+@click.option("--pool", metavar="NAME", help="Run the jobs in this resource pool.")
+@click.option("--full", is_flag=True, help="Check every node of the pool, not only four.")
+@click.option("--container", metavar="IMAGE", help="Run IMAGE in a job, too.")
+@click.option(
+    "--timeout",
+    metavar="MINUTES",
+    type=click.FloatRange(min=0.1),
+    default=15,
+    show_default=True,
+    help="Stop jobs that have not ended by then.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the table to this file, too, as a page of HTML.",
+)
+@describes
+def selftest(
+    pool: str | None, full: bool, container: str | None, timeout: float, output: Path | None
+) -> Document:
+    """Try this cluster with a dozen short jobs, and print a table to sign.
+
+    The jobs try arrays, two nodes, steps, requeues, time limits, preemption, MPI, GPUs, the store
+    and the disk of each node, clocks and Slurm's answers. Nothing is left behind. The exit status
+    is 1 if something is broken.
+
+    \b
+    Examples:
+      detslurm selftest
+      detslurm selftest --pool gpu --full -o selftest.html
+    """
+    from detslurm.sdk.jobs.queues import connector
+    from detslurm.sdk.selftest.running import selftest as run
+    from detslurm.sdk.store_root import default_root
+
+    root = default_root()
+    report = run(
+        partial(connector(root), "slurm"),
+        root,
+        pool=pool,
+        full=full,
+        image=container,
+        timeout=60 * timeout,
+        notify=note,
+    )
+    if output is not None:
+        from detslurm.look.selftest_page import write_selftest
+
+        write_selftest(report, output)
+        note(f"Wrote {output}")
+    return Document(lambda: "\n".join(_lines(report)), report.to_dict, failed=report.broken)
+
+
+def _lines(report: SelfTestReport) -> Iterator[str]:
+    from detslurm.look.selftest_page import counts, heading
+
+    yield from (f"{name:>12}  {value}" for name, value in heading(report))
+    yield ""
+    width = max(len(check.name) for check in report.checks)
+    for check in report.checks:
+        verdict = check.verdict.upper() if check.verdict == "broken" else check.verdict
+        word = click.style(f"{verdict:<8}", fg=_COLORS[check.verdict])
+        first, *rest = check.figure.splitlines() or [""]
+        yield f"{check.name:>{width}}  {word}{first}"
+        for line in [*rest, *check.remedy.splitlines()]:
+            yield f"{'':>{width + 10}}{line}"
+    yield ""
+    yield from counts(report)
+    yield "\nSigned: ______________________________    Date: ______________"

@@ -1,0 +1,376 @@
+"""Runs a selftest: asks the site, submits the jobs, waits, and removes all traces."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.util
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from detslurm import __version__
+from detslurm.config import ConfigErrors, load_experiment, load_site
+from detslurm.config.templates import packaged
+from detslurm.sdk.client import Client
+from detslurm.sdk.container_check import examine_container
+from detslurm.sdk.errors import LifecycleError, SubmitError
+from detslurm.sdk.experiments.experiment import Experiment
+from detslurm.sdk.jobs.queues import QUEUE_SECONDS
+from detslurm.sdk.probe_job import scratch_folder
+from detslurm.sdk.selftest.checks import (
+    SelfCheck,
+    controller_check,
+    nodes_checks,
+    site_checks,
+    story_check,
+    traces_check,
+)
+from detslurm.sdk.selftest.facts import NodesJobFacts, SiteFacts, StoryFacts, TrialRun
+from detslurm.sdk.selftest.nodes_job import ask_nodes
+from detslurm.sdk.selftest.stories import Story, stories
+from detslurm.sdk.submission.planning import jobs_within
+from detslurm.slurm import Cluster, JobRequest, NodeInfo, SlurmError, command
+from detslurm.slurm.selftest_queries import is_script, lists_partition, slurm_version
+from detslurm.store import StoreError
+
+FEW_NODES: Final = 4
+"""How many nodes are asked unless all are."""
+
+_START_SECONDS: Final = 300.0
+_END_SECONDS: Final = 90.0
+Notify = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelfTestReport:
+    """The table of a selftest, and where and when it was made.
+
+    Attributes:
+        cluster: The name of the cluster.
+        slurm: The version of Slurm; "" if unknown.
+        detslurm: The version of detslurm.
+        date: The local time of the end, with its time zone.
+        user: The name of the user.
+        host: The machine from which the jobs were submitted.
+        pool: The partition; "" if it is unknown.
+        seconds: How long it took.
+        checks: The lines of the table.
+        calls: How often each program of Slurm was called from here.
+        job_calls: How often jobs called Slurm's programs, at least.
+        jobs: How many jobs and elements there were.
+        files: How many files and directories there were at the end, all of them removed.
+    """
+
+    cluster: str
+    slurm: str
+    detslurm: str
+    date: str
+    user: str
+    host: str
+    pool: str
+    seconds: float
+    checks: tuple[SelfCheck, ...]
+    calls: Mapping[str, int] = field(default_factory=dict)
+    job_calls: int = 0
+    jobs: int = 0
+    files: int = 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether anything is broken."""
+        return any(check.verdict == "broken" for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"healthy": not self.broken, **asdict(self)}
+
+
+def selftest(
+    connect: Callable[[], Cluster],
+    root: Path,
+    *,
+    pool: str | None = None,
+    full: bool = False,
+    image: str | None = None,
+    timeout: float = 900.0,
+    notify: Notify = lambda message: None,
+) -> SelfTestReport:
+    """Try a cluster with a dozen short jobs, and return what they found.
+
+    Args:
+        connect: Returns the cluster.
+        root: The directory of the store, in which all files lie for a while.
+        pool: The partition; by default that of experiments.
+        full: Whether to ask every node of the partition, instead of a few; off by default.
+        image: The image of a container to try, as in `environment.image`; by default none.
+        timeout: The seconds after which jobs that have not ended are cancelled, 900 by default.
+        notify: Gets messages on the progress.
+
+    Raises:
+        LifecycleError: If there is no Slurm here.
+        SlurmError: If Slurm does not answer at all.
+        ConfigErrors: If the site profile is wrong.
+    """
+    cluster = connect()
+    if cluster.name != "slurm":
+        raise LifecycleError("a selftest tries a Slurm cluster, and here is none")
+    test = _SelfTest(cluster, root, time.monotonic() + timeout, notify)
+    return test.run(pool, full=full, image=image)
+
+
+class _SelfTest:
+    """One selftest: its cluster, its deadline, and what it has counted."""
+
+    def __init__(self, cluster: Cluster, root: Path, deadline: float, notify: Notify) -> None:
+        self.cluster, self.root, self.notify = cluster, root, notify
+        self.begun, self.deadline = time.monotonic(), deadline
+        self.answers: list[float] = []
+        self.checks: list[SelfCheck] = []
+        self.left: Sequence[str] = ()
+        self.jobs = self.job_calls = self.files = 0
+
+    def run(self, pool: str | None, *, full: bool, image: str | None) -> SelfTestReport:
+        before = dict(command.calls)
+        template = self._template(pool)
+        limits = self.cluster.limits()
+        pool = template.partition or limits.default_partition
+        site = self._site(pool, template)
+        self._add(site_checks(site))
+        with scratch_folder(self.root, "selftest-") as folder:
+            self._in_folder(folder, site, template, full=full)
+        self._add([*self._container(image, pool), controller_check(self.answers)])
+        self._add([traces_check(folder if folder.exists() else None, self.left)])
+        after = command.calls
+        return SelfTestReport(
+            cluster=limits.cluster or "?",
+            slurm=slurm_version() or "",
+            detslurm=__version__,
+            date=datetime.now().astimezone().isoformat(" ", "seconds"),
+            user=getpass.getuser(),
+            host=os.uname().nodename,
+            pool=pool or "",
+            seconds=round(time.monotonic() - self.begun, 1),
+            checks=tuple(self.checks),
+            calls={name: n - before.get(name, 0) for name, n in after.items()},
+            job_calls=self.job_calls,
+            jobs=self.jobs,
+            files=self.files,
+        )
+
+    def _add(self, checks: Sequence[SelfCheck] | Iterator[SelfCheck]) -> None:
+        for check in checks:
+            self.checks.append(check)
+            self.notify(f"{check.name}: {check.verdict} ({check.figure})")
+
+    def _template(self, pool: str | None) -> JobRequest:
+        """A job of one slot as experiments here have it."""
+        config = {
+            "name": "selftest",
+            "entrypoint": "true",
+            "searcher": {"name": "single", "metric": "none", "max_length": 1},
+            "resources": {"resource_pool": pool} if pool else {},
+            "slurm": {"slot_type": "cpu"},
+        }
+        site = load_site()
+        loaded = load_experiment(config, site=site, root=self.root)
+        with self._timed():
+            return jobs_within(loaded.config, site, self.cluster, 1)[1].template
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.answers.append(time.monotonic() - begun)
+
+    def _site(self, pool: str | None, template: JobRequest) -> SiteFacts:
+        nodes: Sequence[NodeInfo] = ()
+        with suppress(SlurmError), self._timed():
+            nodes = self.cluster.nodes()
+        memory = {}
+        for option in ("--mem", "--mem-per-cpu"):
+            memory[option] = self._refusal(template, f"{option}=100M")
+        with self._timed():
+            listed = lists_partition(pool) if pool else None
+        return SiteFacts(
+            limits=self.cluster.limits(),
+            pool=pool,
+            sbatch=shutil.which("sbatch"),
+            is_script=is_script("sbatch"),
+            listed=listed,
+            memory=memory,
+            nodes=tuple(node for node in nodes if pool in node.partitions),
+        )
+
+    def _refusal(self, template: JobRequest, option: str) -> str:
+        request = template.with_changes(
+            name="detslurm-selftest",
+            command=("true",),
+            folder=Path("/dev/shm"),
+            sbatch_args=(*template.sbatch_args, option),
+        )
+        try:
+            with self._timed():
+                self.cluster.check(request)
+        except SlurmError as refusal:
+            return refusal.message or "refused"
+        return ""
+
+    def _in_folder(
+        self, folder: Path, site: SiteFacts, template: JobRequest, *, full: bool
+    ) -> None:
+        up = [node for node in site.nodes if node.available]
+        pool = site.limits.partition(site.pool)
+        count = len(up) or (len(pool.nodes) if pool is not None else 1) or 1
+        patience = min(_START_SECONDS, (self.deadline - self.begun) / 3)
+        job = ask_nodes(
+            self.cluster, template, folder, count if full else min(count, FEW_NODES),
+            patience=patience, notify=self.notify,
+        )  # fmt: skip
+        self.jobs += 1 + len(job.lacking)
+        self.job_calls += job.found.calls if job.found is not None else 0
+        self._add(nodes_checks(job))
+        self._stories(folder, site, template, _unfit(job))
+        self.files = sum(len(names) + len(files) for _, names, files in os.walk(folder))
+
+    def _stories(
+        self, folder: Path, site: SiteFacts, template: JobRequest, unfit: Sequence[str]
+    ) -> None:
+        """Submit all experiments, wait for them, and end what goes on."""
+        code = folder / "code"
+        code.mkdir()
+        (code / "train.py").write_text(packaged("", ".py")["selftest"])
+        client = Client(folder / "store", warn=lambda text: None, connect=lambda name: self.cluster)
+        given = {"account": template.account, "qos": template.qos}
+        wanted = stories(
+            site.limits, site.pool, site.nodes, folder,
+            mpi=importlib.util.find_spec("mpi4py") is not None,
+            options="".join(f" --{name}={value}" for name, value in given.items() if value),
+        )  # fmt: skip
+        runs = _StoryRuns(client, code, folder / "checkpoints")
+        try:
+            for story in wanted:
+                runs.submit(story, site.pool, unfit)
+            self.notify(f"{len(runs.open)} experiments run. Ctrl-C cancels them.")
+            for story, facts in runs.wait(self.deadline):
+                self._add([story_check(story, facts)])
+        finally:
+            self._end(runs, folder / "preemptor")
+
+    def _end(self, runs: _StoryRuns, preemptor: Path) -> None:
+        """Cancel what goes on, and wait until no job is left that could write."""
+        raised = preemptor.read_text().split() if preemptor.exists() else []
+        ids = [*runs.end(), *raised]
+        self.jobs += runs.job_count + len(raised)
+        self.job_calls += runs.job_calls
+        self.left, until = ids, time.monotonic() + _END_SECONDS
+        while self.left and time.monotonic() < until:
+            with suppress(SlurmError):
+                self.cluster.cancel(raised)
+                found = self.cluster.query(ids)
+                self.left = [ref for ref, job in found.items() if not job.final]
+            if self.left:
+                time.sleep(2)
+
+    def _container(self, image: str | None, pool: str | None) -> Iterator[SelfCheck]:
+        if image is None:
+            text = "not tried: no image was given"
+            yield SelfCheck("container", "unknown", text, "--container IMAGE tries one.")
+            return
+        self.jobs += 1
+        for found in examine_container(
+            image, lambda: self.cluster, self.root, pool=pool, notify=self.notify
+        ):
+            verdict = found.level if found.level != "note" else "ok"
+            yield SelfCheck(f"container: {found.area}", verdict, found.text, found.advice)
+
+
+def _unfit(job: NodesJobFacts) -> list[str]:
+    """Nodes on which no experiment could run."""
+    if job.found is None:
+        return list(job.lacking)
+    bad = [a.node for a in job.found.answers if a.facts is None or a.facts.store is not None]
+    return [*job.lacking, *bad]
+
+
+class _StoryRuns:
+    """The experiments of a selftest in a store of its own."""
+
+    def __init__(self, client: Client, code: Path, storage: Path) -> None:
+        self._client, self._code, self._storage = client, code, storage
+        self.open: dict[int, tuple[Story, float]] = {}
+        self._refused: list[tuple[Story, StoryFacts]] = []
+        self._all: list[int] = []
+        self.job_count = self.job_calls = 0
+
+    def submit(self, story: Story, pool: str | None, unfit: Sequence[str]) -> None:
+        config = story.config(pool, unfit, self._storage)
+        try:
+            done = self._client.submit(config, self._code)
+        except (SubmitError, SlurmError, ConfigErrors, StoreError) as refusal:
+            self._refused.append((story, StoryFacts(refusal=str(refusal))))
+            return
+        self.open[done.id] = story, time.monotonic()
+        self._all.append(done.id)
+
+    def wait(self, deadline: float) -> Iterator[tuple[Story, StoryFacts]]:
+        """Yield each experiment when it has ended, and at the deadline those that have not."""
+        yield from self._refused
+        asked = time.monotonic()
+        while self.open and time.monotonic() < deadline:
+            time.sleep(1)
+            if time.monotonic() - asked >= QUEUE_SECONDS:
+                asked, found = time.monotonic(), self._client.experiments(self.open)
+            else:
+                found = [self._client.stored(number) for number in self.open]
+            for experiment in found:
+                facts = self._facts(experiment)
+                if facts.ended:
+                    yield self.open.pop(experiment.id)[0], facts
+        for experiment in self._client.experiments(self.open) if self.open else ():
+            yield self.open[experiment.id][0], self._facts(experiment)
+
+    def _facts(self, experiment: Experiment) -> StoryFacts:
+        begun = self.open[experiment.id][1]
+        rows = experiment.trial_rows
+        state = experiment.state.value
+        if state == "RUNNING" or not rows:
+            return StoryFacts(state=state, seconds=time.monotonic() - begun)
+        shown = next((row for row in rows if row.state != "COMPLETED"), rows[0])
+        trial = next(one for one in experiment.trials() if one.row.id == shown.id)
+        runs = tuple(
+            TrialRun(outcome=run.outcome, reason=run.reason or "", ref=run.job.ref)
+            for run in trial.view.runs
+        )
+        status = trial.job_status
+        job = status.job if status is not None else None
+        best = trial.view.best_validation
+        return StoryFacts(
+            state=state,
+            done=sum(row.state == "COMPLETED" for row in rows),
+            trials=len(rows),
+            runs=runs,
+            figure=best.value if best is not None else None,
+            seconds=time.monotonic() - begun,
+            waits=f"{job.state} {job.reason}".strip() if job is not None else "",
+        )
+
+    def end(self) -> list[str]:
+        """Kill what goes on; the ids of all jobs."""
+        ids: list[str] = []
+        for number in self._all:
+            experiment = self._client.stored(number)
+            if number in self.open:
+                with suppress(SlurmError, StoreError, LifecycleError):
+                    self._client.experiment(number).kill()
+            jobs = experiment.view.jobs
+            ids += [str(job.job_id) for job in jobs]
+            self.job_count += sum(job.count or 1 for job in jobs)
+            runs = [run for trial in experiment.trials() for run in trial.view.runs]
+            self.job_calls += 2 * len(runs) - len(experiment.trials())
+        return ids

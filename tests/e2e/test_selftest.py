@@ -1,0 +1,158 @@
+"""`detslurm selftest` on the suite's clusters, and on clusters with planted faults."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.cluster import Cluster, wait_for
+from tests.e2e import planted
+from tests.e2e.desk import PATIENCE, Desk
+from tests.e2e.planted import Plant
+from tests.envelope import unwrap
+
+pytestmark = pytest.mark.cluster
+
+Lines = dict[str, dict[str, str]]
+
+
+def selftest(desk: Desk, *options: str, **kwargs: Any) -> Lines:
+    """The lines of a selftest by their names; nothing of it is left, and the exit status fits."""
+    done = desk.run("selftest", "--json", *options, check=False, timeout=900.0, **kwargs)
+    assert done.stdout, done.stderr
+    report = unwrap(done.stdout)
+    for check in report["checks"]:
+        print(f"{check['name']:>22} {check['verdict']:<8} {check['figure']}")
+    print({name: value for name, value in report.items() if name != "checks"})
+    assert (done.returncode == 0) == report["healthy"], done.stderr
+    assert not desk.store.path.exists()
+    assert sum(report["calls"].values()) >= report["jobs"] > 0 and report["files"] > 0
+    lines = {check["name"]: check for check in report["checks"]}
+    assert len(lines) == len(report["checks"])
+    assert all(c["remedy"] or c["verdict"] in ("ok", "unknown") for c in lines.values())
+    return lines
+
+
+def verdicts(lines: Lines) -> dict[str, str]:
+    """The verdicts of all lines that are not ok."""
+    found = {name: line["verdict"] for name, line in lines.items()}
+    return {name: verdict for name, verdict in found.items() if verdict != "ok"}
+
+
+def told_until(desk: Desk, wanted: dict[str, str], *options: str, **kwargs: Any) -> dict[str, str]:
+    """The verdicts that a selftest has told when it has told these; Ctrl-C ends it, and nothing is
+    left."""
+    told: dict[str, str] = {}
+    lines = []
+    with desk.user.popen(["detslurm", "selftest", *options], **kwargs) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line)
+            if found := re.match(r"(.*?): (ok|warning|broken|unknown)\b", line):
+                told[found[1]] = found[2]
+            if wanted.keys() <= told.keys():
+                process.send_signal(signal.SIGINT)
+                break
+        process.communicate(timeout=PATIENCE)
+    print("".join(lines))
+    assert process.returncode and not desk.store.path.exists()
+    return told
+
+
+def test_the_nodes_are_asked_and_ctrl_c_leaves_nothing(desk: Desk, slurm: Cluster) -> None:
+    """All lines on the site and its nodes are ok, and so is a grid; then all jobs are cancelled,
+    and all files removed."""
+    told = told_until(desk, {"array": "ok"})
+    assert set(told.values()) == {"ok"} and {"store", "PMIx", "clocks of nodes"} <= told.keys()
+    wait_for(lambda: not slurm.queued(desk.user.name), PATIENCE, "the end of all jobs")
+
+
+@pytest.mark.nightly
+def test_an_ordinary_cluster(desk: Desk, slurm: Cluster) -> None:
+    """All is well; the page and the text have the table, and a place to sign."""
+    assert desk.user.cwd is not None
+    page = desk.user.cwd / "selftest.html"
+    done = desk.run("selftest", "--full", "-o", str(page))
+    assert "Nothing" not in done.stdout and "Signed: ____" in done.stdout
+    text = page.read_text()
+    assert "Signed: ____" in text and "preempted, then the same job ran again" in text
+    assert not re.search(r"<script|https?://", text)
+    found = set(re.findall(r"^ *(?:[\w-]+ )+ (ok|warning|BROKEN|unknown) ", done.stdout, re.M))
+    assert found == {"ok", "unknown"}, done.stdout  # of the container alone
+    assert not slurm.queued(desk.user.name) and not desk.store.path.exists()
+
+
+@pytest.mark.nightly
+@pytest.mark.strange_site
+def test_a_strange_cluster(desk: Desk) -> None:
+    """Its strangeness is named, and nothing is broken: jobs are renamed, users live in Tokyo, and
+    KillWait is short."""
+    found = verdicts(selftest(desk))
+    assert found.pop("container") == "unknown"
+    assert found == dict.fromkeys(("KillWait", "job as asked", "time zone"), "warning")
+
+
+class Fault(NamedTuple):
+    """A planted fault, the lines that find it, and options of the command."""
+
+    plant: Plant
+    lines: dict[str, str]
+    options: tuple[str, ...] = ()
+
+
+REFUSES_MEMORY = """\
+   if job.min_mem_per_node then
+      slurm.log_user("ask for memory per CPU")
+      return slurm.ERROR
+   end
+"""
+FAULTS = {
+    "store not on one node": Fault(planted.store_missing("n2"), {"store": "broken"}),
+    "store not on the first node": Fault(planted.store_missing("n1"), {"store": "broken"}),
+    "no requeue": Fault(
+        planted.lua("job.requeue = 0"),
+        {"job as asked": "warning", "requeue": "warning"},
+    ),
+    "KillWait 0": Fault(planted.reshaped(kill_wait=0), {"KillWait": "broken"}),
+    "broken PMIx": Fault(planted.pmix_broken, {"PMIx": "broken"}),
+    "full /tmp": Fault(planted.tmp_full, {"disk of nodes": "broken"}),
+    "clock an hour off": Fault(planted.clock_off, {"clocks of nodes": "broken"}),
+    "TaskProlog that prints": Fault(
+        planted.task_prolog("echo print Welcome to the cluster\n"), {"output of steps": "warning"}
+    ),
+    "sbatch wrapper": Fault(
+        planted.wrapper("sbatch", 'echo "Checking your quota" >&2\nexec {real} "$@"\n'),
+        {"sbatch": "warning"},
+    ),
+    "job_submit that rewrites": Fault(
+        planted.lua('job.name = "renamed"\n   job.time_limit = 3'), {"job as asked": "warning"}
+    ),
+    "missing munge on a node": Fault(planted.munge_missing, {"nodes in service": "warning"}),
+    "noexec /tmp": Fault(planted.tmp_noexec, {"programs in TMPDIR": "broken"}),
+    "hidden partition": Fault(
+        planted.reshaped(extra=("PartitionName=secret Nodes=n[1-2] Hidden=YES",)),
+        {"partition": "warning"},
+        ("--pool=secret",),
+    ),
+    "memory per node refused": Fault(
+        planted.lua(REFUSES_MEMORY), {"sbatch --mem": "warning", "sbatch --mem-per-cpu": "ok"}
+    ),
+    "Slurm in another time zone": Fault(
+        planted.wrapper("scontrol", 'TZ=Asia/Tokyo exec {real} "$@"\n'),
+        {"controller's time": "broken"},
+    ),
+}
+"""All but root_squash, which needs a file server: `tests/sdk/test_selftest.py` has its facts."""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(desk: Desk, slurm: Cluster, name: str) -> None:
+    """Its own line names it."""
+    fault = FAULTS[name]
+    with fault.plant(desk, slurm) as variables:
+        told = told_until(desk, fault.lines, *fault.options, env=variables)
+    assert {line: told[line] for line in fault.lines} == fault.lines
