@@ -6,11 +6,12 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, wait_for
+from tests.cluster import Cluster, ClusterSpec, wait_for
 from tests.e2e.desk import Desk
 
 Plant = Callable[[Desk, Cluster], AbstractContextManager[dict[str, str]]]
@@ -100,18 +101,22 @@ def lua(submit: str) -> Plant:
 
     @contextmanager
     def plant(desk: Desk, cluster: Cluster) -> Iterator[dict[str, str]]:
-        with cluster.reshaped(extra=("JobSubmitPlugins=lua",)):
-            (cluster.layout.etc / "job_submit.lua").write_text(_LUA.format(submit=submit))
-            _restart_controller(cluster)
+        before = cluster.spec
+        _restart_controller(cluster, replace(before, extra=("JobSubmitPlugins=lua",)), submit)
+        try:
             yield {}
-        _restart_controller(cluster)
+        finally:
+            _restart_controller(cluster, before, "")
 
     return plant
 
 
-def _restart_controller(cluster: Cluster) -> None:
-    """It loads plugins as it starts."""
+def _restart_controller(cluster: Cluster, spec: ClusterSpec, submit: str) -> None:
+    """It loads plugins as it starts. Where `reconfigure` starts a new one, a restart would race."""
     cluster.daemons.stop("slurmctld")
+    cluster.spec = spec
+    cluster._write_configuration()
+    (cluster.layout.etc / "job_submit.lua").write_text(_LUA.format(submit=submit))
     cluster.daemons.start_controller()
     wait_for(cluster.all_idle, what="all nodes idle")
 
