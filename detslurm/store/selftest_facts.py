@@ -36,7 +36,7 @@ class NodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         node: The name of the node.
-        facts: What its task has found; None if it did not answer.
+        facts: The facts that its task found; None if it did not answer.
         asked: The time before the srun, by the clock of the job's first node.
         answered: The time after it, by the same clock.
         printed: The lines on stdout that are not the task's.

@@ -28,7 +28,7 @@ _LEAVES: Final = ("preempted", "time_limit")
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """A line of the table: what was checked, the figure, the verdict and the remedy."""
+    """A line of the table: the check, the figure, the verdict and the remedy."""
 
     name: str
     verdict: Verdict
@@ -422,7 +422,7 @@ def controller_check(seconds: Sequence[float]) -> SelfCheck:
 
 
 def traces_check(folder: Path | None, jobs: Sequence[str]) -> SelfCheck:
-    """The line on what is left: the directory if it could not be removed, and jobs."""
+    """The line on remains: the directory if it could not be removed, and jobs."""
     if folder is None and not jobs:
         return SelfCheck("traces", "ok", "no job and no file is left")
     left = [*([str(folder)] if folder is not None else []), *(f"job {job}" for job in jobs[:5])]

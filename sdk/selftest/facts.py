@@ -43,7 +43,7 @@ class NodesJobFacts:
         found: Its facts; None if it wrote none.
         problem: Why there are no facts.
         started: Whether it has begun.
-        lacking: What nodes lacked on which the job could not work, by node.
+        lacking: The lack of each node on which the job could not work.
         submitted: The clock of this machine before the submission.
         read: The clock of this machine when the facts were there.
         shown_submit: The time of the submission in that record, taken as this machine's local time;

@@ -28,7 +28,7 @@ class Story:
         figure: The figure that its trial has to report; None if it does not matter.
         shown: That figure in words.
         leaves: Whether its first run has to give way, so that a second one goes on.
-        remedy: What to do if it fails.
+        remedy: The advice if it fails.
         slots: How many slots each trial has.
         trials: How many trials there are.
         slurm: More of the section `slurm`.
