@@ -13,7 +13,7 @@ import time
 
 import detslurm as det
 
-PATIENCE = 600.0  # seconds in which a preemption has to come
+PATIENCE = 240.0  # seconds in which a preemption has to come
 
 
 def ranks(info: det.ClusterInfo, how: str) -> det.core.DistributedContext:
@@ -37,7 +37,8 @@ def ranks(info: det.ClusterInfo, how: str) -> det.core.DistributedContext:
 
 def leave(core: det.core.Context, command: str) -> None:
     """Run the command, and save as soon as the job has to go."""
-    subprocess.run(["sh", "-c", command], check=True)
+    # The command may signal all of this step, and is a part of it.
+    subprocess.run(["sh", "-c", f"trap '' TERM; {command}"], check=True)
     until = time.monotonic() + PATIENCE
     while not core.preempt.should_preempt():
         if time.monotonic() > until:

@@ -23,6 +23,31 @@ def library() -> str | None:
     return found if os.path.isdir(found) else None  # noqa: PTH112 (each job's start asks)
 
 
+def replacement() -> str | None:
+    """The Python of the newest version beside this one, where this one was removed; else None."""
+    try:
+        os.stat(sys.executable)  # noqa: PTH116 (each job asks)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return None  # it may be there
+    else:
+        return None
+    from pathlib import Path  # only here: few installations are removed while they run
+
+    versions = Path(sys.executable).parents[2]
+    found = versions.glob(f"*/{contract.CENTRAL_LIBRARY}/detslurm")
+    names = (path.relative_to(versions).parts[0] for path in found)
+    newest = max(names, key=_version, default=None)
+    return None if newest is None else f"{versions}/{newest}/bin/python3"
+
+
+def _version(name: str) -> list[tuple[bool, int, str]]:
+    """In the order of `sort -V`."""
+    parts = name.split(".")
+    return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
+
+
 def first_in_path() -> str | None:
     """The first directory in the PATH of jobs: of the Python that submits, and in an installation
     for all of the user's own Python; None if that is the system's."""

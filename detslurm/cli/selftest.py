@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -73,18 +74,21 @@ def selftest(
 
 
 def _lines(report: SelfTestReport) -> Iterator[str]:
-    from detslurm.look.selftest_page import counts, heading
+    import shutil
+
+    from detslurm.look.selftest_page import SIGN, counts, heading
 
     yield from (f"{name:>12}  {value}" for name, value in heading(report))
     yield ""
-    width = max(len(check.name) for check in report.checks)
+    margin = max(len(check.name) for check in report.checks)
+    room = max(shutil.get_terminal_size((110, 24)).columns - margin - 11, 30)
     for check in report.checks:
         verdict = check.verdict.upper() if check.verdict == "broken" else check.verdict
-        word = click.style(f"{verdict:<8}", fg=_COLORS[check.verdict])
-        first, *rest = check.figure.splitlines() or [""]
-        yield f"{check.name:>{width}}  {word}{first}"
-        for line in [*rest, *check.remedy.splitlines()]:
-            yield f"{'':>{width + 10}}{line}"
+        word = click.style(f"{verdict:<7}", fg=_COLORS[check.verdict])
+        texts = [*check.figure.splitlines(), *check.remedy.splitlines()]
+        first, *rest = [line for text in texts for line in textwrap.wrap(text, room)] or [""]
+        yield f"{check.name:>{margin}}  {word}  {first}"
+        yield from (f"{'':>{margin + 11}}{line}" for line in rest)
     yield ""
     yield from counts(report)
-    yield "\nSigned: ______________________________    Date: ______________"
+    yield f"\n{SIGN}"

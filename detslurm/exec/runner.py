@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detslurm._base import contract, pythonpath
+from detslurm._base import central, contract, pythonpath
 from detslurm.config.run_config import RunConfig
 from detslurm.exec.execution import Execution
 from detslurm.exec.gc import CheckpointCollection
@@ -50,6 +50,7 @@ class Runner:
         # and the default action of SIGUSR1 and SIGUSR2 would end the job. A SIGTERM that is earlier
         # still ends a job in which no run has begun: there is nothing to record.
         discard_signals()
+        self._argv = [str(experiment_dir), str(first), str(each)]
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
         self._config = self._read_config()
@@ -110,6 +111,8 @@ class Runner:
             if cause is not None:
                 self._on_stop_cause(cause)
                 break
+            if self._worked:
+                self._outlive_removal()
             if self._worked and (self._time_is_short() or self._may_not_suffice()):
                 self._yield_allocation(Action.REQUEUE)
                 break
@@ -143,6 +146,12 @@ class Runner:
 
             leave_nodes(self._allocation)
 
+    def _outlive_removal(self) -> None:
+        """Go on with the newest version where an administrator has removed this one."""
+        if central.replacement() is not None:
+            self._job.steps.end()
+            _become_the_newest(self._argv)
+
     def _stop_cause(self) -> Cause | None:
         try:
             self._intents.refresh()
@@ -167,6 +176,7 @@ class Runner:
             while decision.action is Action.RETRY and not self._on_excluded_node:
                 if execution.stop_cause() is not None:
                     return self._abandon(execution, decision)
+                self._outlive_removal()
                 task = self._trial_queue.retake(execution.task)
                 if task is None:
                     return True
@@ -384,11 +394,25 @@ def _was_requeued(refusal: SlurmError) -> bool:
     return "pending execution" in refusal.message.lower()
 
 
+def _become_the_newest(argv: list[str]) -> None:
+    """Let the newest version take the place of this process, if this version was removed: it finds
+    the job's trial as after a requeue."""
+    if (python := central.replacement()) is None:
+        return
+    print_message(f"{sys.executable} is not there any more: {python} goes on")
+    for stray in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
+        signal.signal(stray, signal.SIG_IGN)  # as in the batch script, until there are handlers
+    os.execv(python, [python, "-P", "-m", "detslurm.exec.runner", *argv])
+
+
 def main(argv: list[str]) -> int:
     os.environ[contract.RUNNER] = "1"
     pythonpath.append_what_is_aside()
     try:
         return Runner(Path(argv[0]), *map(int, argv[1:])).run()
+    except ImportError:
+        _become_the_newest(argv)
+        raise
     except (StoreError, SlurmError, OSError) as err:
         print_message(str(err))
         return 1

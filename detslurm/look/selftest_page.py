@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _BADGES: Final = {
     "ok": "completed", "warning": "queued", "broken": "error", "unknown": "unknown",
 }  # fmt: skip
+SIGN: Final = "Name: ____________________  Signed: ____________________  Date: ____________"
+"""The place to sign."""
+
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -43,8 +46,7 @@ th, td {{ white-space: normal; max-width: 60ch; vertical-align: top; }}
 {rows}
 </tbody>
 </table></section>
-<section>{counts}<p class="sign">Signed: ______________________________
-&emsp; Date: ______________</p></section>
+<section>{counts}<p class="sign">{sign}</p></section>
 </main>
 </body>
 </html>
@@ -93,6 +95,7 @@ def selftest_page(report: SelfTestReport) -> str:
         style=style(),
         heading="".join(head),
         rows="\n".join(rows),
+        sign=SIGN,
         counts="".join(f"<p>{escape(line)}</p>" for line in counts(report)),
     )
 

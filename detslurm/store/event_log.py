@@ -22,7 +22,7 @@ import msgspec
 from detslurm import __version__
 from detslurm.store import fs
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
-from detslurm.store.facts import FactLog, read_record, refuse_newer
+from detslurm.store.facts import FactLog, format_of, read_record, refuse_newer
 from detslurm.store.frame import decode_json, encode_json, frame
 from detslurm.store.waiting_room import CommitRequest, Visit, WaitingRoom
 
@@ -279,7 +279,7 @@ class EventLog(Generic[S]):
             fs.replace_file(path, data, sync=False)
 
     def _take(self, fact: dict[str, Any]) -> None:
-        refuse_newer(self._log.path_text(fact["n"]), fact.get("v", 1))
+        refuse_newer(self._log.path_text(fact["n"]), format_of(fact))
         self.position = fact["n"]
         self._tail.append(fact)
         marks: list[str] = []

@@ -22,7 +22,7 @@ from detslurm.store.errors import (
     StoreFull,
     is_refusal,
 )
-from detslurm.store.facts import FactLog, refuse_newer
+from detslurm.store.facts import FactLog, format_of, refuse_newer
 from detslurm.store.frame import decode_json, encode_json
 from detslurm.store.trial import TrialDir
 
@@ -187,7 +187,7 @@ class ExperimentDir:
     def _refuse_newer(self) -> None:
         """Raise `NewerFormat` if a newer version decides here."""
         if not self._is_known and (first := self.log.read(1)) is not None:
-            refuse_newer(self.log.name(1), max(first.get("v", 1), first.get("format", 1)))
+            refuse_newer(self.log.name(1), format_of(first))
             self._is_known = True
 
     def create(self, record: Created) -> bool:

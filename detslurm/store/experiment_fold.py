@@ -12,7 +12,7 @@ from detslurm._base.states import CANCELED, ERROR, FINISHED, TERMINAL
 from detslurm.store.checkpoint_fold import CheckpointFact, CheckpointFacts
 from detslurm.store.energy import Energy
 from detslurm.store.errors import NewerFormat, Problem, RecordMissing
-from detslurm.store.facts import is_newer
+from detslurm.store.facts import format_of, is_newer
 from detslurm.store.metric_rank import first_best
 from detslurm.store.records import (
     AddingWorkers,
@@ -89,7 +89,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         """Take in the next facts, which come in the order of their numbers; returns itself."""
         for plain in facts:
             self.count = plain["n"]
-            self.format = max(self.format, plain.get("v", 1))
+            self.format = max(self.format, format_of(plain))
             fact = typed(plain)
             if fact is not None:  # what a newer version wrote is skipped
                 self._apply(fact)
@@ -99,7 +99,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
         match fact:
             case Created() if not self.created.n:
                 self.created = fact
-                self._take_format(fact)
+                self._check_format(fact)
                 self._add_trials(fact.first_trial, fact.trials)
             case Trials():
                 self._add_trials(fact.first_trial, fact.trials, fact.replaces)
@@ -145,8 +145,7 @@ class ExperimentFacts(msgspec.Struct, kw_only=True):
             case _ if isinstance(fact, CheckpointFact):
                 self.checkpoints.apply(fact)
 
-    def _take_format(self, fact: Created) -> None:
-        self.format = max(self.format, fact.format)
+    def _check_format(self, fact: Created) -> None:
         if is_newer(fact.format):  # nothing is deleted where there are problems
             path = f"facts/{fact.n:06d}.json"
             self.problems += (Problem(path, 0, NewerFormat(path, fact.format).problem),)

@@ -200,6 +200,12 @@ def put_record(path: Path, record: Mapping[str, Any]) -> bool:
     return fs.put_if_absent(path, frame({"v": 1, **record}))
 
 
+def format_of(record: Mapping[str, Any]) -> int:
+    """The format that a reader has to know to decide by a record; 1 where it names none."""
+    rules = record.get("format") if record.get("type") == "created" else None
+    return max(n for n in (record.get("v"), rules, 1) if isinstance(n, int))
+
+
 def is_newer(version: int) -> bool:
     """Whether this version doesn't know a format."""
     return version > FORMAT

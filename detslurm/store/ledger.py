@@ -11,7 +11,7 @@ import msgspec
 
 from detslurm._base import access
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
-from detslurm.store.facts import REFUSED, FactLog, refuse_newer
+from detslurm.store.facts import REFUSED, FactLog, format_of, refuse_newer
 from detslurm.store.records import LARGEST
 
 
@@ -73,7 +73,7 @@ class LedgerState(msgspec.Struct):
             return (block.experiment,)
         if kind in ("corrupt", REFUSED):
             self.unknown += 1
-            self.format = max(self.format, fact.get("v", 1))
+            self.format = max(self.format, format_of(fact))
             self.refused += kind == REFUSED or bool(fact.get("missing")) or "v" in fact
             if fact.get("missing"):
                 self.missing = self.missing or str(fact["path"])

@@ -9,7 +9,7 @@ import msgspec
 
 from detslurm._base import access
 from detslurm.store.errors import CorruptRecord, NotFound, Refused, StoreError
-from detslurm.store.facts import REFUSED
+from detslurm.store.facts import REFUSED, format_of
 from detslurm.store.records import Corrupt, Record
 
 _ROOT = 0
@@ -150,7 +150,7 @@ class RegistryState(msgspec.Struct, kw_only=True):
         """Fold in the next fact, which the user `author` wrote; returns why it has no effect."""
         self.position = plain["n"]
         if is_newer := plain.get("type") == "corrupt" and "v" in plain:
-            self.format = max(self.format, plain["v"])
+            self.format = max(self.format, format_of(plain))
         self.refused += plain.get("type") == REFUSED or bool(plain.get("missing")) or is_newer
         if plain.get("missing"):
             self.missing = self.missing or str(plain["path"])

@@ -15,29 +15,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm import __version__
-from detslurm.config import ConfigErrors, load_experiment, load_site
+from detslurm.config import load_experiment, load_site
 from detslurm.config.templates import packaged
 from detslurm.sdk.client import Client
 from detslurm.sdk.container_check import examine_container
-from detslurm.sdk.errors import LifecycleError, SubmitError
-from detslurm.sdk.experiments.experiment import Experiment
-from detslurm.sdk.jobs.queues import QUEUE_SECONDS
+from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.probe_job import scratch_folder
 from detslurm.sdk.selftest.checks import (
     SelfCheck,
     controller_check,
-    nodes_checks,
     site_checks,
+    store_refusal,
     story_check,
     traces_check,
 )
-from detslurm.sdk.selftest.facts import NodesJobFacts, SiteFacts, StoryFacts, TrialRun
+from detslurm.sdk.selftest.facts import NodesJobFacts, SiteFacts
+from detslurm.sdk.selftest.nodes_checks import nodes_checks
 from detslurm.sdk.selftest.nodes_job import ask_nodes
-from detslurm.sdk.selftest.stories import Story, stories
+from detslurm.sdk.selftest.stories import stories
+from detslurm.sdk.selftest.story_runs import StoryRuns
 from detslurm.sdk.submission.planning import jobs_within
 from detslurm.slurm import Cluster, JobRequest, NodeInfo, SlurmError, command
 from detslurm.slurm.selftest_queries import is_script, lists_partition, slurm_version
-from detslurm.store import StoreError
 
 FEW_NODES: Final = 4
 """How many nodes are asked unless all are."""
@@ -49,37 +48,21 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SelfTestReport:
-    """The table of a selftest, and where and when it was made.
-
-    Attributes:
-        cluster: The name of the cluster.
-        slurm: The version of Slurm; "" if unknown.
-        detslurm: The version of detslurm.
-        date: The local time of the end, with its time zone.
-        user: The name of the user.
-        host: The machine from which the jobs were submitted.
-        pool: The partition; "" if it is unknown.
-        seconds: How long it took.
-        checks: The lines of the table.
-        calls: How often each program of Slurm was called from here.
-        job_calls: How often jobs called Slurm's programs, at least.
-        jobs: How many jobs and elements there were.
-        files: How many files and directories there were at the end, all of them removed.
-    """
+    """The table of a selftest, and where and when it was made."""
 
     cluster: str
-    slurm: str
-    detslurm: str
-    date: str
+    slurm: str  # its version; "" if unknown
+    detslurm: str  # its version
+    date: str  # local time of the end, with its time zone
     user: str
     host: str
-    pool: str
+    pool: str  # "" if unknown
     seconds: float
     checks: tuple[SelfCheck, ...]
-    calls: Mapping[str, int] = field(default_factory=dict)
-    job_calls: int = 0
-    jobs: int = 0
-    files: int = 0
+    calls: Mapping[str, int] = field(default_factory=dict)  # of each program of Slurm, from here
+    job_calls: int = 0  # of them from jobs, at least
+    jobs: int = 0  # and elements of arrays
+    files: int = 0  # and directories, all of which were removed
 
     @property
     def broken(self) -> bool:
@@ -142,10 +125,14 @@ class _SelfTest:
         pool = template.partition or limits.default_partition
         site = self._site(pool, template)
         self._add(site_checks(site))
-        with scratch_folder(self.root, "selftest-") as folder:
-            self._in_folder(folder, site, template, full=full)
+        folder = None
+        try:
+            with scratch_folder(self.root, "selftest-") as folder:
+                self._in_folder(folder, site, template, full=full)
+        except OSError as error:
+            self._add([store_refusal(error)])
         self._add([*self._container(image, pool), controller_check(self.answers)])
-        self._add([traces_check(folder if folder.exists() else None, self.left)])
+        self._add([traces_check(folder if folder and folder.exists() else None, self.left)])
         after = command.calls
         return SelfTestReport(
             cluster=limits.cluster or "?",
@@ -207,7 +194,7 @@ class _SelfTest:
             nodes=tuple(node for node in nodes if pool in node.partitions),
         )
 
-    def _refusal(self, template: JobRequest, option: str) -> str:
+    def _refusal(self, template: JobRequest, option: str) -> str | None:
         request = template.with_changes(
             name="detslurm-selftest",
             command=("true",),
@@ -218,7 +205,7 @@ class _SelfTest:
             with self._timed():
                 self.cluster.check(request)
         except SlurmError as refusal:
-            return refusal.message or "refused"
+            return None if command.is_transient(refusal.message) else refusal.message
         return ""
 
     def _in_folder(
@@ -252,7 +239,7 @@ class _SelfTest:
             mpi=importlib.util.find_spec("mpi4py") is not None,
             options="".join(f" --{name}={value}" for name, value in given.items() if value),
         )  # fmt: skip
-        runs = _StoryRuns(client, code, folder / "checkpoints")
+        runs = StoryRuns(client, code, folder / "checkpoints")
         try:
             for story in wanted:
                 runs.submit(story, site.pool, unfit)
@@ -262,7 +249,7 @@ class _SelfTest:
         finally:
             self._end(runs, folder / "preemptor")
 
-    def _end(self, runs: _StoryRuns, preemptor: Path) -> None:
+    def _end(self, runs: StoryRuns, preemptor: Path) -> None:
         """Cancel what goes on, and wait until no job is left that could write."""
         raised = preemptor.read_text().split() if preemptor.exists() else []
         ids = [*runs.end(), *raised]
@@ -296,81 +283,3 @@ def _unfit(job: NodesJobFacts) -> list[str]:
         return list(job.lacking)
     bad = [a.node for a in job.found.answers if a.facts is None or a.facts.store is not None]
     return [*job.lacking, *bad]
-
-
-class _StoryRuns:
-    """The experiments of a selftest in a store of its own."""
-
-    def __init__(self, client: Client, code: Path, storage: Path) -> None:
-        self._client, self._code, self._storage = client, code, storage
-        self.open: dict[int, tuple[Story, float]] = {}
-        self._refused: list[tuple[Story, StoryFacts]] = []
-        self._all: list[int] = []
-        self.job_count = self.job_calls = 0
-
-    def submit(self, story: Story, pool: str | None, unfit: Sequence[str]) -> None:
-        config = story.config(pool, unfit, self._storage)
-        try:
-            done = self._client.submit(config, self._code)
-        except (SubmitError, SlurmError, ConfigErrors, StoreError) as refusal:
-            self._refused.append((story, StoryFacts(refusal=str(refusal))))
-            return
-        self.open[done.id] = story, time.monotonic()
-        self._all.append(done.id)
-
-    def wait(self, deadline: float) -> Iterator[tuple[Story, StoryFacts]]:
-        """Yield each experiment when it has ended, and at the deadline those that have not."""
-        yield from self._refused
-        asked = time.monotonic()
-        while self.open and time.monotonic() < deadline:
-            time.sleep(1)
-            if time.monotonic() - asked >= QUEUE_SECONDS:
-                asked, found = time.monotonic(), self._client.experiments(self.open)
-            else:
-                found = [self._client.stored(number) for number in self.open]
-            for experiment in found:
-                facts = self._facts(experiment)
-                if facts.ended:
-                    yield self.open.pop(experiment.id)[0], facts
-        for experiment in self._client.experiments(self.open) if self.open else ():
-            yield self.open[experiment.id][0], self._facts(experiment)
-
-    def _facts(self, experiment: Experiment) -> StoryFacts:
-        begun = self.open[experiment.id][1]
-        rows = experiment.trial_rows
-        state = experiment.state.value
-        if state == "RUNNING" or not rows:
-            return StoryFacts(state=state, seconds=time.monotonic() - begun)
-        shown = next((row for row in rows if row.state != "COMPLETED"), rows[0])
-        trial = next(one for one in experiment.trials() if one.row.id == shown.id)
-        runs = tuple(
-            TrialRun(outcome=run.outcome, reason=run.reason or "", ref=run.job.ref)
-            for run in trial.view.runs
-        )
-        status = trial.job_status
-        job = status.job if status is not None else None
-        best = trial.view.best_validation
-        return StoryFacts(
-            state=state,
-            done=sum(row.state == "COMPLETED" for row in rows),
-            trials=len(rows),
-            runs=runs,
-            figure=best.value if best is not None else None,
-            seconds=time.monotonic() - begun,
-            waits=f"{job.state} {job.reason}".strip() if job is not None else "",
-        )
-
-    def end(self) -> list[str]:
-        """Kill what goes on; the ids of all jobs."""
-        ids: list[str] = []
-        for number in self._all:
-            experiment = self._client.stored(number)
-            if number in self.open:
-                with suppress(SlurmError, StoreError, LifecycleError):
-                    self._client.experiment(number).kill()
-            jobs = experiment.view.jobs
-            ids += [str(job.job_id) for job in jobs]
-            self.job_count += sum(job.count or 1 for job in jobs)
-            runs = [run for trial in experiment.trials() for run in trial.view.runs]
-            self.job_calls += 2 * len(runs) - len(experiment.trials())
-        return ids

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from detslurm._base.states import PREEMPTED, TIME_LIMIT
 from detslurm.slurm import ClusterLimits, NodeInfo, PartitionLimits
 
 ARRAY_TRIALS: Final = 4
@@ -20,31 +21,19 @@ _RAISE: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """One experiment.
+    """One experiment."""
 
-    Attributes:
-        name: The name of its line in the table.
-        entrypoint: The command of its trials.
-        figure: The figure that its trial has to report; None if it does not matter.
-        shown: That figure in words.
-        leaves: Whether its first run has to give way, so that a second one goes on.
-        remedy: What to do if it fails.
-        slots: How many slots each trial has.
-        trials: How many trials there are.
-        slurm: More of the section `slurm`.
-        pool: The partition; by default the selftest's.
-    """
-
-    name: str
+    name: str  # of its line in the table
     entrypoint: str
     remedy: str
-    figure: int | None = None
-    shown: str = ""
-    leaves: bool = False
+    figure: int | None = None  # what its trial has to report
+    shown: str = ""  # that in words
+    leaves: str | None = None  # how its first run has to end, so that a second one goes on
+    surely_leaves: bool = True  # whether a failure before that is the site's
     slots: int = 1
     trials: int = 1
-    slurm: dict[str, Any] = field(default_factory=dict)
-    pool: str | None = None
+    slurm: dict[str, Any] = field(default_factory=dict)  # more of that section
+    pool: str | None = None  # by default the selftest's
 
     def config(self, pool: str | None, exclude: Sequence[str], storage: Path) -> dict[str, Any]:
         """The configuration of the experiment, on nodes that are not in `exclude`."""
@@ -94,7 +83,7 @@ def stories(
     yield Story(
         name="time limit",
         entrypoint=f"{_TRAIN} first true",
-        leaves=True,
+        leaves=TIME_LIMIT,
         remedy="Jobs must get --signal before their limit, and may submit a successor (sbatch)"
         " from a node: see submit_from_jobs in the site profile.",
         slurm={"time": 2, "signal_lead": 60, "on_preempt": "successor"},
@@ -102,7 +91,7 @@ def stories(
     yield Story(
         name="requeue",
         entrypoint=f"{_TRAIN} first 'scancel --signal=TERM \"$SLURM_JOB_ID\"'",
-        leaves=True,
+        leaves=PREEMPTED,
         remedy="Allow `scontrol requeue` from a node, and leave --requeue to jobs; else set"
         " on_preempt: successor in the site profile.",
         slurm={"time": 10, "on_preempt": "requeue"},
@@ -113,7 +102,8 @@ def stories(
         yield Story(
             name="preemption",
             entrypoint=f"{_TRAIN} first '{command}'",
-            leaves=True,
+            leaves=PREEMPTED,
+            surely_leaves=False,  # the user may not be admitted to the higher partition
             remedy=f"Check PreemptType, and PreemptMode and GraceTime of partition {low.name}.",
             slurm={"time": 10, "sbatch_args": ["--exclusive"]},
             pool=low.name,

@@ -14,13 +14,12 @@ from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.selftest.checks import (
     SelfCheck,
     controller_check,
-    nodes_checks,
-    outside,
     site_checks,
     story_check,
     traces_check,
 )
 from detslurm.sdk.selftest.facts import NodesJobFacts, SiteFacts, StoryFacts, TrialRun
+from detslurm.sdk.selftest.nodes_checks import nodes_checks, outside
 from detslurm.sdk.selftest.running import SelfTestReport, selftest
 from detslurm.sdk.selftest.stories import Story, preemptible, stories
 from detslurm.slurm import ClusterLimits, JobRequest, LocalCluster, NodeInfo, PartitionLimits
@@ -58,7 +57,7 @@ LEAVES = Story(
     name="requeue",
     entrypoint="x",
     remedy="allow it",
-    leaves=True,
+    leaves="preempted",
     slurm={"on_preempt": "requeue"},
 )
 SUCCESSOR = TrialRun(outcome="completed", ref="8")
@@ -97,9 +96,9 @@ def test_a_good_cluster_has_only_good_lines() -> None:
 
 def test_the_absent_is_unknown() -> None:
     """Whatever a site does not show, or has not begun in time."""
-    dark = SiteFacts(limits=ClusterLimits(), pool=None)
+    dark = SiteFacts(limits=ClusterLimits(), pool=None, memory={"--mem": None})
     assert bad(site_checks(dark)) == dict.fromkeys(
-        ("sbatch", "partition", "nodes in service"), "unknown"
+        ("sbatch", "partition", "nodes in service", "KillWait", "sbatch --mem"), "unknown"
     )
     waits = replace(JOB, found=None, started=False, shown_submit=None, problem="Priority")
     assert bad(nodes_checks(waits)) == {"controller's time": "unknown", "nodes": "unknown"}

@@ -52,6 +52,20 @@ def test_a_removed_version_is_replaced_by_the_newest_whole_one(
     assert f"'{gone}' is not there: {apps}/0.10.0/bin/python3 goes on" in done.stderr
 
 
+def test_a_version_that_is_removed_while_it_runs_is_replaced_by_the_newest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for version in ("0.9.0", "0.10.0", "0.10.0rc1"):
+        (tmp_path / version / contract.CENTRAL_LIBRARY / "detslurm").mkdir(parents=True)
+    own = program(tmp_path / "0.8.0" / "bin" / "python3")
+    monkeypatch.setattr(sys, "executable", str(own))
+    assert central.replacement() is None
+    own.unlink()
+    assert central.replacement() == str(tmp_path / "0.10.0" / "bin" / "python3")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "x" / "bin" / "python3"))
+    assert central.replacement() is None
+
+
 @pytest.mark.parametrize(
     ("given", "expected"), [(None, "/l"), ("", "/l"), ("/a:/b", "/a:/b:/l"), ("/l:/a", "/a:/l")]
 )
