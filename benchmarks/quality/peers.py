@@ -186,5 +186,5 @@ PEERS: dict[str, partial[Any]] = {
 }
 """The methods by name; each is called with a problem and a seed."""
 
-SLOW = ("NePS hyperband", "NePS asha")
-"""Methods whose searches take 5 to 30 seconds of a processor each: the long form has them."""
+SLOW = ("NePS hyperband",)
+"""Methods whose searches take 20 seconds of a processor each: the long form has them."""

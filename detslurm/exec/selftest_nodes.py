@@ -80,7 +80,7 @@ def _pmix(allocation: Allocation, nodes: Sequence[str]) -> tuple[int, str]:
 def _step(
     allocation: Allocation, nodes: Sequence[str], argv: list[str], mpi: str | None = None
 ) -> tuple[str, str]:
-    """What a step on these nodes prints: stdout, and the last lines of stderr."""
+    """The output of a step on these nodes: stdout, and the last lines of stderr."""
     there = allocation._replace(nodes=tuple(nodes), gpus_of_job=None)
     words = there.step_command(argv, mpi=mpi)
     place = words.index("srun") + 1

@@ -125,6 +125,7 @@ class _RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The common fields. A record that can't be read has the type "corrupt", a path, a problem."""
 
     type: str = ""
+    v: int = 1
     run: int = 0
     time: Time | None = None
     path: str = ""

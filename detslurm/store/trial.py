@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from detslurm._base.states import LOST, TERMINAL
 from detslurm.store import fs
 from detslurm.store.errors import RunTaken, TrialEnded
-from detslurm.store.facts import MISSING, put_record, read_record
+from detslurm.store.facts import MISSING, put_record, read_record, refuse_newer
 from detslurm.store.run_records import EndRecord, StartRecord, typed_record
 
 _MOST_LOST: Final = 100  # claims of runs in a row
@@ -212,7 +212,7 @@ class TrialDir:
         `fencing_token`, the number under which a search gave the trial away, the highest token
         prevails: a worker that comes late with a trial that was given to another fences no run.
         Raises TrialEnded after a terminal end record unless `record` has `continues`, RunTaken when
-        another process was faster.
+        another process was faster, NewerFormat after a record of a newer version.
         """
         self.create()
         token = int(record.get("fencing_token") or 0)
@@ -239,6 +239,8 @@ class TrialDir:
         died = "it ended without notice (its node or its runner died)"
         reason = f"{died}; run {last.number + 1} took over"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
+        for one in filter(None, (last.start, last.end)):  # its rules may say that all is over
+            refuse_newer(self.path, one.v)
         end = last.end or self.fence(last.number, by)
         if end.outcome in TERMINAL and not record.get("continues"):
             raise TrialEnded(f"trial {self.id} has ended: {end.outcome}")

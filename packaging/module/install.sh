@@ -15,7 +15,7 @@ place=$apps/detslurm/$version
 
 mkdir -p "$apps/detslurm" "$modules/detslurm"
 # Scripts name the place, so it can't be made elsewhere and moved. The module file comes last.
-trap 'rm -rf "$place"' ERR INT TERM
+trap 'rm -rf "$place"; exit 1' ERR INT TERM
 "${PYTHON:-python3}" -m venv "$place"
 "$place/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel"
 "$place/bin/python" -m compileall -qq "$place"/lib || true

@@ -40,7 +40,7 @@ from detslurm.storage import Storage, list_resources
 from detslurm.store import CheckpointView, ExperimentDir, fold_trial, fs
 from detslurm.store.checkpoint_facts import held
 from detslurm.store.curve import flat
-from detslurm.store.facts import FactLog
+from detslurm.store.facts import FactLog, refuse_newer
 from detslurm.store.frame import encode_json
 from detslurm.store.records import CheckpointFilesRemoved, Lost, plain_of
 from detslurm.store.trial_fold import OUTPUTS
@@ -127,6 +127,7 @@ def _refuse(one: ExperimentSnapshot, target: Path) -> None:
         raise BundleError(
             f"experiment {number} is {one.view.state}: only finished ones are bundled"
         )
+    refuse_newer(one.directory.path, one.facts.format)  # it would lack what can't be read
     if lost := one.facts.lost_fact:
         raise BundleError(f"{lost} is missing: nothing is bundled without that fact")
     if _format(target) is None:

@@ -50,6 +50,7 @@ from detslurm.store import (
     fs,
 )
 from detslurm.store.errors import Problem
+from detslurm.store.facts import refuse_newer
 from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.gc import Collector
 from detslurm.store.gc_policy import FIELD, GCPolicy
@@ -312,6 +313,7 @@ class GarbageCollection:
     def _experiment(self, directory: ExperimentDir) -> SettledExperiment | None:
         """Collect; returns the row of an experiment that need not be read again."""
         facts = fold_facts(directory)
+        refuse_newer(directory.path, facts.format)
         own = directory.foreign_owner() is None
         if own and facts.created.search and not self._dry_run:
             for text in rebuild_events(directory):

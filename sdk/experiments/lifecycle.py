@@ -11,6 +11,7 @@ from detslurm.sdk.experiments import unmanaged
 from detslurm.sdk.experiments.base import ExperimentBase
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.store import NoHardLinks, StoreError, StoreFault, fold_facts
+from detslurm.store.errors import NewerFormat
 
 _NAMED = 5  # trials
 
@@ -104,7 +105,7 @@ class Lifecycle(ExperimentBase):
 
     def kill(self) -> bool:
         """End all jobs of the experiment now; return False if it had already ended. It is a
-        `StoreFault` if that can't be recorded: its jobs have been ended all the same."""
+        `StoreError` if that can't be recorded: its jobs have been ended all the same."""
         return self._stop("kill", self._kill)
 
     def _kill(self, job_refs: Sequence[JobRef]) -> None:
@@ -171,7 +172,7 @@ class Lifecycle(ExperimentBase):
             return False
         try:
             self._intent(intent)
-        except (StoreFault, NoHardLinks):
+        except (NewerFormat, NoHardLinks, StoreFault):
             if intent == "kill":  # jobs that write on are what fills a full disk
                 act(self._unfinished_jobs())
                 self._queues.warn(

@@ -23,7 +23,7 @@ _SLOW_ANSWER: Final = 5.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """A line of the table: what was checked, the figure, the verdict and the remedy."""
+    """A line of the table: the check, the figure, the verdict and the remedy."""
 
     name: str
     verdict: Verdict
@@ -178,7 +178,7 @@ def store_refusal(error: OSError) -> SelfCheck:
 
 
 def traces_check(folder: Path | None, jobs: Sequence[str]) -> SelfCheck:
-    """The line on what is left: the directory if it could not be removed, and jobs."""
+    """The line on remains: the directory if it could not be removed, and jobs."""
     if folder is None and not jobs:
         return SelfCheck("traces", "ok", "no job and no file is left")
     left = [*([str(folder)] if folder is not None else []), *(f"job {job}" for job in jobs[:5])]

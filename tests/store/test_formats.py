@@ -26,11 +26,11 @@ from detslurm.store import EventLog, ExperimentDir, Store, StoreError, fold_expe
 from detslurm.store.checkpoint_facts import mark_deleted
 from detslurm.store.errors import NewerFormat
 from detslurm.store.event_log import packed
-from detslurm.store.facts import FactLog
+from detslurm.store.facts import FactLog, put_record
 from detslurm.store.models import ModelCreated
 from detslurm.store.records import Set
-from tests.sdk.scenes import Queue
-from tests.store import scenes
+from tests.sdk.scenes import Queue, Scene
+from tests.store import collecting, scenes
 
 KNOWN_BY_VERSION_2 = {"type": "cited", "paper": "https://example.org"}
 SENTENCE = r"was written by a newer detslurm \(format 2\)\. This one shows .* Use the newer one"
@@ -171,8 +171,53 @@ def test_an_older_client_shows_it_and_changes_nothing(store: Store) -> None:
     one = Client(store.path, warn=lambda text: None, connect=lambda name: Queue()).experiment(1)
     assert [trial.state for trial in one.iter_trials()] == ["COMPLETED"] and one.top_checkpoint()
     before = files(store)
-    changes: list[Callable[[], object]] = [one.archive, one.delete, lambda: one.set_name("x")]
+    changes: list[Callable[[], object]] = [
+        *(one.archive, one.delete, lambda: one.set_name("x")),
+        lambda: one.bundle(store.path / "one.tar"),
+    ]
     for change in changes:
         with pytest.raises((StoreError, RuntimeError), match=r"newer|can't be read"):
             change()
     assert files(store) == before
+
+
+def test_an_older_kill_ends_the_jobs(tmp_path: Path) -> None:
+    """A user can stop them with any version; the error says that nothing is recorded."""
+    scene = Scene(tmp_path / "store")
+    with version(2):
+        scene.run(scene.experiment(job="7"))
+    scene.queue.put("7", "RUNNING")
+    with pytest.raises(NewerFormat, match=SENTENCE):
+        scene.client.experiment(1).kill()
+    assert scene.queue.jobs["7"].state == "CANCELLED"
+    assert scene.warnings[0].startswith("experiment 1 can't be recorded as killed")
+
+
+@pytest.mark.parametrize("record", ["start", "end"])
+def test_no_run_begins_after_a_claim_or_an_end_of_a_newer_version(
+    store: Store, record: str
+) -> None:
+    """The trial may be over by what this version can't read."""
+    trial = scenes.trial(store)
+    scenes.run(trial, [], "completed")
+    path = trial.path / f"run-1.{record}.json"
+    path.unlink()
+    put_record(path, {"v": 2, "type": record, "run": 1, "outcome": "completed"})
+    before = files(store)
+    with pytest.raises(NewerFormat, match=SENTENCE):
+        trial.open_run({"hparams": {}})
+    assert files(store) == before
+
+
+def test_an_older_gc_leaves_all_files_of_a_newer_experiment(tmp_path: Path) -> None:
+    """Its logs may have records of another kind, which name what looks like a broken upload."""
+    scene = Scene(tmp_path / "store")
+    with version(2):
+        made = collecting.experiment(scene)
+        trial = made.trial(made.created().first_trial)
+        started = [{"t": "checkpoint_started", "uuid": "a"}, {"t": "sealed", "uuid": "a"}]
+        scenes.run(trial, started, "completed")
+        scene.checkpoint("a")
+    done = scene.client.gc(unrecorded=True)
+    assert not done.leftovers and not done.checkpoints and collecting.on_disk(scene) == {"a"}
+    assert "newer detslurm" in scene.warnings[0]
