@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from datetime import datetime
 from pathlib import Path
 
@@ -31,10 +32,10 @@ def is_script(program: str) -> bool | None:
         return None
 
 
-def lists_partition(name: str) -> bool | None:
-    """Whether Slurm lists a partition to users who don't ask for hidden ones; None if unknown."""
+def lists_partitions(names: Collection[str]) -> bool | None:
+    """Whether Slurm lists these to users who don't ask for hidden partitions; None if unknown."""
     text = _answer(["sinfo", "--noheader", "--format=%R"])
-    return None if text is None else name in text.split()
+    return None if text is None else {*names} <= {*text.split()}
 
 
 def job_record(job_id: str) -> dict[str, str]:

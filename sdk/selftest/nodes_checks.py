@@ -48,7 +48,7 @@ def _request(job: NodesJobFacts) -> Iterator[SelfCheck]:
         return
     wanted = {
         "JobName": request.name,
-        "Partition": request.partition,
+        "Partition": request.partition if "," not in (request.partition or "") else None,
         "Account": request.account,
         "QOS": request.qos,
         "NumNodes": str(request.nodes),

@@ -43,45 +43,41 @@ def ask_nodes(
     cluster: Cluster,
     template: JobRequest,
     folder: Path,
-    count: int,
     *,
     patience: float,
     notify: Callable[[str], None],
 ) -> NodesJobFacts:
-    """Run the job on `count` nodes, and again without a first node that lacks store or Python.
+    """Run the job on the template's nodes, and again without a first node that lacks something.
 
     Args:
         cluster: Where to submit.
-        template: A job of the site, of which partition, account and the like are taken.
+        template: A job of the site with one slot on each node.
         folder: A directory in the store.
-        count: How many nodes to ask.
         patience: The seconds in which the job has to start.
         notify: Gets a message once the job is queued.
     """
     lacking: dict[str, str] = {}
     for _ in range(_TRIES):
-        request = _request(template, folder, count - len(lacking), tuple(lacking))
+        request = _request(template, folder, tuple(lacking))
         facts, end = _run(cluster, request, folder, patience, notify)
         node, lacks = end.get("BatchHost", ""), _LACKS.get(end.get("ExitCode", ""))
         if facts.found is not None or not node or lacks is None:
             break
         lacking[node] = lacks
-        if len(lacking) == count:
+        if len(lacking) == template.nodes:
             break
     return replace(facts, lacking=lacking)
 
 
-def _request(template: JobRequest, folder: Path, count: int, exclude: Sequence[str]) -> JobRequest:
+def _request(template: JobRequest, folder: Path, exclude: Sequence[str]) -> JobRequest:
+    count = template.nodes - len(exclude)
     return template.with_changes(
         name="detslurm-selftest",
         command=("/bin/sh", "-c", _SCRIPT, "sh", str(folder), sys.executable),
         folder=_NODE_FOLDER,
         comment="detslurm selftest",
         nodes=count,
-        max_nodes=None,
         ntasks=count,
-        ntasks_per_node=1,
-        cpus_per_task=1,
         exclude=(*template.exclude, *exclude),
         time_minutes=5,
         requeue=True,

@@ -36,7 +36,7 @@ from detslurm.sdk.selftest.stories import stories
 from detslurm.sdk.selftest.story_runs import StoryRuns
 from detslurm.sdk.submission.planning import jobs_within
 from detslurm.slurm import Cluster, JobRequest, NodeInfo, SlurmError, command
-from detslurm.slurm.selftest_queries import is_script, lists_partition, slurm_version
+from detslurm.slurm.selftest_queries import is_script, lists_partitions, slurm_version
 
 FEW_NODES: Final = 4
 """How many nodes are asked unless all are."""
@@ -155,14 +155,17 @@ class _SelfTest:
             self.checks.append(check)
             self.notify(f"{check.name}: {check.verdict} ({check.figure})")
 
-    def _template(self, pool: str | None) -> JobRequest:
-        """A job of one slot as experiments here have it."""
+    def _template(self, pool: str | None, nodes: int = 1) -> JobRequest:
+        """A job as experiments here have it, with one slot on each node: a GPU where there are."""
         config = {
             "name": "selftest",
             "entrypoint": "true",
             "searcher": {"name": "single", "metric": "none", "max_length": 1},
-            "resources": {"resource_pool": pool} if pool else {},
-            "slurm": {"slot_type": "cpu"},
+            "resources": {
+                "slots_per_trial": nodes,
+                **({"resource_pool": pool} if pool else {}),
+            },
+            "slurm": {"slots_per_node": 1},
         }
         site = load_site()
         loaded = load_experiment(config, site=site, root=self.root)
@@ -183,7 +186,7 @@ class _SelfTest:
         for option in ("--mem", "--mem-per-cpu"):
             memory[option] = self._refusal(template, f"{option}=100M")
         with self._timed():
-            listed = lists_partition(pool) if pool else None
+            listed = lists_partitions(pool.split(",")) if pool else None
         return SiteFacts(
             limits=self.cluster.limits(),
             pool=pool,
@@ -191,7 +194,7 @@ class _SelfTest:
             is_script=is_script("sbatch"),
             listed=listed,
             memory=memory,
-            nodes=tuple(node for node in nodes if pool in node.partitions),
+            nodes=tuple(n for n in nodes if {*(pool or "").split(",")} & {*n.partitions}),
         )
 
     def _refusal(self, template: JobRequest, option: str) -> str | None:
@@ -215,10 +218,10 @@ class _SelfTest:
         pool = site.limits.partition(site.pool)
         count = len(up) or (len(pool.nodes) if pool is not None else 1) or 1
         patience = min(_START_SECONDS, (self.deadline - self.begun) / 3)
-        job = ask_nodes(
-            self.cluster, template, folder, count if full else min(count, FEW_NODES),
-            patience=patience, notify=self.notify,
-        )  # fmt: skip
+        if not full:
+            count = min(count, FEW_NODES)
+        whole = self._template(site.pool, count)
+        job = ask_nodes(self.cluster, whole, folder, patience=patience, notify=self.notify)
         self.jobs += 1 + len(job.lacking)
         self.job_calls += job.found.calls if job.found is not None else 0
         self._add(nodes_checks(job))

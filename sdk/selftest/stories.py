@@ -56,7 +56,7 @@ class Story:
                 "slots_per_trial": self.slots,
                 **({"resource_pool": partition} if partition else {}),
             },
-            "slurm": {"slot_type": "cpu", "time": 5, **self.slurm, "sbatch_args": arguments},
+            "slurm": {"time": 5, **self.slurm, "sbatch_args": arguments},
         }
 
 
