@@ -137,9 +137,9 @@ def test_logs_of_the_whole_store_are_read_and_not_continued(store: Store) -> Non
         assert store.reserve_trials(9, 1) == 2
         assert not store.ledger_state().problems and not store.models.state().problems
         assert len(store.models.commit(lambda state: ModelCreated(name="n")).models) == 2
-        for number in range(40):  # a cache of the newer version has them as well
+        for _ in range(40):  # a cache of the newer version has them as well
             store.touch(ours.id)
-            store.models.commit(lambda state, n=number: ModelCreated(name=f"m{n}"))
+            store.models.commit(lambda state: ModelCreated(name=f"m{state.position}"))
     with pytest.raises(NewerFormat, match=SENTENCE):
         store.reserve_trials(9, 1)
     with pytest.raises(NewerFormat, match=SENTENCE):
