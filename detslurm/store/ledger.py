@@ -64,6 +64,7 @@ class LedgerState(msgspec.Struct):
     def advance(self, fact: Mapping[str, Any]) -> Collection[int]:
         """Fold in the next fact; returns the experiments that it concerns."""
         self.position = fact["n"]
+        self.format = max(self.format, format_of(fact))
         kind = fact.get("type")
         if kind in ("experiment", "trials"):
             block = Block(fact["first_trial"], fact["trials"], fact["id"])
@@ -73,7 +74,6 @@ class LedgerState(msgspec.Struct):
             return (block.experiment,)
         if kind in ("corrupt", REFUSED):
             self.unknown += 1
-            self.format = max(self.format, format_of(fact))
             self.refused += kind == REFUSED or bool(fact.get("missing")) or "v" in fact
             if fact.get("missing"):
                 self.missing = self.missing or str(fact["path"])

@@ -149,8 +149,8 @@ class RegistryState(msgspec.Struct, kw_only=True):
     def accept(self, plain: Mapping[str, Any], author: int | None) -> str | None:
         """Fold in the next fact, which the user `author` wrote; returns why it has no effect."""
         self.position = plain["n"]
-        if is_newer := plain.get("type") == "corrupt" and "v" in plain:
-            self.format = max(self.format, format_of(plain))
+        self.format = max(self.format, format_of(plain))
+        is_newer = plain.get("type") == "corrupt" and "v" in plain
         self.refused += plain.get("type") == REFUSED or bool(plain.get("missing")) or is_newer
         if plain.get("missing"):
             self.missing = self.missing or str(plain["path"])

@@ -183,7 +183,8 @@ class EndRecord(_RunRecord, frozen=True, kw_only=True):
     @property
     def failure_digest(self) -> str | None:
         """The kind of its failure, or the hash of an error of the code; None if not recognised."""
-        return None if self.failure is None else self.failure.get("digest")
+        found = (self.failure or {}).get("digest")
+        return found if isinstance(found, str) else None
 
 
 R = TypeVar("R", bound=_RunRecord)

@@ -50,7 +50,7 @@ from detslurm.store import (
     fs,
 )
 from detslurm.store.errors import Problem
-from detslurm.store.facts import refuse_newer
+from detslurm.store.facts import is_newer, refuse_newer
 from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.gc import Collector
 from detslurm.store.gc_policy import FIELD, GCPolicy
@@ -270,6 +270,7 @@ class GarbageCollection:
             except StoreError as error:
                 self._warn(f"the ledger is not rebuilt: {error}")
             settled = self._settled_rows()
+        self._complete &= not is_newer(settled.ledger.format)
         for problem in settled.ledger.problems:
             self._complete = False
             self._warn(

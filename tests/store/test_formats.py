@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -136,6 +137,13 @@ def test_logs_of_the_whole_store_are_read_and_not_continued(store: Store) -> Non
         assert store.reserve_trials(9, 1) == 2
         assert not store.ledger_state().problems and not store.models.state().problems
         assert len(store.models.commit(lambda state: ModelCreated(name="n")).models) == 2
+        for _ in range(40):  # a cache of the newer version has them as well
+            store.touch(ours.id)
+            store.models.commit(lambda state: ModelCreated(name=f"m{state.position}"))
+    with pytest.raises(NewerFormat, match=SENTENCE):
+        store.reserve_trials(9, 1)
+    with pytest.raises(NewerFormat, match=SENTENCE):
+        store.models.commit(lambda state: ModelCreated(name="o"))
 
 
 def test_no_cache_has_what_an_older_version_made_of_it(store: Store) -> None:
@@ -221,3 +229,15 @@ def test_an_older_gc_leaves_all_files_of_a_newer_experiment(tmp_path: Path) -> N
     done = scene.client.gc(unrecorded=True)
     assert not done.leftovers and not done.checkpoints and collecting.on_disk(scene) == {"a"}
     assert "newer detslurm" in scene.warnings[0]
+
+
+def test_an_older_gc_keeps_what_a_newer_ledger_may_name(tmp_path: Path) -> None:
+    """Also where the newer version's gc has cached the ledger."""
+    scene, stray = Scene(tmp_path / "store"), str(UUID(int=4, version=4))
+    scene.run(scene.experiment(), end="completed")
+    scene.store.ledger.log.append({"v": 2, "type": "divided"})
+    os.utime(scene.checkpoint(stray), (1.0, 1.0))
+    with version(2):
+        assert scene.client.gc().unrecorded == 1
+    scene.client.gc(unrecorded=True)
+    assert collecting.on_disk(scene) == {stray}

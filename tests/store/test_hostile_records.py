@@ -29,7 +29,8 @@ START = {"hparams": {"lr": 1}, "seed": 1, "time": 1.0, "host": "n", "index": 0, 
          "resume": {"uuid": "u", "steps": 1}, "continues": False, "fencing_token": 1,
          "counted_bytes": {"1": 9}, "continued": None, "v": 1, "type": "run"}  # fmt: skip
 END = {"outcome": "error", "reason": "r", "exit_code": 1, "time": 2.0, "exclude": ["n"], "v": 1,
-       "cause": "c", "failure": {"error": "E"}, "not_staged": {"n": "full"}, "usage": {},
+       "cause": "c", "failure": {"error": "E", "digest": "d"}, "not_staged": {"n": "full"},
+       "usage": {"node_seconds": 9.0, "energy": {"nvml": {"joules": 1.0, "nodes": 1}}},
        "deleted": "d", "type": "end"}  # fmt: skip
 RECORDS: list[dict[str, Any]] = [
     {**scenes.metrics(1, "validation", loss=1.0), "time": 1.0, "rank": 0, "batch": {"a": [1]}},
@@ -67,7 +68,8 @@ CREATED = {"type": "created", "n": 1, "name": "a", "first_trial": 1, "trials": 2
            "owner": "o", "managed": True, "metric": "loss", "smaller_is_better": True, "slots": 1,
            "pool": "main", "cluster": "slurm", "max_restarts": 1, "on_preempt": "auto", "v": 1,
            "search": True, "workers": 1, "max_slots": 4, "budget": 1.0, "parent": 1,
-           "environment": None, "sources": [1], "kill_wait": 30, "signal_lead": 1}  # fmt: skip
+           "environment": None, "sources": [1], "kill_wait": 30, "signal_lead": 1,
+           "format": 1}  # fmt: skip
 
 
 def examples(kind: Any) -> dict[str, Any]:
