@@ -355,6 +355,7 @@ def test_mlflow_refuses_a_directory_that_its_address_can_not_name(
     assert not (tmp_path / "od").exists()
 
 
+@pytest.mark.nightly
 def test_mlflow_gets_metrics_and_parameters_of_any_name_and_is_told_of_new_ones(
     scene: Scene, tmp_path: Path, detslurm: Detslurm
 ) -> None:

@@ -169,6 +169,7 @@ def found_in(module: str) -> list[str]:
 
 
 @pytest.mark.parametrize("module", BESIDE)
+@pytest.mark.nightly
 def test_docstrings_of_callbacks_name_every_argument_and_error(
     module: str, request: pytest.FixtureRequest
 ) -> None:

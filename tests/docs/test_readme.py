@@ -96,6 +96,7 @@ def follow(page: Path, reader: User) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_recorded_terminal_shows_what_the_commands_print_today(alice: User) -> None:
     """Numbers, curves and the order of trials aside, a new recording has the same words: the
     search was preempted, and went on."""

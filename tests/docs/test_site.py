@@ -17,6 +17,8 @@ from tests.docs.public import public
 from tests.docs.test_docstrings import MODULES
 from tests.look.browser import browser, missing
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:

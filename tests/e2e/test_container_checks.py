@@ -57,6 +57,7 @@ def test_images_with_and_without_python(desk: Desk, slurm: Cluster, image: Path)
 
 
 @pytest.mark.usefixtures("podman")
+@pytest.mark.nightly
 def test_podman_is_tried(desk: Desk, slurm: Cluster, podman_image: str) -> None:
     """It has digest and id of the image, and leaves no container."""
     found = doctor(desk, podman_image, "--runtime", "podman")

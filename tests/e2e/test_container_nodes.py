@@ -70,6 +70,7 @@ def nothing_is_left(desk: Desk, cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("runtime", ["charliecloud", "apptainer"])
+@pytest.mark.nightly
 def test_a_search_with_another_python(
     request: pytest.FixtureRequest, desk: Desk, slurm: Cluster, newer_image: Path, runtime: str
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_container_that_can_not_begin(desk: Desk, container: list[str]) -> Non
 
 
 @pytest.mark.usefixtures("podman")
+@pytest.mark.nightly
 def test_a_private_tmp(desk: Desk, podman_image: str) -> None:
     """Temporary files have a place there, and values for a tracker are recorded."""
     code = """\

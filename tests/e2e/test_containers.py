@@ -55,6 +55,7 @@ def container(desk: Desk, words: str) -> str:
     return f"slurm.container_prefix=[{', '.join(words.split())}]"
 
 
+@pytest.mark.nightly
 def test_preempted_in_a_container(desk: Desk) -> None:
     """In process, user and mount namespaces of its own, with /dev and /proc of its own."""
     bwrap = "bwrap --bind / / --dev /dev --proc /proc --unshare-user --unshare-pid"
@@ -68,6 +69,7 @@ def test_preempted_in_a_container(desk: Desk) -> None:
 
 
 @needs_mpi
+@pytest.mark.nightly
 def test_mpi_ranks_are_in_containers_too(desk: Desk) -> None:
     """Those that the runner starts, on both nodes; the exit status of one reaches the runner."""
     number = desk.submit(

@@ -140,6 +140,7 @@ def test_invalid_hyperparameters_end_the_trial_without_a_restart(desk: Desk) -> 
     assert desk.outcomes(number) == ["invalid_hp"]
 
 
+@pytest.mark.nightly
 def test_hyperparameters_that_a_worker_alone_finds_invalid(desk: Desk) -> None:
     """The chief on the other node, which waits for it in vain, is ended; no restart."""
     script = """\

@@ -180,6 +180,7 @@ def weights(desk: Desk, number: int) -> dict[str, torch.Tensor]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_grid_goes_on_and_one_trial_of_a_search(desk: Desk, config: Path) -> None:
     """Each trial of a grid from its own checkpoint; of a search the trial that was chosen."""
     grid = ("searcher={name: grid, metric: loss, max_length: {batches: 60}}",)

@@ -45,6 +45,7 @@ POLICIES = """\
     """
 
 
+@pytest.mark.nightly
 def test_a_flood_of_megabyte_lines_is_preempted_in_time(desk: Desk, slurm: Cluster) -> None:
     """A job of higher priority comes: the code hears of it within the grace, and saves. In the
     log are pieces of its lines, what the policies found, and few of a progress bar's 1,001 states.

@@ -104,6 +104,7 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.nightly
 def test_a_whole_project_in_a_notebook(desk: Desk) -> None:
     """Submit a search to Slurm and one to this machine, wait, compare, register the best, and load
     them in another process."""

@@ -68,6 +68,7 @@ def begins(log: str) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_it_is_preempted_and_resumes_from_its_own_files(desk: Desk, site: Cluster) -> None:
     """Ranks, launcher and pipe live until the signal is answered; files of the code's directory are
     no beginning; the outputs are listed, copied, the start of a fork, and deleted at the end."""

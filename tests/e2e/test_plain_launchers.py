@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.beside import hugging_face, lightning
 from tests.cluster import Cluster
@@ -95,10 +94,6 @@ def test_two_torchruns_meet_each_on_its_own_port_and_outlive_a_preemption(
     assert len(ports) == 2
 
 
-def _again(command: str) -> ParameterSet:
-    return pytest.param(command, id=command.partition(" -")[0], marks=pytest.mark.nightly)
-
-
 # Ranks that each launcher starts, on two nodes: they sum to the number of all of them.
 COUNTS = """\
     import os
@@ -113,13 +108,14 @@ COUNTS = """\
     """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param("torchrun --nproc_per_node=2 train.py", id="torchrun"),
-        _again("python3 -m accelerate.commands.launch train.py"),
-        _again("python3 -m torch.distributed.run --rdzv-backend=c10d --nproc-per-node=2 train.py"),
-        _again("deepspeed --no_local_rank train.py"),
+        "torchrun --nproc_per_node=2 train.py",
+        "python3 -m accelerate.commands.launch train.py",
+        "python3 -m torch.distributed.run --rdzv-backend=c10d --nproc-per-node=2 train.py",
+        "deepspeed --no_local_rank train.py",
     ],
 )
 def test_ranks_on_two_nodes_meet(desk: Desk, hugging_face: Path, command: str) -> None:

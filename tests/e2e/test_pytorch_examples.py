@@ -61,6 +61,7 @@ def uninterrupted(
     return [(row.steps, row.metrics[metric]) for row in alone.metrics("validation")]
 
 
+@pytest.mark.nightly
 def test_digits_by_script(desk: Desk) -> None:
     """The script trains to over 95 %, validates after every epoch, and its log tells all of it."""
     number = submit(desk, "pytorch_digits", "const.yaml")
@@ -84,6 +85,7 @@ def test_what_one_rank_raises(desk: Desk) -> None:
     assert "ChildFailedError" not in described and "ChildFailedError" in desk.log(number)
 
 
+@pytest.mark.nightly
 def test_two_nodes_read_one_file(desk: Desk) -> None:
     """A rank on each of two nodes reads the HDF5 file through a worker; they learn together."""
     shape = ("resources.slots_per_trial=2", "slurm.slots_per_node=1")
@@ -128,6 +130,7 @@ def test_preempted_in_mid_epoch_with_workers(
     assert uninterrupted(desk.trial(number), "pytorch_hdf5", 2, "accuracy", alone) == accuracies
 
 
+@pytest.mark.nightly
 def test_text(desk: Desk) -> None:
     """The transformer learns from the first batches on, in two processes."""
     number = submit(desk, "pytorch_text", "distributed.yaml", length=32)

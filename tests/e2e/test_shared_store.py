@@ -249,6 +249,7 @@ def test_a_member_who_writes_what_they_like_stops_nobody(desks: tuple[Desk, Desk
     assert bob.experiment(his).created().first_trial < 100_000_000
 
 
+@pytest.mark.nightly
 def test_a_file_that_cant_be_read_harms_no_other_experiment(desk: Desk) -> None:
     """A fact of the ledger, an experiment's fact, a trial's record of mode 000."""
     first = desk.submit(desk.project(WAITS, name="first"))

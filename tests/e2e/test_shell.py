@@ -201,6 +201,7 @@ def _assert_refused(user: User, port: int) -> None:
     assert done.returncode == 255 and "Permission denied (publickey)" in done.stderr, done.stderr
 
 
+@pytest.mark.nightly
 def test_srun_takes_the_place_of_sshd(shells: ShellDesk) -> None:
     """Where the site has switched sshd off; then the shell ends because it is not used."""
     site = shells.write("site.yaml", "sshd: false\nslot_type: cpu\n")

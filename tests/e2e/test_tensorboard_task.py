@@ -32,6 +32,7 @@ print(browser.getresponse().read().decode())
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_tensorboard_is_a_job(desk: Desk, bob: User) -> None:
     """It shows an experiment on a socket of its node, to its user alone, and ends when idle."""
     pytest.importorskip("tensorboard")

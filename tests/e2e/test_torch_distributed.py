@@ -170,6 +170,7 @@ WAITS = """\
 """
 
 
+@pytest.mark.nightly
 def test_where_ranks_meet_and_whatever_is_killed(desk: Desk) -> None:
     """On the chosen interface, at the next port where the first is in use; threads are shared out
     without a notice from torchrun.

@@ -189,6 +189,7 @@ def test_a_job_of_several_trainings_does_none_of_them_twice(desk: Desk, site: Cl
     )
 
 
+@pytest.mark.nightly
 def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     """The signal that a script chose lets its code save and go on; the job that the code submits
     at its end inherits the environment, and is an experiment of its own. Its script ends without
@@ -225,6 +226,7 @@ def test_sigusr1_and_a_job_from_inside(desk: Desk, site: Cluster) -> None:
     assert f"step 3: loss {0.9**3:.4g}" in shown
 
 
+@pytest.mark.nightly
 def test_the_launcher_in_a_script_of_ones_own(desk: Desk, site: Cluster) -> None:
     """Two nodes with two workers each, on the network of one's choice, preempted and requeued by
     Slurm: as if submitted here."""

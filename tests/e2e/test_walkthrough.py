@@ -108,6 +108,7 @@ def test_step_3_is_preempted_and_goes_on(desk: Desk) -> None:
     assert all(c.metadata["trial_id"] == trial.id for c in trial.checkpoints)
 
 
+@pytest.mark.nightly
 def test_step_4_on_a_machine_without_slurm(desk: Desk) -> None:
     """The length and the learning rate come from the search."""
     number = submit(desk, 4, "--cluster", "local")

@@ -47,6 +47,7 @@ def close(ours: Any, theirs: Any) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_any_number_of_ranks_goes_on(root: Path, tmp_path: Path) -> None:
     """Four ranks, two, one: the losses and weights of one process that never stopped, even when
     they stop between two steps of the optimizer; without and with shards, and back."""
