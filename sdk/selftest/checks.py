@@ -119,7 +119,7 @@ def story_check(story: Story, facts: StoryFacts) -> SelfCheck:
         return SelfCheck(story.name, "broken", f"refused: {facts.refusal}", story.remedy)
     if not facts.ended:
         text = f"not finished after {facts.seconds:.0f} s{f' ({facts.waits})' * bool(facts.waits)}"
-        return SelfCheck(story.name, "unknown", text, "Try again when the cluster is idle.")
+        return SelfCheck(story.name, "unknown", text, "Try a longer --timeout, or an idle cluster.")
     done = f"in {facts.seconds:.0f} s"
     if facts.state != "COMPLETED":
         gave_way = bool(facts.runs) and facts.runs[0].outcome == story.leaves

@@ -218,6 +218,8 @@ class _SelfTest:
         pool = site.limits.partition(site.pool)
         count = len(up) or (len(pool.nodes) if pool is not None else 1) or 1
         patience = min(_START_SECONDS, (self.deadline - self.begun) / 3)
+        if pool is not None and pool.max_nodes:
+            count = min(count, pool.max_nodes)
         if not full:
             count = min(count, FEW_NODES)
         whole = self._template(site.pool, count)

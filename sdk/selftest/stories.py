@@ -109,7 +109,7 @@ def stories(
             pool=low.name,
         )
     count = len(nodes) if nodes else len(here.nodes) if here is not None else 0
-    if count != 1:
+    if count != 1 and not (here is not None and here.max_nodes == 1):
         two: dict[str, Any] = {"slots": 2, "figure": 2, "shown": "2 of 2 ranks"}
         yield Story(
             name="two nodes",

@@ -86,13 +86,13 @@ class StoryRuns:
         """Kill what goes on; the ids of all jobs."""
         ids: list[str] = []
         for number in self._all:
-            experiment = self._client.stored(number)
             if number in self.open:
                 with suppress(SlurmError, StoreError, LifecycleError):
                     self._client.experiment(number).kill()
-            jobs = experiment.view.jobs
-            ids += [str(job.job_id) for job in jobs]
-            self.job_count += sum(job.count or 1 for job in jobs)
-            runs = [run for trial in experiment.trials() for run in trial.view.runs]
-            self.job_calls += 2 * len(runs) - len(experiment.trials())
+            with suppress(StoreError):  # what can't be read is not counted
+                experiment = self._client.stored(number)
+                jobs, trials = experiment.view.jobs, experiment.trials()
+                ids += [str(job.job_id) for job in jobs]
+                self.job_count += sum(job.count or 1 for job in jobs)
+                self.job_calls += 2 * sum(len(one.view.runs) for one in trials) - len(trials)
         return ids

@@ -227,6 +227,8 @@ def test_the_experiments_fit_the_cluster() -> None:
     small = PartitionLimits(name="main", default=True, nodes=("n1",))
     one = ClusterLimits(partitions={"main": small})
     assert names(one, SITE.nodes[:1], mpi=True) == least
+    narrow = PartitionLimits(name="main", default=True, nodes=NODES, max_nodes=1)
+    assert names(ClusterLimits(partitions={"main": narrow}), SITE.nodes, mpi=True) == least
 
 
 def test_only_open_partitions_take_part_in_a_preemption() -> None:
