@@ -53,6 +53,10 @@ class Runner:
         self._argv = [str(experiment_dir), str(first), str(each)]
         self._inbox = SignalInbox([signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
         self._experiment = ExperimentDir.at(experiment_dir)
+        self._intents = Intents(self._experiment)
+        with_long_retries(self._intents.refresh)
+        # Before the configuration, which a newer version may write in another way.
+        refuse_newer(experiment_dir, self._intents.facts.format)
         self._config = self._read_config()
         allocation = Allocation.from_environment()
         if allocation is None:
@@ -60,7 +64,6 @@ class Runner:
                 "detslurm runner: this is not a job; `detslurm submit` starts runners in jobs"
             )
         self._allocation = allocation
-        self._intents = Intents(self._experiment)
         self._job = JobContext(
             self._intents,
             self._config,
@@ -70,8 +73,6 @@ class Runner:
             end_reason=partial(allocation.end_reason, *_slurm_output()),
             steps=Steps(allocation, self._config, self._experiment.path),
         )
-        with_long_retries(self._intents.refresh)
-        refuse_newer(experiment_dir, self._intents.facts.format)
         self._trial_queue: TrialQueue = self._make_trial_queue(first, each)
         self._collection = CheckpointCollection(self._experiment, self._config)
         self._excluded: list[str] = []

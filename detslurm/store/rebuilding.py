@@ -12,7 +12,7 @@ from detslurm.store import fs
 from detslurm.store.errors import NotFound, StoreError
 from detslurm.store.event_log import packed
 from detslurm.store.experiment import ExperimentDir
-from detslurm.store.facts import FactLog
+from detslurm.store.facts import FactLog, format_of, refuse_newer
 from detslurm.store.ledger import Block, owner_of
 from detslurm.store.reading import fold_facts
 from detslurm.store.records import Created, Trials, typed
@@ -81,10 +81,11 @@ def rebuild_ledger(store: Store) -> Iterator[str]:
     """Rebuild lost facts of the ledger from the facts of the experiments; a sentence for each.
 
     A lost fact stays lost where facts of an experiment can't be read, for it may have named such an
-    experiment. Raises `StoreError` where nothing is known of an experiment.
+    experiment. Raises `StoreError` where nothing is known of an experiment, and `NewerFormat`.
     """
     log = store.ledger.log
     facts = list(log.facts(thorough=True, skip_refused=True))
+    refuse_newer(log.path, max(map(format_of, facts), default=1))
     given = sorted(map(_block_of, filter(_gives_ids, facts)), key=_first)
     ids, lost, whole = experiment_ids(store), list[Block](), True
     for number in ids:

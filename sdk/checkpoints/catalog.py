@@ -17,6 +17,7 @@ from detslurm.storage import SharedFS, Storage, Storages
 from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, Store, StoreError, TrialView
 from detslurm.store.checkpoint_index import SavedCheckpoints, row_of
 from detslurm.store.checkpoint_links import Links, correct_links, links_of
+from detslurm.store.facts import is_newer
 from detslurm.store.index import is_final
 
 
@@ -61,7 +62,8 @@ def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
     if snapshot.facts.desired.deleted:
         return SavedCheckpoints(experiment=number), True
     row, saved = snapshot.view.row(), of_snapshot(snapshot)
-    correct_links_of(snapshot.directory, saved)  # a new fold means a change
+    if not is_newer(row.format):
+        correct_links_of(snapshot.directory, saved)  # a new fold means a change
     return saved, is_final(row)
 
 

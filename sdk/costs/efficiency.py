@@ -317,7 +317,8 @@ def efficiencies(
         for one, (_, view) in zip(found, trials, strict=True)
         if one.energy is None and view.ended is not None
     }
-    known = _energy_of_jobs(facts, set().union(*refs.values()), queues)
+    shared = {job.job_id for job in facts.jobs if job.adopted}  # for they ran another trial before
+    known = _energy_of_jobs(facts, set().union(*refs.values()) - shared, queues)
     sums = {trial: Energy.sum(known.get(ref) for ref in own) for trial, own in refs.items()}
     return [
         msgspec.structs.replace(one, energy=EnergyUse.of(sums[one.trial]))

@@ -13,6 +13,7 @@ import pytest
 from detslurm.cli.output.energy import energy_text
 from detslurm.config.schema.site import SiteEnergy
 from detslurm.sdk.costs.energy import EnergyUse, co2_kg
+from detslurm.store.records import Job, Submitted
 from tests.cli.conftest import Detslurm
 from tests.sdk.scenes import Scene
 
@@ -96,6 +97,10 @@ def test_slurms_figure_stands_where_nothing_else_is_known(
     ]
     shown = detslurm("t", "describe", 1).out
     assert "about 2.00 kWh: whole nodes by Slurm 2.00 kWh" in shown
+    adopted = Submitted(jobs=(Job(job_id="12_2", first_index=3, adopted=True),))
+    scene.store.experiment(number).append(adopted)  # it has run two trials since
+    rows = detslurm("e", "efficiency", number, "--json").data
+    assert [one["energy"] is None for one in rows] == [False, False, True, True]
     scene.queue.down = True
     assert detslurm("e", "efficiency", number, "--json").data[0]["energy"] is None
 

@@ -164,11 +164,11 @@ def test_an_older_runner_leaves_a_newer_experiment(store: Store) -> None:
     """Its job ends with the reason, and nothing of the trial is touched."""
     with version(2):
         made = scenes.experiment(store)
-    made.write_config({"entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}}, "")
+    made.write_config({"entrypoint": {"by": "version 2"}, "searcher": {"name": "single"}}, "")
     before = files(store)
     env = os.environ | {"DETSLURM_ROOT": str(store.path), "DETSLURM_LOCAL_JOB_ID": "1"}
     argv = [sys.executable, "-m", "detslurm.exec.runner", str(made.path), "0"]
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1 and "newer detslurm (format 2)" in done.stdout, done
     assert files(store) == before and fold_facts(made).format == 2
 
@@ -241,3 +241,15 @@ def test_an_older_gc_keeps_what_a_newer_ledger_may_name(tmp_path: Path) -> None:
         assert scene.client.gc().unrecorded == 1
     scene.client.gc(unrecorded=True)
     assert collecting.on_disk(scene) == {stray}
+
+
+def test_an_older_gc_rebuilds_nothing_in_a_newer_ledger(store: Store) -> None:
+    """The ids that it misses may be in a record that it doesn't know."""
+    scenes.finished(store)
+    first = store.ledger.log.name(1)
+    first.unlink()
+    put_record(first, {"v": 2, "type": "divided", "id": 1})
+    warnings: list[str] = []
+    Client(store.path, warn=warnings.append, connect=lambda name: Queue()).gc()
+    assert store.ledger.log.last_listed() == 1
+    assert any(text.startswith("the ledger is not rebuilt") for text in warnings)
