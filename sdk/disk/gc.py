@@ -24,6 +24,7 @@ from detslurm.sdk.disk.leftovers import (
     folders_of,
     folders_of_store,
     in_storage,
+    interrupted_checks,
     interrupted_submission,
     known_checkpoints,
     never_began,
@@ -67,6 +68,8 @@ from detslurm.store.records import Created
 
 # A deletion removes these last, or a late process writes them: a runner that compacts, a reader.
 _LEFT: Final = {"config.json", "metrics.h5", "trials.json", "summary.json", "best", "latest"}
+
+_PLAIN: Final = {"temporary file", "unused environment", "unused record", "interrupted check"}
 
 
 class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,6 +247,7 @@ class GarbageCollection:
 
     def _outside(self, absent: set[int], numbers: Iterable[int]) -> list[Leftover]:
         """Remove leftovers that belong to no experiment; returns the unrecorded checkpoints."""
+        self._remove(interrupted_checks(self._store))
         for folder in folders_of_store(self._store):
             self._remove(temporary_files(folder, temporary_names(folder)))
         for base, names in self._names.items():
@@ -410,7 +414,7 @@ class GarbageCollection:
                     fs.remove_tree(path / name)
                     fs.discard(str(path / name))
                 return True
-            if left.kind not in ("temporary file", "unused environment", "unused record"):
+            if left.kind not in _PLAIN:
                 SharedFS(path.parent).discard(path.name.removesuffix(PARTIAL))
             elif path.is_dir():
                 fs.remove_tree(path)

@@ -32,6 +32,7 @@ Kind = Literal[
     "unrecorded checkpoint",  # no record of this store names it
     "unused environment",  # packed for experiments that are over
     "unused record",  # of what deleted experiments ran
+    "interrupted check",  # of a `selftest` or `doctor` that was killed
 ]
 
 DAY: Final = 86400.0
@@ -39,6 +40,7 @@ DAY: Final = 86400.0
 
 PARTIAL: Final = ".partial"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+_CHECK: Final = re.compile(r"(selftest|doctor)-[0-9a-f]{12}")
 _TEMPORARY: Final = re.compile(r"\..*\.(?P<host>[^/]*?)-(?P<pid>\d+)-\d+-[0-9a-f]{8}\.tmp")
 
 
@@ -193,6 +195,12 @@ def unused_records(store: Store, used: Collection[str]) -> Iterator[Leftover]:
     names = [name for name in fs.names_in(folder) if name.endswith(".json")]
     unnamed = [name for name in names if name.removesuffix(".json") not in used]
     return _aged("unused record", folder, unnamed)
+
+
+def interrupted_checks(store: Store) -> Iterator[Leftover]:
+    """Directories that a killed `selftest` or `doctor --container` could not remove."""
+    names = [name for name in fs.names_in(store.path) if _CHECK.fullmatch(name)]
+    return _aged("interrupted check", store.path, names)
 
 
 def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:

@@ -398,22 +398,26 @@ def test_what_killed_submissions_and_doctors_leave(scene: Scene) -> None:
         pass
     for call in (5, 40):
         assert killed_at(lambda: probe(scene.root), call, "after")
+    killed, strange = scene.root / "selftest-0123456789ab", scene.root / "selftest-mine"
+    (killed / "store" / "experiments").mkdir(parents=True)
+    strange.mkdir()
     assert any(one.name.startswith(".probe") for one in scene.root.iterdir())
     found = {int(path.name): {*path.rglob("*")} for path in scene.root.glob("experiments/*")}
     scene.client.gc()
     assert len(found) > 10
-    assert all(path.exists() for young in found.values() for path in young)
+    assert killed.exists() and all(path.exists() for young in found.values() for path in young)
     then = time.time() - 2 * 86400
     for folder, _, files in os.walk(scene.root, topdown=False):
         for path in (*(f"{folder}/{name}" for name in files), folder):
             os.utime(path, (then, then))
     shown = scene.client.gc(dry_run=True).leftovers
-    assert {"interrupted submission", "temporary file"} == {one.kind for one in shown}
+    kinds = {"interrupted submission", "temporary file", "interrupted check"}
+    assert kinds == {one.kind for one in shown}
     assert {one.path for one in scene.client.gc().leftovers} == {one.path for one in shown}
     for number in found:
         made = ExperimentDir(scene.store, number)
         assert not [*made.path.iterdir()] or (made.created().trials and made.config())
-    assert {*scene.store.path.iterdir()} - before <= {scene.root / "settled.json"}
+    assert {*scene.store.path.iterdir()} - before <= {scene.root / "settled.json", strange}
     assert not [*scene.root.rglob("*.tmp")]
     assert not scene.client.gc().leftovers
     assert scene.experiment().id == max(found) + 1
