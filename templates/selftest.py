@@ -1,12 +1,13 @@
 """The code of the trials of `detslurm selftest`.
 
-`train.py` reports and ends. `train.py first COMMAND` runs COMMAND in a shell, waits for a
-preemption, saves and leaves; the trial's next run reports. `train.py nodes` and `train.py mpi`
-count the ranks that reach each other over the network and over MPI.
+`train.py` reports how many GPUs Slurm names, and ends. `train.py first COMMAND` runs COMMAND in a
+shell, waits for a preemption, saves and leaves; the trial's next run reports. `train.py nodes` and
+`train.py mpi` count the ranks that reach each other over the network and over MPI.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -35,10 +36,19 @@ def ranks(info: det.ClusterInfo, how: str) -> det.core.DistributedContext:
     )
 
 
+def gpus() -> int:
+    """How many GPUs Slurm names to the job."""
+    names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+    named = next(filter(None, map(os.environ.get, names)), "NoDevFiles")
+    return 0 if named == "NoDevFiles" else len(named.split(","))
+
+
 def leave(core: det.core.Context, command: str) -> None:
     """Run the command, and save as soon as the job has to go."""
     # The command may signal all of this step, and is a part of it.
-    subprocess.run(["sh", "-c", f"trap '' TERM; {command}"], check=True)
+    done = subprocess.run(["sh", "-c", f"trap '' TERM; {command}"], check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)  # its message is the last line of the log
     until = time.monotonic() + PATIENCE
     while not core.preempt.should_preempt():
         if time.monotonic() > until:
@@ -57,7 +67,7 @@ def main(how: str = "", command: str = "") -> None:
         if how == "first" and info.latest_checkpoint is None:
             leave(core, command)
             return
-        figure = sum(distributed.allgather(1)) if distributed else len(info.slot_ids)
+        figure = sum(distributed.allgather(1)) if distributed else gpus()
         if distributed is None or distributed.rank == 0:
             core.train.report_validation_metrics(2, {"figure": figure})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,24 +52,29 @@ def selftest(
       detslurm selftest
       detslurm selftest --pool gpu --full -o selftest.html
     """
+    from detslurm.cli.output.tables import printable
     from detslurm.sdk.jobs.queues import connector
     from detslurm.sdk.selftest.running import selftest as run
     from detslurm.sdk.store_root import default_root
+    from detslurm.sdk.whole_file import whole_file
 
     root = default_root()
-    report = run(
-        partial(connector(root), "slurm"),
-        root,
-        pool=pool,
-        full=full,
-        image=container,
-        timeout=60 * timeout,
-        notify=note,
-    )
-    if output is not None:
-        from detslurm.look.selftest_page import write_selftest
+    with ExitStack() as files:  # a page that can't be written is no surprise of the last minute
+        draft = files.enter_context(whole_file(output)) if output is not None else None
+        report = run(
+            partial(connector(root), "slurm"),
+            root,
+            pool=pool,
+            full=full,
+            image=container,
+            timeout=60 * timeout,
+            notify=lambda text: note(printable(text)),
+        )
+        if draft is not None:
+            from detslurm.look.selftest_page import selftest_page
 
-        write_selftest(report, output)
+            draft.write_text(selftest_page(report), encoding="utf-8")
+    if output is not None:
         note(f"Wrote {output}")
     return Document(lambda: "\n".join(_lines(report)), report.to_dict, failed=report.broken)
 
@@ -76,6 +82,7 @@ def selftest(
 def _lines(report: SelfTestReport) -> Iterator[str]:
     import shutil
 
+    from detslurm.cli.output.tables import printable
     from detslurm.look.selftest_page import SIGN, counts, heading
 
     yield from (f"{name:>12}  {value}" for name, value in heading(report))
@@ -85,7 +92,7 @@ def _lines(report: SelfTestReport) -> Iterator[str]:
     for check in report.checks:
         verdict = check.verdict.upper() if check.verdict == "broken" else check.verdict
         word = click.style(f"{verdict:<7}", fg=_COLORS[check.verdict])
-        texts = [*check.figure.splitlines(), *check.remedy.splitlines()]
+        texts = [*printable(check.figure).splitlines(), *check.remedy.splitlines()]
         first, *rest = [line for text in texts for line in textwrap.wrap(text, room)] or [""]
         yield f"{check.name:>{margin}}  {word}  {first}"
         yield from (f"{'':>{margin + 11}}{line}" for line in rest)

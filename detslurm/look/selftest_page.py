@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from detslurm._base.quantities import counted
-from detslurm.look.report import style, write
+from detslurm.look.report import style
 from detslurm.sdk.submission.generated import REPORT_MARK
 
 if TYPE_CHECKING:
@@ -98,8 +97,3 @@ def selftest_page(report: SelfTestReport) -> str:
         sign=SIGN,
         counts="".join(f"<p>{escape(line)}</p>" for line in counts(report)),
     )
-
-
-def write_selftest(report: SelfTestReport, target: Path) -> None:
-    """Write the page to a file, whole or not at all. Errors are those of `report.write`."""
-    write(selftest_page(report), target)

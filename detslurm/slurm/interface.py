@@ -87,6 +87,7 @@ class ClusterLimits:
     enforces_qos: bool = False
     changes_jobs: bool = False  # by a plugin of the site, as they are submitted
     age_points: float = 0.0  # of Slurm's priority, for an hour of waiting; 0: none, or unknown
+    preempt_type: str = ""  # such as "preempt/partition_prio"; "" is unknown
     preempt_mode: str = "OFF"  # of partitions without their own
     gres_types: tuple[str, ...] = ()
     tres_gpus: bool = False

@@ -68,6 +68,7 @@ def parse_limits(config: str, partitions: str, sinfo: str) -> ClusterLimits:
         ),
         changes_jobs=values.get("JobSubmitPlugins", "") not in ("", "(null)"),
         age_points=_age_points(values),
+        preempt_type=values.get("PreemptType", ""),
         preempt_mode=default_mode,
         gres_types=_names(values.get("GresTypes")),
         tres_gpus=any(t.startswith("gres/gpu") for t in tracked),

@@ -5,6 +5,7 @@ An absent fact is unknown, and never ok.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from detslurm._base.quantities import counted
 from detslurm._base.states import outcome_words
 from detslurm.sdk.selftest.facts import SiteFacts, StoryFacts, TrialRun
 from detslurm.sdk.selftest.stories import Story
+from detslurm.slurm import command
 
 Verdict = Literal["ok", "warning", "broken", "unknown"]
 
@@ -116,14 +118,15 @@ def _memory(option: str, refusal: str | None) -> SelfCheck:
 def story_check(story: Story, facts: StoryFacts) -> SelfCheck:
     """The line on one experiment."""
     if facts.refusal:
-        return SelfCheck(story.name, "broken", f"refused: {facts.refusal}", story.remedy)
+        verdict: Verdict = "unknown" if may_pass(facts.refusal) else "broken"
+        return SelfCheck(story.name, verdict, f"refused: {facts.refusal}", story.remedy)
     if not facts.ended:
         text = f"not finished after {facts.seconds:.0f} s{f' ({facts.waits})' * bool(facts.waits)}"
         return SelfCheck(story.name, "unknown", text, "Try a longer --timeout, or an idle cluster.")
     done = f"in {facts.seconds:.0f} s"
     if facts.state != "COMPLETED":
         gave_way = bool(facts.runs) and facts.runs[0].outcome == story.leaves
-        verdict: Verdict = "broken" if gave_way or story.surely_leaves else "unknown"
+        verdict = "broken" if gave_way or story.surely_leaves else "unknown"
         return SelfCheck(story.name, verdict, f"{_why(facts)} {done}", story.remedy)
     if story.leaves:
         return _second_run(story, facts, done)
@@ -157,6 +160,21 @@ def _second_run(story: Story, facts: StoryFacts, done: str) -> SelfCheck:
     return SelfCheck(story.name, "ok", text)
 
 
+def others_check(count: int) -> SelfCheck:
+    """The line on nodes that the job leaves out."""
+    return SelfCheck(
+        "other nodes", "unknown", f"{counted(count, 'node')} not asked",
+        "They are full or powered down, or jobs of other users there would give way: try again when"
+        " they are idle. Or the partition's MaxNodes is smaller.",
+    )  # fmt: skip
+
+
+def may_pass(refusal: str) -> bool:
+    """Whether the same submission may be accepted later: a busy controller, or limits on jobs."""
+    room = command.is_submit_limit(refusal) or "there is no room" in refusal
+    return room or command.is_transient(refusal)
+
+
 def controller_check(seconds: Sequence[float]) -> SelfCheck:
     """The line on the time that the controller took for each of our calls."""
     if not seconds:
@@ -170,6 +188,10 @@ def controller_check(seconds: Sequence[float]) -> SelfCheck:
 
 def store_refusal(error: OSError) -> SelfCheck:
     """The line on a store that this machine can't use."""
+    if error.errno in (errno.EDQUOT, errno.ENOSPC):
+        text = f"{error.strerror}: {error.filename or 'here'}"
+        remedy = "Free some space or files (`quota` shows them), or set DETSLURM_ROOT."
+        return SelfCheck("store", "broken", text, remedy)
     return SelfCheck(
         "store", "broken", f"here: {error.filename}: {error.strerror}",
         "Set DETSLURM_ROOT to a directory that you may write to. Root has no rights on many file"

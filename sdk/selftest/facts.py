@@ -28,6 +28,7 @@ class NodesJobFacts:
     """The course of the job that asks each node for its facts."""
 
     request: JobRequest | None = None  # as it was asked for; None if it was refused
+    job_id: str = ""
     record: Mapping[str, str] = field(default_factory=dict)  # as scontrol shows it; may be empty
     listed: bool = False  # whether squeue shows it
     found: NodesFacts | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from detslurm._base.quantities import counted, human_size
-from detslurm.sdk.selftest.checks import SelfCheck, Verdict, last_line, listed
+from detslurm.sdk.selftest.checks import SelfCheck, Verdict, last_line, listed, may_pass
 from detslurm.sdk.selftest.facts import NodesJobFacts
 from detslurm.store.selftest_facts import NodeAnswer, NodeFacts
 
@@ -20,7 +20,8 @@ def nodes_checks(job: NodesJobFacts) -> Iterator[SelfCheck]:
     yield from _request(job)
     yield from _submit_time(job)
     if job.found is None:
-        verdict: Verdict = "broken" if job.started or job.request is None else "unknown"
+        refused = job.request is None and not may_pass(job.problem)
+        verdict: Verdict = "broken" if job.started or refused else "unknown"
         remedy = "`squeue` and `sinfo -R` show why; try another partition with --pool."
         yield SelfCheck("nodes", verdict, job.problem, remedy)
         if job.lacking:
@@ -105,7 +106,7 @@ def _signed(seconds: float) -> str:
 def _clock(name: str, offsets: dict[str, float], remedy: str) -> SelfCheck:
     worst = max(offsets, key=lambda where: abs(offsets[where]))
     size = abs(offsets[worst])
-    figure = f"{worst}: {_signed(offsets[worst])}" if size >= 1 else "all within a second or two"
+    figure = f"{worst}: {_signed(offsets[worst])}" if size >= 1 else "no difference is seen"
     if size < _CLOCK_WARNING:
         return SelfCheck(name, "ok", figure)
     return SelfCheck(name, "warning" if size < _CLOCK_BROKEN else "broken", figure, remedy)

@@ -37,6 +37,7 @@ exec "$2" -P -m detslurm.exec.selftest_nodes "$1"
 """
 _TRIES: Final = 3
 _RUN_SECONDS: Final = 180.0
+_NODE_SECONDS: Final = 0.25  # more for each node
 
 
 def ask_nodes(
@@ -79,11 +80,15 @@ def _request(template: JobRequest, folder: Path, exclude: Sequence[str]) -> JobR
         nodes=count,
         ntasks=count,
         exclude=(*template.exclude, *exclude),
-        time_minutes=5,
+        time_minutes=_minutes(count),
         requeue=True,
         signal_lead=0,
         mark=os.urandom(6).hex(),
     )
+
+
+def _minutes(count: int) -> int:
+    return 5 + int(count * _NODE_SECONDS / 60)
 
 
 def _run(
@@ -112,13 +117,15 @@ def _run(
         notify(f"Job {job_id} asks {counted(request.nodes, 'node')}.")
         record = job_record(job_id)
         facts_path = folder / "facts.json"
-        end = wait_for_file(cluster, job_id, facts_path, start=patience, run=_RUN_SECONDS)
+        seconds = _RUN_SECONDS + request.nodes * _NODE_SECONDS
+        end = wait_for_file(cluster, job_id, facts_path, start=patience, run=seconds)
     finally:
         if end.data is None:  # also at Ctrl-C
             with suppress(SlurmError):
                 cluster.cancel([job_id])
     done = replace(
         begun,
+        job_id=job_id,
         record=record,
         listed=end.seen is not None,
         started=end.started,

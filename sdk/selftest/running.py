@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import importlib.util
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from detslurm import __version__
+from detslurm._base.access import user_name
 from detslurm.config import load_experiment, load_site
 from detslurm.config.templates import packaged
 from detslurm.sdk.client import Client
@@ -24,6 +24,7 @@ from detslurm.sdk.probe_job import scratch_folder
 from detslurm.sdk.selftest.checks import (
     SelfCheck,
     controller_check,
+    others_check,
     site_checks,
     store_refusal,
     story_check,
@@ -32,15 +33,13 @@ from detslurm.sdk.selftest.checks import (
 from detslurm.sdk.selftest.facts import NodesJobFacts, SiteFacts
 from detslurm.sdk.selftest.nodes_checks import nodes_checks
 from detslurm.sdk.selftest.nodes_job import ask_nodes
-from detslurm.sdk.selftest.stories import stories
+from detslurm.sdk.selftest.stories import displaces, stories
 from detslurm.sdk.selftest.story_runs import StoryRuns
 from detslurm.sdk.submission.planning import jobs_within
 from detslurm.slurm import Cluster, JobRequest, NodeInfo, SlurmError, command
 from detslurm.slurm.selftest_queries import is_script, lists_partitions, slurm_version
 
-FEW_NODES: Final = 4
-"""How many nodes are asked unless all are."""
-
+_FEW_NODES: Final = 4  # are asked unless all are
 _START_SECONDS: Final = 300.0
 _END_SECONDS: Final = 90.0
 Notify = Callable[[str], None]
@@ -139,7 +138,7 @@ class _SelfTest:
             slurm=slurm_version() or "",
             detslurm=__version__,
             date=datetime.now().astimezone().isoformat(" ", "seconds"),
-            user=getpass.getuser(),
+            user=user_name(),
             host=os.uname().nodename,
             pool=pool or "",
             seconds=round(time.monotonic() - self.begun, 1),
@@ -175,8 +174,10 @@ class _SelfTest:
     @contextmanager
     def _timed(self) -> Iterator[None]:
         begun = time.monotonic()
-        yield
-        self.answers.append(time.monotonic() - begun)
+        try:
+            yield
+        finally:
+            self.answers.append(time.monotonic() - begun)
 
     def _site(self, pool: str | None, template: JobRequest) -> SiteFacts:
         nodes: Sequence[NodeInfo] = ()
@@ -214,24 +215,20 @@ class _SelfTest:
     def _in_folder(
         self, folder: Path, site: SiteFacts, template: JobRequest, *, full: bool
     ) -> None:
-        up = [node for node in site.nodes if node.available]
-        pool = site.limits.partition(site.pool)
-        count = len(up) or (len(pool.nodes) if pool is not None else 1) or 1
+        count, others = nodes_to_ask(site, full=full)
+        if others:
+            self._add([others_check(others)])
         patience = min(_START_SECONDS, (self.deadline - self.begun) / 3)
-        if pool is not None and pool.max_nodes:
-            count = min(count, pool.max_nodes)
-        if not full:
-            count = min(count, FEW_NODES)
         whole = self._template(site.pool, count)
         job = ask_nodes(self.cluster, whole, folder, patience=patience, notify=self.notify)
         self.jobs += 1 + len(job.lacking)
         self.job_calls += job.found.calls if job.found is not None else 0
         self._add(nodes_checks(job))
-        self._stories(folder, site, template, _unfit(job))
+        self._stories(folder, site, template, job)
         self.files = sum(len(names) + len(files) for _, names, files in os.walk(folder))
 
     def _stories(
-        self, folder: Path, site: SiteFacts, template: JobRequest, unfit: Sequence[str]
+        self, folder: Path, site: SiteFacts, template: JobRequest, job: NodesJobFacts
     ) -> None:
         """Submit all experiments, wait for them, and end what goes on."""
         code = folder / "code"
@@ -244,30 +241,33 @@ class _SelfTest:
             mpi=importlib.util.find_spec("mpi4py") is not None,
             options="".join(f" --{name}={value}" for name, value in given.items() if value),
         )  # fmt: skip
-        runs = StoryRuns(client, code, folder / "checkpoints")
+        runs = StoryRuns(client, code, folder / "checkpoints", template.sbatch_args)
         try:
             for story in wanted:
-                runs.submit(story, site.pool, unfit)
+                runs.submit(story, site.pool, _unfit(job))
             self.notify(f"{len(runs.open)} experiments run. Ctrl-C cancels them.")
             for story, facts in runs.wait(self.deadline):
                 self._add([story_check(story, facts)])
         finally:
-            self._end(runs, folder / "preemptor")
+            self._end(runs, folder / "preemptor", job.job_id)
 
-    def _end(self, runs: StoryRuns, preemptor: Path) -> None:
+    def _end(self, runs: StoryRuns, preemptor: Path, asking: str) -> None:
         """Cancel what goes on, and wait until no job is left that could write."""
-        raised = preemptor.read_text().split() if preemptor.exists() else []
-        ids = [*runs.end(), *raised]
+        lines = preemptor.read_text().split() if preemptor.exists() else []
+        raised = [line.partition(";")[0] for line in lines]
+        with suppress(SlurmError):  # before the trial leaves its node to others
+            self.cluster.cancel(raised)
+        ids = [*filter(None, [asking]), *runs.end(), *raised]
         self.jobs += runs.job_count + len(raised)
         self.job_calls += runs.job_calls
-        self.left, until = ids, time.monotonic() + _END_SECONDS
-        while self.left and time.monotonic() < until:
+        self.left = ids
+        for wait in command.backoff(_END_SECONDS):
             with suppress(SlurmError):
-                self.cluster.cancel(raised)
                 found = self.cluster.query(ids)
                 self.left = [ref for ref, job in found.items() if not job.final]
-            if self.left:
-                time.sleep(2)
+            if not self.left:
+                return
+            time.sleep(wait)
 
     def _container(self, image: str | None, pool: str | None) -> Iterator[SelfCheck]:
         if image is None:
@@ -278,8 +278,25 @@ class _SelfTest:
         for found in examine_container(
             image, lambda: self.cluster, self.root, pool=pool, notify=self.notify
         ):
-            verdict = found.level if found.level != "note" else "ok"
+            verdict = found.level if found.level != "note" else "unknown"
             yield SelfCheck(f"container: {found.area}", verdict, found.text, found.advice)
+
+
+def nodes_to_ask(site: SiteFacts, *, full: bool) -> tuple[int, int]:
+    """How many nodes the job asks; how many it must leave out though all are to be asked.
+
+    It waits for no node that is full, starts none that is powered down, and no job of another user
+    gives way to it.
+    """
+    pool = site.limits.partition(site.pool)
+    up = [node for node in site.nodes if node.available]
+    fit = [node for node in up if node.slots_free and "POWERED_DOWN" not in node.state]
+    if displaces(site.limits, pool):
+        fit = [node for node in fit if node.state.split("+")[0] == "IDLE"]
+    count = len(up) or (len(pool.nodes) if pool is not None else 1) or 1
+    limit = pool.max_nodes if pool is not None else None
+    most = min(count, limit or count, max(len(fit), 1) if up else _FEW_NODES)
+    return (most, count - most) if full else (min(most, _FEW_NODES), 0)
 
 
 def _unfit(job: NodesJobFacts) -> list[str]:

@@ -11,11 +11,17 @@ from detslurm._base.states import PREEMPTED, TIME_LIMIT
 from detslurm.slurm import ClusterLimits, NodeInfo, PartitionLimits
 
 ARRAY_TRIALS: Final = 4
+_BY_PARTITION: Final = "preempt/partition_prio"
 _TRAIN: Final = "python3 train.py"
+# A plugin may remove --exclusive, and OverSubscribe=FORCE overrules it. Then other users' jobs on
+# the node would give way, too. With its deadline Slurm drops the job that preempts, at the latest a
+# minute before the trial leaves the node to others.
 _RAISE: Final = (
-    "env -u SBATCH_PARTITION sbatch --parsable --partition={high} --nodes=1 --exclusive"
-    ' --nodelist="$SLURMD_NODENAME" --time=1 --output=/dev/null{options}'
-    " --job-name=detslurm-selftest --wrap=true > {folder}/preemptor"
+    'scontrol --oneliner show job "$SLURM_JOB_ID" | grep -q " OverSubscribe=NO "'
+    ' || {{ echo "the node is shared with other jobs" >&2; exit 1; }};'
+    " env -u SBATCH_PARTITION -u SBATCH_EXCLUSIVE sbatch --parsable --partition={high} --nodes=1"
+    ' --nodelist="$SLURMD_NODENAME" --time=1 --deadline=now+4minutes --output=/dev/null{options}'
+    ' --job-name=detslurm-selftest --wrap=true >> "{folder}/preemptor"'
 )
 
 
@@ -35,11 +41,14 @@ class Story:
     slurm: dict[str, Any] = field(default_factory=dict)  # more of that section
     pool: str | None = None  # by default the selftest's
 
-    def config(self, pool: str | None, exclude: Sequence[str], storage: Path) -> dict[str, Any]:
-        """The configuration of the experiment, on nodes that are not in `exclude`."""
+    def config(
+        self, pool: str | None, exclude: Sequence[str], storage: Path, options: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """The configuration of the experiment, on nodes that are not in `exclude`, with the
+        site's `options` of sbatch."""
         partition = self.pool or pool
         without = [f"--exclude={','.join(exclude)}"] if exclude else []
-        arguments = [*self.slurm.get("sbatch_args", ()), *without]
+        arguments = [*options, *self.slurm.get("sbatch_args", ()), *without]
         many = {"index": {"type": "categorical", "vals": list(range(self.trials))}}
         return {
             "name": f"selftest: {self.name}",
@@ -56,7 +65,13 @@ class Story:
                 "slots_per_trial": self.slots,
                 **({"resource_pool": partition} if partition else {}),
             },
-            "slurm": {"time": 5, **self.slurm, "sbatch_args": arguments},
+            "slurm": {
+                "time": 5,
+                "signal_lead": 60,  # less than `time`, whatever the site's
+                "stage_environment": False,
+                **self.slurm,
+                "sbatch_args": arguments,
+            },
         }
 
 
@@ -148,15 +163,35 @@ def stories(
 def preemptible(
     limits: ClusterLimits, pool: str | None
 ) -> tuple[PartitionLimits, PartitionLimits] | None:
-    """A partition whose jobs give way, the pool if possible, and one whose jobs preempt them."""
+    """A partition whose jobs give way, the pool if possible, and one whose jobs preempt them.
+
+    Jobs of the first must not take the place of others themselves: its trial wants a whole node.
+    """
+    if limits.preempt_type != _BY_PARTITION:
+        return None
     up = [p for p in limits.partitions.values() if p.up and _is_open(p)]
     low = [p for p in up if {"REQUEUE", "CANCEL"} & set(p.preempt_mode.split(","))]
+    low = [p for p in low if not displaces(limits, p)]
     for victim in sorted(low, key=lambda p: p.name != (pool or limits.default_partition)):
         above = [p for p in up if p.priority_tier > victim.priority_tier]
         above = [p for p in above if set(p.nodes) >= set(victim.nodes)]
         if above:
             return victim, min(above, key=lambda p: p.priority_tier)
     return None
+
+
+def displaces(limits: ClusterLimits, partition: PartitionLimits | None) -> bool:
+    """Whether jobs of a partition may take the place of other users' jobs; True if unknown."""
+    if limits.preempt_type in ("preempt/none", "(null)"):
+        return False
+    if partition is None or limits.preempt_type != _BY_PARTITION:
+        return True
+    return any(
+        not {"REQUEUE", "CANCEL", "SUSPEND"}.isdisjoint(p.preempt_mode.split(","))
+        and p.priority_tier < partition.priority_tier
+        and not (p.nodes and partition.nodes and {*p.nodes}.isdisjoint(partition.nodes))
+        for p in limits.partitions.values()
+    )
 
 
 def _is_open(partition: PartitionLimits) -> bool:

@@ -21,15 +21,16 @@ from detslurm.store import StoreError
 class StoryRuns:
     """The experiments of a selftest in a store of its own."""
 
-    def __init__(self, client: Client, code: Path, storage: Path) -> None:
+    def __init__(self, client: Client, code: Path, storage: Path, options: Sequence[str]) -> None:
         self._client, self._code, self._storage = client, code, storage
+        self._options = options  # of sbatch, by the site
         self.open: dict[int, tuple[Story, float]] = {}
         self._refused: list[tuple[Story, StoryFacts]] = []
         self._all: list[int] = []
         self.job_count = self.job_calls = 0
 
     def submit(self, story: Story, pool: str | None, unfit: Sequence[str]) -> None:
-        config = story.config(pool, unfit, self._storage)
+        config = story.config(pool, unfit, self._storage, self._options)
         try:
             done = self._client.submit(config, self._code)
         except (SubmitError, SlurmError, ConfigErrors, StoreError) as refusal:

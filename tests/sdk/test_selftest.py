@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from detslurm.cli.selftest import _lines
 from detslurm.look.selftest_page import selftest_page
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.selftest.checks import (
@@ -20,15 +23,20 @@ from detslurm.sdk.selftest.checks import (
 )
 from detslurm.sdk.selftest.facts import NodesJobFacts, SiteFacts, StoryFacts, TrialRun
 from detslurm.sdk.selftest.nodes_checks import nodes_checks, outside
-from detslurm.sdk.selftest.running import SelfTestReport, selftest
+from detslurm.sdk.selftest.running import SelfTestReport, _SelfTest, nodes_to_ask, selftest
 from detslurm.sdk.selftest.stories import Story, preemptible, stories
+from detslurm.sdk.selftest.story_runs import StoryRuns
+from detslurm.sdk.submission.deferring import no_room
 from detslurm.slurm import ClusterLimits, JobRequest, LocalCluster, NodeInfo, PartitionLimits
 from detslurm.store.selftest_facts import NodeAnswer, NodeFacts, NodesFacts
+from tests.sdk.scenes import Queue
 
 NODES = ("n1", "n2", "n3")
 LOW = PartitionLimits(name="low", preempt_mode="REQUEUE", nodes=NODES)
 MAIN = PartitionLimits(name="main", default=True, priority_tier=10, nodes=NODES, gpus_per_node=4)
-LIMITS = ClusterLimits(cluster="c", partitions={"main": MAIN, "low": LOW})
+LIMITS = ClusterLimits(
+    cluster="c", preempt_type="preempt/partition_prio", partitions={"main": MAIN, "low": LOW}
+)
 SITE = SiteFacts(
     limits=LIMITS,
     pool="main",
@@ -36,7 +44,7 @@ SITE = SiteFacts(
     is_script=False,
     listed=True,
     memory={"--mem": "", "--mem-per-cpu": ""},
-    nodes=tuple(NodeInfo(name=name, state="IDLE", partitions=("main",)) for name in NODES),
+    nodes=tuple(NodeInfo(name=n, state="IDLE", partitions=("main",), cpus=8) for n in NODES),
 )
 GOOD = NodeFacts(time=100.0, utc_offset=0, owner=1001, tmp_free=1 << 34, tmp_exec=True)
 ANSWERS = tuple(NodeAnswer(node=n, facts=GOOD, asked=99.5, answered=100.5) for n in NODES)
@@ -53,6 +61,10 @@ JOB = NodesJobFacts(
     shown_submit=91.0,
     uid=1001,
 )
+REPORT = SelfTestReport(
+    cluster="c<", slurm="24.11.5", detslurm="0.1.0", date="2026-11-29", user="alice", host="h",
+    pool="main", seconds=3.0, checks=(), calls={"sbatch": 2},
+)  # fmt: skip
 LEAVES = Story(
     name="requeue",
     entrypoint="x",
@@ -191,6 +203,9 @@ def test_a_fault_has_its_own_line(name: str) -> None:
     ("changes", "verdict", "text"),
     [
         ({"refusal": "sbatch: no"}, "broken", "refused: sbatch: no"),
+        ({"refusal": "AssocMaxSubmitJobLimit"}, "unknown", "refused: AssocMaxSubmitJobLimit"),
+        ({"refusal": no_room("MaxSubmitJobs=4")}, "unknown", "refused: there is no room"),
+        ({"refusal": "Unable to contact slurm controller"}, "unknown", "refused: Unable"),
         ({"state": "ERROR", "runs": (FAILED,)}, "broken", "exit 3"),
         ({"state": "COMPLETED", "runs": RAN_AGAIN.runs[1:]}, "broken", "completed"),
         ({"state": "RUNNING"}, "unknown", "not finished"),
@@ -239,7 +254,105 @@ def test_only_open_partitions_take_part_in_a_preemption() -> None:
         replace(MAIN, nodes=("n1",)),
         replace(MAIN, priority_tier=1),
     ):
-        assert preemptible(ClusterLimits(partitions={"main": other, "low": LOW}), None) is None
+        limits = replace(LIMITS, partitions={"main": other, "low": LOW})
+        assert preemptible(limits, None) is None
+
+
+def test_no_job_of_another_user_gives_way_to_a_preemption() -> None:
+    """Not to the trial, which waits for a whole node, where its partition preempts a lower one; and
+    nothing is tried where Slurm does not say what preempts."""
+    lowest = replace(LOW, name="lowest", priority_tier=0)
+    partitions = {**LIMITS.partitions, "lowest": lowest}
+    assert preemptible(replace(LIMITS, partitions=partitions), "low") == (lowest, LOW)
+    hidden = {**partitions, "lowest": replace(lowest, nodes=())}
+    assert preemptible(replace(LIMITS, partitions=hidden), "low") == (hidden["lowest"], LOW)
+    for unknown in ("", "preempt/qos", "preempt/none"):
+        assert preemptible(replace(LIMITS, preempt_type=unknown), "low") is None
+
+
+@pytest.mark.parametrize("shares", ["NO", "YES"])
+def test_a_node_that_others_may_share_is_not_preempted(tmp_path: Path, shares: str) -> None:
+    """A plugin has taken --exclusive away, or the partition has OverSubscribe=FORCE."""
+    for name, text in (
+        ("scontrol", f"JobId=7 OverSubscribe={shares} Contiguous=0"),
+        ("sbatch", "8;c"),
+    ):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$@" > "$0.asked"; echo "{text}"\n')
+        program.chmod(0o700)
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    found = stories(LIMITS, "low", SITE.nodes, folder, mpi=False)
+    [entrypoint] = [story.entrypoint for story in found if story.name == "preemption"]
+    *_, raises = shlex.split(entrypoint)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1"}
+    done = subprocess.run(["sh", "-c", raises], env=env, check=False)
+    assert (done.returncode == 0) == (shares == "NO")
+    if shares == "NO":
+        assert (folder / "preemptor").read_text() == "8;c\n"
+        asked = (tmp_path / "sbatch.asked").read_text()
+        assert "--nodelist=n1" in asked and "--deadline=" in asked and "--exclusive" not in asked
+    else:
+        assert not (tmp_path / "sbatch.asked").exists()
+
+
+def test_what_preempts_is_cancelled_before_its_node_is_free(tmp_path: Path) -> None:
+    """Else it could take the place of a job that comes next; and no job is forgotten."""
+    queue = Queue()
+    queue.put("7", "COMPLETED")
+    queue.put("8", "CANCELLED")
+
+    class Runs(StoryRuns):
+        job_count = job_calls = 0
+
+        def __init__(self) -> None:
+            pass
+
+        def end(self) -> list[str]:
+            queue.calls.append(("kill",))
+            return []
+
+    (tmp_path / "preemptor").write_text("8;c\n")
+    test = _SelfTest(queue, tmp_path, 0.0, lambda text: None)
+    test._end(Runs(), tmp_path / "preemptor", "7")
+    assert queue.calls[:2] == [("cancel", "8"), ("kill",)]
+    assert queue.queries == [["7", "8"]] and not test.left
+
+
+def test_all_nodes_are_asked_only_where_that_harms_nobody() -> None:
+    """Else idle nodes that are awake, or few where they are hidden."""
+    busy = replace(SITE.nodes[2], state="MIXED", cpus_used=1)
+    site = replace(SITE, nodes=(*SITE.nodes[:2], busy, *[replace(busy, name="n4")] * 4))
+    assert nodes_to_ask(site, full=False) == (2, 0)
+    assert nodes_to_ask(site, full=True) == (2, 5)
+    assert nodes_to_ask(replace(site, pool="low"), full=True) == (7, 0)
+    assert nodes_to_ask(replace(site, limits=ClusterLimits()), full=True) == (2, 5)
+    asleep = replace(SITE.nodes[0], state="IDLE+CLOUD+POWERED_DOWN")
+    cloud = replace(site, pool="low", nodes=(*SITE.nodes[1:], asleep))
+    assert nodes_to_ask(cloud, full=True) == (2, 1)
+    filled = replace(cloud, nodes=(*SITE.nodes[1:], replace(busy, cpus_used=8)))
+    assert nodes_to_ask(filled, full=True) == (2, 1)
+    hidden = replace(MAIN, nodes=tuple(f"n{number}" for number in range(9)))
+    limits = replace(LIMITS, partitions={"main": hidden, "low": LOW})
+    assert nodes_to_ask(replace(site, limits=limits, nodes=()), full=True) == (4, 5)
+    small = replace(LIMITS, partitions={"low": replace(LOW, max_nodes=2)})
+    few = replace(site, pool="low", limits=small)
+    assert nodes_to_ask(few, full=False) == (2, 0) and nodes_to_ask(few, full=True) == (2, 5)
+
+
+def test_a_site_profile_holds_for_the_experiments() -> None:
+    """Its options of sbatch stay; its lead fits a short limit, and no environment is staged."""
+    story = Story(name="x", entrypoint="x", remedy="", slurm={"sbatch_args": ["--exclusive"]})
+    slurm = story.config("main", ["n1"], Path("/x"), ["--licenses=a"])["slurm"]
+    assert slurm["sbatch_args"] == ["--licenses=a", "--exclusive", "--exclude=n1"]
+    assert slurm["signal_lead"] < 60 * slurm["time"] and slurm["stage_environment"] is False
+
+
+def test_a_terminal_does_not_obey_a_nodes_text() -> None:
+    """Such as what a TaskProlog prints."""
+    line = SelfCheck("output of steps", "warning", "n1: \x1b]0;owned\x07", "Mend it.")
+    text = "\n".join(_lines(replace(REPORT, checks=(line,))))
+    assert "\x1b]" not in text and "\x07" not in text and "owned" in text
 
 
 def test_without_slurm_there_is_nothing_to_try(tmp_path: Path) -> None:
@@ -251,10 +364,7 @@ def test_without_slurm_there_is_nothing_to_try(tmp_path: Path) -> None:
 def test_the_page_shows_all_lines_as_text() -> None:
     """Markup of a site's messages is text."""
     line = SelfCheck("store", "broken", "n1: <b>gone</b>", "Mount & see.")
-    report = SelfTestReport(
-        cluster="c<", slurm="24.11.5", detslurm="0.1.0", date="2026-11-29", user="alice", host="h",
-        pool="main", seconds=3.0, checks=(line,), calls={"sbatch": 2},
-    )  # fmt: skip
+    report = replace(REPORT, checks=(line,))
     page = selftest_page(report)
     assert "&lt;b&gt;gone&lt;/b&gt;" in page and "Mount &amp; see." in page and "c&lt;" in page
     assert "24.11.5" in page and "sbatch 2" in page and "Signed:" in page and "<script" not in page
