@@ -239,7 +239,7 @@ class TrialDir:
         died = "it ended without notice (its node or its runner died)"
         reason = f"{died}; run {last.number + 1} took over"
         by = {"reason": reason, "time": record.get("time"), "by": record.get("job")}
-        for one in filter(None, (last.start, last.end)):  # its rules may say that all is over
+        for one in filter(None, (last.start, last.end)):  # by its rules all may be over
             refuse_newer(self.path, one.v)
         end = last.end or self.fence(last.number, by)
         if end.outcome in TERMINAL and not record.get("continues"):

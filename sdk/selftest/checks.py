@@ -110,7 +110,7 @@ def _memory(option: str, refusal: str | None) -> SelfCheck:
         return SelfCheck(f"sbatch {option}", "ok", "accepted")
     return SelfCheck(
         f"sbatch {option}", "warning", f"refused: {refusal.splitlines()[0]}",
-        "Users ask for memory in the other way (slurm.sbatch_args), or not at all; say so in the"
+        "Users ask for memory in the other way (slurm.sbatch_args), or not at all; write so in the"
         " site profile.",
     )  # fmt: skip
 
