@@ -159,4 +159,4 @@ def assert_deleted(root: Path) -> None:
     for number in ("1", "2"):
         files = [path for path in (root / "experiments" / number).rglob("*") if path.is_file()]
         assert {path.parent.name for path in files} == {"facts"}
-        assert len(files) <= 10
+        assert len(files) <= 20
