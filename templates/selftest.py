@@ -59,7 +59,7 @@ def leave(core: det.core.Context, command: str) -> None:
 
 
 def main(how: str = "", command: str = "") -> None:
-    """Do what the words say."""
+    """Follow the words of the command line."""
     info = det.get_cluster_info()
     assert info is not None
     distributed = ranks(info, how) if how in ("nodes", "mpi") else None

@@ -121,7 +121,7 @@ def test_readme_is_short_and_its_comparison_goes_on_elsewhere() -> None:
     text = (REPOSITORY / "README.md").read_text()
     more = (REPOSITORY / "docs" / "coming-from.md").read_text()
     tables = [part_of(text, "How it compares"), part_of(more, "More rows of the comparison")]
-    assert len(text.splitlines()) < 130
+    assert len(text.splitlines()) < 130 and "\nmake demo\nmake test\n```" in text
     assert [len(re.findall(r"^\| \S", table, re.MULTILINE)) for table in tables] == [1 + 5] * 2
     assert len(re.findall(r"\]\(|\]\[", "".join(tables))) >= 8
 

@@ -1,4 +1,4 @@
-"""What commands say of a store, as plain data: every command that reads, with `--json`."""
+"""The answers of all commands that read a store, as plain data, by `--json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from detslurm.store.event_log import logged_events
 from tests.envelope import unwrap
 from tests.sdk.scenes import Queue
 
-# What differs from day to day, or from one machine to another.
+# These fields differ from day to day, or from one machine to another.
 _VOLATILE = frozenset({"taken", "age", "import_id", "archive", "output"})
 
 
