@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from detslurm.sdk.checkpoints.finding import FindingCheckpoints
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
 from detslurm.sdk.experiments.progress import Progress, silent
-from detslurm.sdk.jobs.finding import UpdatingJobs
+from detslurm.sdk.jobs.finding import ClientQueue
 from detslurm.sdk.jobs.queues import Connect, Queues, connector
 from detslurm.sdk.models.registry import Registry
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
@@ -40,7 +40,7 @@ def warn_user(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
+class Client(Tasks, Templates, FindingCheckpoints, ClientQueue, Registry):
     """A store, and the clusters whose queues know its jobs.
 
     The id of an experiment may also be its name, and each id `last`, or `@-2` for the second
