@@ -95,7 +95,6 @@ def check(plan: Plan, store: Store) -> tuple[str, ...]:
 
 
 def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
-    """The job of the first element, which all others resemble."""
     array = plan.jobs.arrays[0] if plan.jobs.arrays else JobArray(0, 1)
     return _request(plan, array, experiment_dir, folder)
 
@@ -201,7 +200,6 @@ def _prepare(
     experiment: ExperimentDir,
     first_trial: int,
 ) -> None:
-    """Add files that must exist once the experiment is visible."""
     keep_sources(experiment)
     if plan.derivation is not None:
         plan.derivation.prepare(experiment, first_trial)
@@ -219,7 +217,6 @@ def _prepare(
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
-    """Undo a failed submission: cancel its queued jobs, and delete the experiment."""
     try:
         experiment.append(records.Intent(intent="delete"))
     finally:
@@ -234,7 +231,6 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
 
 
 def _size(plan: Plan, refusal: SlurmError) -> str:
-    """How many jobs it would have been, if that is the reason."""
     if "trials_per_job" not in refusal.advice:
         return ""
     return f" It is {plan.each} now, which makes {counted(plan.workers, 'element')}."
