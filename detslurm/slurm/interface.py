@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -117,16 +117,6 @@ class Charge:
     partition: str
     qos: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
-        """The object that `to_dict` wrote; fields of a newer version are skipped."""
-        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
-        return cls(**{**known, "qos": tuple(data["qos"])})
-
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
@@ -136,7 +126,6 @@ class Allowance:
         room: How many more may be submitted now; each element of an array counts.
         limit: The limit that `room` comes from.
         problem: Why not even a single job could ever start.
-        charge: The holders of these limits.
     """
 
     room: int | None = None
