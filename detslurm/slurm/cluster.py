@@ -64,7 +64,7 @@ class SlurmCluster:
         except SlurmError as refusal:
             lacks_nodes = "node configuration is not available" in refusal.message.lower()
             if not (lacks_nodes and (nodes := self._nodes_out_of_service(request))):
-                raise _explained(refusal, request) from None
+                raise
             # sbatch itself decides by all nodes, and queues the job.
             return f"nodes are out of service, and the jobs may wait for them: {nodes} (`sinfo -R`)"
         finally:
@@ -96,17 +96,13 @@ class SlurmCluster:
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
         """The same later, with one call to the controller."""
         from detslurm.slurm.allowance import ask_again
-        from detslurm.slurm.interface import Charge
 
-        return ask_again(Charge.from_dict(charge))
+        return ask_again(charge)
 
     def submit(self, request: JobRequest) -> str:
         """Queue the request with one sbatch and return its job id."""
         path = _write_script(request.folder, self.script(request), request.mark)
-        try:
-            return sbatch.submit(path, submit_environment(request))
-        except SlurmError as refusal:
-            raise _explained(refusal, request) from None
+        return sbatch.submit(path, submit_environment(request))
 
     def submitted(self, folder: Path, mark: str) -> str | None:
         """The job of the request with this folder and mark, if the queue has it."""
@@ -264,14 +260,6 @@ class SlurmCluster:
             except SlurmError as refusal:
                 if not _is_over(refusal):
                     raise
-
-
-def _explained(refusal: SlurmError, request: JobRequest) -> SlurmError:
-    """The same with the refused value and its origin: Slurm's message has neither."""
-    from detslurm.slurm.chosen_option import refused_option
-
-    text = refused_option(refusal.message, request)
-    return SlurmError(refusal.message, f"{text} {refusal.advice}".strip()) if text else refusal
 
 
 def _write_script(folder: Path, text: str, mark: str | None = None) -> Path:

@@ -67,11 +67,12 @@ class FindingCheckpoints:
 def found_in(store: Store, uuid: str, warn: Callable[[str], None]) -> Checkpoint:
     """The checkpoint with this storage id, or whose id begins so. Raises `NotFound` for none,
     `LifecycleError` for several."""
-    from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
+    from detslurm.sdk.checkpoints.catalog import saved_checkpoints
     from detslurm.sdk.checkpoints.choosing import found_by, objects
+    from detslurm.store.checkpoint_index import checkpoint_index
 
     if len(uuid) >= WHOLE:  # no other one begins so
-        for one in objects(store, indexed(store)):
+        for one in objects(store, checkpoint_index(store).rows.values()):
             if one.uuid == uuid:
                 return one
     return found_by(objects(store, saved_checkpoints(store, warn)), uuid)
