@@ -21,6 +21,7 @@ from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.explanation import Explanation
+    from detslurm.store import Store
 
 # A site may put a word of its own before the names of jobs.
 _TASK_JOB = re.compile(r"\bdet-(command|shell|notebook|tensorboard)-\d+$")
@@ -305,11 +306,11 @@ def _condition(row: JobInfo) -> object:
 def jobs_of(
     cluster: str,
     rows: Sequence[JobInfo],
-    owners: JobOwners,
-    *,
-    explain: Callable[..., Explanation],
+    store: Store,
+    explain: Callable[..., Explanation] | None = None,
 ) -> list[Job]:
     """The jobs that these rows of the queue stand for, in their order."""
+    owners = JobOwners(store)
     return [
         Job(cluster, parts, owners.experiment_id(parts[0]), place, owners, explain)
         for place, parts in enumerate(grouped(rows))

@@ -164,7 +164,6 @@ def hydra_command(words: Sequence[str]) -> tuple[Command, Space]:
 
 
 def _after_program(words: Sequence[str]) -> int:
-    """The index of the first argument of a script or module."""
     for index, word in enumerate(words):
         if word.endswith(".py"):
             return index + 1

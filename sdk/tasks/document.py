@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
 
 from detslurm._base.idle_types import IDLE_TYPES
+from detslurm.config.defaults import pet_name
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
-from detslurm.config.layers import as_mapping
 from detslurm.config.merging import merge
-from detslurm.config.naming import pet_name
 from detslurm.config.overrides import apply_override
-from detslurm.config.reading import parse, read_file
+from detslurm.config.reading import parse_mapping, read_file
 from detslurm.config.yaml_node import YamlNode, locate
 from detslurm.sdk.submission.command_line import name_of
 from detslurm.sdk.submission.entrypoint import IN_DIRECTORY
@@ -69,7 +68,7 @@ def read_document(
     """
     root = YamlNode({}, Position("<config>"))
     if config_file is not None:
-        root = as_mapping(parse(read_file(Path(config_file)), config_file))
+        root = parse_mapping(read_file(Path(config_file)), config_file)
     for override in overrides:
         root = apply_override(root, override)
     root = merge(locate(options or {}, _OPTIONS), _with_slots(root))

@@ -37,11 +37,8 @@ class JobEvidence:
         queue: All jobs of the cluster that wait or run, as far as the site shows them.
         ahead: The jobs that Slurm considers before it, and that wait for resources as it does.
         not_counted: How many more have a higher priority, but wait for something else.
-        nodes: The nodes, where they count.
-        details: The cluster's own records.
         now: When it was put together, in unix seconds.
         as_of: When the oldest of the answers was given.
-        unavailable: The missing parts, with the reasons.
     """
 
     job: Job
@@ -77,17 +74,19 @@ class _Entry(msgspec.Struct):
 
 class AnswerCache:
     """A cluster's answers of the last minute, for all processes of a user: a rebuildable file in
-    the `store`, if there is one. With `refresh` the cluster is asked again for everything."""
+    the `store`, if there is one. With `refresh` the cluster is asked again for everything.
+
+    Attributes:
+        oldest: When the oldest of the answers that were used was given.
+        was_used: Whether an answer was one from before.
+    """
 
     def __init__(self, store: Store, *, refresh: bool = False) -> None:
         self._store = store
         now = time.time()
         known = {} if refresh else load_own(store, "queue.json", dict[str, _Entry], {})
         self._entries = {k: e for k, e in known.items() if 0 <= now - e.time < _KEPT}
-        self.oldest = now
-        """When the oldest of the answers that were used was given."""
-        self.was_used = False
-        """Whether an answer was one from before."""
+        self.oldest, self.was_used = now, False
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
         """The answer of the type `kind` to the question `key`: a recent answer, or what the cluster
