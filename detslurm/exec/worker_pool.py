@@ -16,8 +16,8 @@ from detslurm.jobs.resubmit import (
     submitted_fact,
     workers_request,
 )
+from detslurm.jobs.workers import Workers
 from detslurm.searcher import State
-from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.interface import own_jobs

@@ -90,8 +90,8 @@ def _charge(
     name = _chosen(request, "qos", "q") or _default_qos(user, account, partition, cluster)
     if not account or not name:
         return None
-    order = [name] if here is None or here.qos is None else [here.qos, name]
-    return Charge(user, account, partition, tuple(order))
+    order = (here.qos, name) if here is not None and here.qos else (name,)
+    return Charge(user, account, partition, order)
 
 
 def _chosen(request: JobRequest, option: str, letter: str) -> str | None:
