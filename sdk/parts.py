@@ -3,6 +3,9 @@
 Each is loaded on first use: a command needs a few of them.
 """
 
+# ruff: noqa: F401 (others import them from here)
+# mypy: implicit-reexport
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -79,50 +82,5 @@ _HOMES = {
     "detslurm.store.time_parts": ("Advice",),
     "detslurm.store.trial_time": ("TrainingTime",),
 }
-
-__all__ = [
-    "Advice",
-    "CodeVersion",
-    "ConfigErrors",
-    "ExperimentConfig",
-    "ExperimentRow",
-    "ExperimentView",
-    "GCPolicy",
-    "JobInfo",
-    "LoadedExperiment",
-    "NodeInfo",
-    "NotFound",
-    "Preview",
-    "Refused",
-    "Row",
-    "RunView",
-    "SeveralObjectives",
-    "Simulation",
-    "SlurmError",
-    "Software",
-    "StoreError",
-    "TrainingTime",
-    "TrialDir",
-    "TrialRow",
-    "TrialView",
-    "ValidationView",
-    "as_float",
-    "as_yaml",
-    "column_name",
-    "compress_hostlist",
-    "compress_indices",
-    "config_keys",
-    "flat",
-    "fs",
-    "is_number",
-    "load_experiment",
-    "load_site",
-    "metric_rank",
-    "packaged",
-    "parse",
-    "purpose",
-    "reason_of",
-    "sweep",
-]
 
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -35,10 +35,9 @@ class Template(NamedTuple):
     @property
     def config(self) -> dict[str, Any]:
         """Its settings. Raises `ConfigErrors` if it is no mapping."""
-        from detslurm.config.layers import as_mapping
-        from detslurm.config.reading import parse
+        from detslurm.config.reading import parse_mapping
 
-        return dict(as_mapping(parse(self.text, str(self.path))).plain())
+        return dict(parse_mapping(self.text, str(self.path)).plain())
 
 
 class Templates:
@@ -109,7 +108,7 @@ class Templates:
     def _prepare(
         self, name: str, config: Mapping[str, Any] | str | Path, shared: bool
     ) -> tuple[Path, bytes]:
-        from detslurm.config.template_checking import check_template
+        from detslurm.config.loading import check_template
         from detslurm.config.templates import SUFFIX, template_folders
 
         text, source = _text(config)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm._base import central
-from detslurm.config.positional import PLACE
+from detslurm.config.entrypoints import PLACE
 from detslurm.sdk.submission import modules
 
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")

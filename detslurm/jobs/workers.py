@@ -7,31 +7,10 @@ applied in two steps: first the events are committed, then the missing workers a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from detslurm.searcher.state import State
-
-
-class WorkerJob(Protocol):
-    """The queue's row of a worker's job: a `JobInfo`."""
-
-    @property
-    def waiting(self) -> bool: ...
-
-    @property
-    def held(self) -> bool: ...
-
-    @property
-    def final(self) -> bool: ...
-
-    @property
-    def ending(self) -> bool: ...
-
-    @property
-    def run_outcome(self) -> str | None: ...
-
-    @property
-    def reason(self) -> str: ...
+from detslurm.searcher import State
+from detslurm.slurm import JobInfo
 
 
 class Workers(NamedTuple):
@@ -49,7 +28,7 @@ class Workers(NamedTuple):
     """Workers whose run of a trial has ended, with its outcome."""
 
     @classmethod
-    def of(cls, jobs: Mapping[str, WorkerJob]) -> Workers:
+    def of(cls, jobs: Mapping[str, JobInfo]) -> Workers:
         """Return the workers as the queue shows their jobs; workers without a job are unknown."""
         return cls(
             alive=frozenset(ref for ref, job in jobs.items() if not job.final),
