@@ -77,43 +77,42 @@ __all__ = [
     "submit",
 ]
 
-_LAZY = {
-    "BundleError": "detslurm.sdk.errors",
-    "Checkpoint": "detslurm.sdk.checkpoints.checkpoint",
-    "CheckpointState": "detslurm.sdk.enums",
-    "CheckpointSortBy": "detslurm.sdk.enums",
-    "Client": "detslurm.sdk.client",
-    "ConfigErrors": "detslurm.config.errors",
-    "DownloadMode": "detslurm.sdk.enums",
-    "Determined": "detslurm.sdk.determined",
-    "Executor": "detslurm.sdk.functions.executor",
-    "Experiment": "detslurm.sdk.experiments.experiment",
-    "ExperimentSortBy": "detslurm.sdk.enums",
-    "ExperimentState": "detslurm.sdk.enums",
-    "Job": "detslurm.sdk.jobs.job",
-    "LifecycleError": "detslurm.sdk.errors",
-    "LogLevel": "detslurm.sdk.enums",
-    "Model": "detslurm.sdk.models.model",
-    "ModelSortBy": "detslurm.sdk.enums",
-    "ModelVersion": "detslurm.sdk.models.version",
-    "NodeInfo": "detslurm.slurm.node_info",
-    "OrderBy": "detslurm.sdk.enums",
-    "Project": "detslurm.sdk.workspaces",
-    "ResourcePool": "detslurm.sdk.jobs.resource_pool",
-    "NodeSlots": "detslurm.sdk.jobs.slots",
-    "SlurmError": "detslurm.slurm.errors",
-    "SubmitError": "detslurm.sdk.errors",
-    "Trial": "detslurm.sdk.trials.trial",
-    "TrialMetrics": "detslurm.sdk.trials.metrics",
-    "TrialSortBy": "detslurm.sdk.enums",
-    "TrialState": "detslurm.sdk.enums",
-    "Workspace": "detslurm.sdk.workspaces",
-    "submit": "detslurm.sdk.shortcuts",
+_HOMES = {
+    "detslurm.config.errors": ("ConfigErrors",),
+    "checkpoints.checkpoint": ("Checkpoint",),
+    "client": ("Client",),
+    "determined": ("Determined",),
+    "enums": (
+        "CheckpointSortBy",
+        "CheckpointState",
+        "DownloadMode",
+        "ExperimentSortBy",
+        "ExperimentState",
+        "LogLevel",
+        "ModelSortBy",
+        "OrderBy",
+        "TrialSortBy",
+        "TrialState",
+    ),
+    "errors": ("BundleError", "LifecycleError", "SubmitError"),
+    "experiments.experiment": ("Experiment",),
+    "functions.executor": ("Executor",),
+    "jobs.job": ("Job",),
+    "jobs.resource_pool": ("ResourcePool",),
+    "jobs.slots": ("NodeSlots",),
+    "models.model": ("Model",),
+    "models.version": ("ModelVersion",),
+    "shortcuts": ("submit",),
+    "trials.metrics": ("TrialMetrics",),
+    "trials.trial": ("Trial",),
+    "workspaces": ("Project", "Workspace"),
+    "detslurm.slurm.errors": ("SlurmError",),
+    "detslurm.slurm.node_info": ("NodeInfo",),
 }
 
 
 # The command line needs one of these at a time.
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

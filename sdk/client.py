@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from detslurm.sdk.checkpoints.finding import FindingCheckpoints
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState, OrderBy
 from detslurm.sdk.experiments.progress import Progress, silent
-from detslurm.sdk.jobs.finding import UpdatingJobs
+from detslurm.sdk.jobs.finding import ClientQueue
 from detslurm.sdk.jobs.queues import Connect, Queues, connector
 from detslurm.sdk.models.registry import Registry
 from detslurm.sdk.store_root import DEFAULT_ORIGIN, default_root, root_origin
@@ -40,21 +40,19 @@ def warn_user(text: str) -> None:
     warnings.warn(text, stacklevel=level)
 
 
-class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
+class Client(Tasks, Templates, FindingCheckpoints, ClientQueue, Registry):
     """A store, and the clusters whose queues know its jobs.
 
-    Wherever a method takes the id of an experiment it also takes its name, `last`, or `@-2` for the
-    second newest; wherever it takes a trial's id also `last` or `@-2`. Where it takes a `cluster`,
-    that is "slurm", "local" or "auto", the default: Slurm where it is set up. Methods raise
-    `NotFound` for an id that does not exist or was deleted, or where the named store does not
-    exist; `LifecycleError` for a name that several experiments have; `StoreError` for unreadable
-    records; `SlurmError` for a cluster that does not answer.
+    The id of an experiment may also be its name, and each id `last`, or `@-2` for the second
+    newest. A `cluster` is "slurm", "local" or "auto", the default: Slurm where it is set up.
+    Methods raise `NotFound` for what does not exist or was deleted; `LifecycleError` for a name
+    that several experiments have; `StoreError` for unreadable records; `SlurmError` for a cluster
+    that does not answer.
 
     Args:
-        root: The directory of the store; by default the commands' store. It need not exist: the
-            first submission makes it.
-        warn: Gets each message for the user that is no error, such as a queue that does not answer.
-            By default it becomes a Python warning.
+        root: The directory of the store, which the first submission makes; by default the
+            commands' store.
+        warn: Gets each message for the user that is no error; by default a Python warning.
         connect: Gets the name of a cluster and returns it; by default Slurm's commands, or the
             scheduler of this machine.
     """
@@ -78,8 +76,7 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return f"Client({str(self.store.path)!r})"
 
     def missing(self) -> str | None:
-        """Return why there is no store: a sentence with the directory and the setting that named
-        it; None if there is a store."""
+        """Return why there is no store, as a sentence; None if there is a store."""
         path = self.store.path
         if fs.exists(path / "experiments", expected=True):
             return None
@@ -89,16 +86,14 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return f"there is no store at {path} ({origin}); the first submission makes one"
 
     def directory(self, experiment_id: int | str) -> ExperimentDir:
-        """Return the directory of an experiment, by its `experiment_id` or name; a deleted
-        experiment still has it. An impossible id is a `ValueError`, an unknown experiment a
-        `NotFound`."""
+        """Return the directory of the experiment `experiment_id`, also of a deleted one; it is a
+        `NotFound` for an unknown experiment, a `ValueError` for an impossible id."""
         if text := self.missing():
             raise NotFound(text)
         return self.store.experiment(self._experiment_id(experiment_id))
 
     def experiment(self, experiment_id: int | str) -> Experiment:
-        """Return an experiment, by its `experiment_id` or name, as it is now, by the store and the
-        queue.
+        """Return the experiment `experiment_id` as it is now, by the store and the queue.
 
         Example:
             import detslurm as det
@@ -115,13 +110,8 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def experiments(
         self, ids: Iterable[int | str], *, skip: Callable[[StoreError], None] | None = None
     ) -> list[Experiment]:
-        """Return several experiments as they are now, with one query of the queue for all of them.
-
-        Args:
-            ids: Their ids or names.
-            skip: Gets the error for each experiment that does not exist or can't be read, which is
-                then left out. By default such an error is raised.
-        """
+        """Return the experiments `ids` as they are now, with one query of the queue. `skip` gets
+        the error for each experiment that can't be read; by default such an error is raised."""
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.reconcile import attach_job_status, snapshot_warnings
 
@@ -147,12 +137,9 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return one
 
     def stored(self, experiment_id: int | str, *, deleted: bool = False) -> Experiment:
-        """Return an experiment as the store alone knows it, without a query of the queue. That is
-        enough to change it, and much faster.
-
-        `experiment_id` is its id or name; `deleted` allows a deleted experiment, too (off by
-        default), instead of the error `NotFound`.
-        """
+        """Return the experiment `experiment_id` as the store alone knows it. That is enough to
+        change it, and faster than a query of the queue. With `deleted` (off by default) a deleted
+        experiment is no error `NotFound`."""
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.snapshot import read
 
@@ -162,21 +149,16 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return Experiment(self.queues, one)
 
     def rows(self, *, archived: bool = False) -> list[ExperimentRow]:
-        """Return a row for each experiment and task, by id, without deleted ones; `archived` ones
-        are included on request (not by default). Unreadable ones are left out, with a warning."""
+        """Return a row for each experiment and task, by id, without deleted ones; with `archived`
+        (off by default) also archived ones. A warning names unreadable ones."""
         return list(self.newest_rows(archived=archived))[::-1]
 
     def newest_rows(
         self, *, archived: bool = False, count: int | None = None
     ) -> Iterator[ExperimentRow]:
-        """Return the rows of `rows`, the newest first; the store is read only as far as rows are
-        taken.
-
-        Args:
-            archived: Whether to include archived experiments; off by default.
-            count: How many the caller is about to take, about; by default all. Only unfinished
-                experiments among these are read and looked up in the queue then.
-        """
+        """Return the rows of `rows`, also as to `archived` (off by default), the newest first, and
+        read the store only as far as rows are taken. `count` is about how many the caller takes, by
+        default all: unfinished experiments beyond these are not looked up."""
         for one in self._newest_first(count):
             row = one.row
             if archived or not row.archived:
@@ -203,9 +185,8 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     ) -> list[Experiment]:
         """Return the experiments that meet all conditions, archived ones included, without tasks.
 
-        It queries the queue once and reads only unfinished experiments. Unreadable ones are left
-        out, with a warning. It is a `TypeError` if labels, users or states are a text instead of a
-        list of texts, a `ValueError` if a state is none.
+        A warning names unreadable ones. It is a `TypeError` if labels, users or states are a text
+        instead of a list of texts, a `ValueError` if a state is none.
 
         Args:
             sort_by: The value to sort by; ids by default.
@@ -252,14 +233,9 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         *,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> list[ExperimentUsage]:
-        """Return the disk usage of experiments, by id and by kind of file.
-
-        Checkpoints and code count as they were recorded, other files by their present size.
-
-        Args:
-            experiment_ids: Only these experiments; by default all that were not deleted.
-            progress: Called with the number of finished experiments and of all; by default unused.
-        """
+        """Return the disk usage in bytes of `experiment_ids` (by default all), by kind of file:
+        checkpoints and code as recorded, other files by their present size. `progress` is called
+        with the numbers of finished and of all experiments; by default unused."""
         from detslurm.sdk.disk.usage import usage_of_store
 
         rows = {row.id: row for row in self.rows(archived=True)}
@@ -276,8 +252,7 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def usage(self, by: By = "user", *, since: float | None = None) -> list[UsageSum]:
         """Return the use of slots: slot-hours, effective training time, energy and disk by group.
 
-        It reads the index and unfinished experiments, and no files of finished ones. Archived
-        experiments and tasks count, deleted ones don't.
+        Archived experiments and tasks count, deleted ones don't.
 
         Args:
             by: The groups: "user" (the default), "project", "experiment", "month" or "pool".
@@ -285,15 +260,6 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
 
         Raises:
             ValueError: If there are no such groups.
-
-        Example:
-            import detslurm as det
-            from detslurm.sdk import Client
-
-            with det.core.init() as core:
-                core.train.report_validation_metrics(1, {"loss": 0.5})
-            (month,) = Client().usage("month")
-            print(month.name, month.slot_hours, month.ettr)
         """
         from detslurm.sdk.costs.usage import BY, usage_by
         from detslurm.sdk.disk.usage import known_usage
@@ -322,14 +288,12 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         dry_run: bool = False,
         unrecorded: bool = False,
     ) -> Collected:
-        """Delete checkpoints that no policy keeps, and the remains of crashes; return the deleted
-        things.
-
-        Files that may be in use stay, such as a checkpoint that is being written.
+        """Delete checkpoints that no policy keeps, and the remains of crashes; return these. Files
+        that may be in use stay.
 
         Args:
             experiment_ids: Only these experiments; by default all of the user's own.
-            dry_run: Whether to delete nothing and only return what would go; off by default.
+            dry_run: Whether to delete nothing; off by default.
             unrecorded: Whether to delete also checkpoints that no record of the store names and
                 that have not changed for a day; off by default. Only right where no other store
                 uses the same checkpoint storage.
@@ -342,7 +306,7 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
         return collection.run(self._ids(experiment_ids), with_unrecorded=unrecorded)
 
     def trial(self, trial_id: int | str) -> Trial:
-        """Return a trial as it is now, by the store and the queue; `trial_id` is its id."""
+        """Return the trial `trial_id` as it is now, by the store and the queue."""
         from detslurm.sdk.trials.trial import Trial
 
         directory = self._trial(trial_id)
@@ -358,15 +322,9 @@ class Client(Tasks, Templates, FindingCheckpoints, UpdatingJobs, Registry):
     def compare(
         self, ids: Iterable[int | str], *, trials: bool = False, diff: bool = False
     ) -> Comparison:
-        """Return the differences of experiments or trials: configuration, code and results.
-
-        Code that can't be read is not compared, with a warning.
-
-        Args:
-            ids: The ids or names, at least two.
-            trials: Whether they are those of trials; by default they are those of experiments.
-            diff: Whether to compare the code line by line; by default files are only named.
-        """
+        """Return the differences of two or more experiments `ids`, or of `trials` (off by default):
+        configuration, code and results. With `diff` (off by default) the code is compared line by
+        line. A warning names code that can't be read."""
         from detslurm.sdk.experiments import comparison
 
         if trials:

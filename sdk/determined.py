@@ -54,8 +54,8 @@ class Determined(Client):
 
         Args:
             model_dir: The directory of the code, which is copied; by default none.
-            project_id: The `id` of a `Project`; by default that of the configuration. A value that
-                can't be is a `ValueError`.
+            project_id: The `id` of a `Project`, else a `ValueError`; by default that of the
+                configuration.
 
         Example:
             from pathlib import Path
@@ -96,26 +96,24 @@ class Determined(Client):
         return self.checkpoint(uuid)
 
     def iter_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """Return the reports of the trials `trial_ids`, one trial after the other, in the `group`
-        of metrics, such as "training" or "validation". If these trials have metrics, but none of
-        this group, it is a `ValueError`."""
+        """Return the reports of the trials `trial_ids`, one trial after the other, in a `group`,
+        such as "training". It is a `ValueError` if they have metrics of other groups alone."""
         from detslurm.sdk.trials.metrics import metrics_of
 
         return metrics_of((self.stored_trial(number).directory for number in trial_ids), group)
 
     def stream_trials_metrics(self, trial_ids: Sequence[int], group: str) -> Iterator[TrialMetrics]:
-        """Return the same as `iter_trials_metrics(trial_ids, group)`: its older name, with
-        arguments as in `iter_trials_metrics`."""
+        """Return reports by an older name; arguments are as in `iter_trials_metrics`."""
         deprecated("stream_trials_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, group)
 
     def stream_trials_training_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Return `iter_trials_metrics` of `trial_ids` and "training"; this is its older name."""
+        """Return the "training" metrics of `trial_ids`, by an older name."""
         deprecated("stream_trials_training_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, "training")
 
     def stream_trials_validation_metrics(self, trial_ids: Sequence[int]) -> Iterator[TrialMetrics]:
-        """Return `iter_trials_metrics` of `trial_ids` and "validation"; this is its older name."""
+        """Return the "validation" metrics of `trial_ids`, by an older name."""
         deprecated("stream_trials_validation_metrics", "iter_trials_metrics")
         return self.iter_trials_metrics(trial_ids, "validation")
 
@@ -125,7 +123,7 @@ class Determined(Client):
 
     def list_users(self, active: bool | None = None) -> list[User]:
         """Return the users who have experiments in this store, and the user who runs this; `active`
-        has no effect (None by default), because accounts are the cluster's."""
+        has no effect (None by default)."""
         return sorted({users.current(), *(User(row.owner) for row in self.rows(archived=True))})
 
     def get_user_by_name(self, user_name: str) -> User:

@@ -25,20 +25,11 @@ class _State(_Name):
 class ExperimentState(_State):
     """An experiment's state; it equals its name as text.
 
-    States that need a master never occur, but scripts may name them: `STOPPING_COMPLETED`,
-    `STOPPING_ERROR`, `DELETING`, `DELETE_FAILED`, `QUEUED` and `RUNNING` (here ACTIVE), `PULLING`
-    and `STARTING`.
-
-    Attributes:
-        ACTIVE: Its trials run or wait for their turn.
-        PAUSED: Nothing starts until it is activated.
-        STOPPING_CANCELED: It was canceled, and its trials are about to leave.
-        STOPPING_KILLED: It was killed, and its jobs are about to end.
-        COMPLETED: It is over, and at least one trial has completed.
-        CANCELED: It was stopped before it was over.
-        ERROR: It is over, and no trial has completed.
-        DELETED: Its files are removed.
-        UNKNOWN: A newer version of detslurm has written a state that this one does not know.
+    `ACTIVE`: trials run or wait; `PAUSED`; `STOPPING_CANCELED`, `STOPPING_KILLED`: jobs are about
+    to end; `COMPLETED`: over, and a trial has completed; `CANCELED`; `ERROR`: over without such a
+    trial; `DELETED`; `UNKNOWN`: of a newer version. Never here, because they need a master:
+    `STOPPING_COMPLETED`, `STOPPING_ERROR`, `DELETING`, `DELETE_FAILED`, `QUEUED`, `PULLING`,
+    `STARTING` and `RUNNING`.
     """
 
     ACTIVE = auto()
@@ -63,18 +54,11 @@ class ExperimentState(_State):
 class TrialState(_State):
     """A trial's state; it equals its name as text.
 
-    States that need a master never occur, but scripts may name them: `ACTIVE` (here QUEUED or
-    RUNNING), `STOPPING_CANCELED`, `STOPPING_KILLED`, `STOPPING_COMPLETED`, `STOPPING_ERROR`,
-    `PULLING` and `STARTING`.
-
-    Attributes:
-        PAUSED: It waits until its experiment is activated, or its search promotes it.
-        CANCELED: It was stopped.
-        COMPLETED: Its code has ended in order.
-        ERROR: It failed more often than `max_restarts` allows.
-        QUEUED: It waits for its job.
-        RUNNING: Its code runs.
-        UNKNOWN: A file of it can't be read.
+    `QUEUED`: waits for its job; `RUNNING`; `PAUSED`: until its experiment is activated or its
+    search promotes it; `CANCELED`; `COMPLETED`; `ERROR`: failed more than `max_restarts` times;
+    `UNKNOWN`: a file of it can't be read. Never here, because they need a master: `ACTIVE`,
+    `STOPPING_CANCELED`, `STOPPING_KILLED`, `STOPPING_COMPLETED`, `STOPPING_ERROR`, `PULLING` and
+    `STARTING`.
     """
 
     ACTIVE = auto()
@@ -94,15 +78,10 @@ class TrialState(_State):
 
 
 class CheckpointState(_State):
-    """A checkpoint's state; it equals its name as text. `ACTIVE` and `ERROR` never occur: a
-    checkpoint that is being written does not exist yet.
+    """A checkpoint's state; it equals its name as text.
 
-    Attributes:
-        COMPLETED: All of it is there.
-        DELETED: Its files are removed.
-        PARTIALLY_DELETED: Some of its files are removed.
-        UNKNOWN: Its storage can't be seen from here, or a newer version of detslurm has written a
-            state that this one does not know.
+    `COMPLETED`, `DELETED`, `PARTIALLY_DELETED`, or `UNKNOWN`: its storage can't be seen from here,
+    or a newer version wrote it. `ACTIVE` and `ERROR` never occur.
     """
 
     ACTIVE = auto()
@@ -122,8 +101,7 @@ class DownloadMode(_Name):
 
 
 class OrderBy(Enum):
-    """The direction of a sorted list: `ASCENDING` (`ASC`), the smallest first, or `DESCENDING`
-    (`DESC`), the greatest first."""
+    """The direction of a list: `ASCENDING` (`ASC`) or `DESCENDING` (`DESC`)."""
 
     ASCENDING = "ASCENDING"
     ASC = ASCENDING
@@ -197,16 +175,8 @@ class CheckpointSortBy(_Name):
 
 
 class LogLevel(_Name):
-    """How much a line of a log matters, from least to most.
-
-    Attributes:
-        TRACE: Every step of something.
-        DEBUG: Details that help to find a mistake.
-        INFO: Events, and every line without a level.
-        WARNING: A possible fault.
-        ERROR: A fault; a traceback.
-        CRITICAL: The end of the program.
-    """
+    """How much a line of a log matters, from least to most: `TRACE`, `DEBUG`, `INFO` (also lines
+    without a level), `WARNING`, `ERROR` (tracebacks, too) or `CRITICAL`."""
 
     TRACE = auto()
     DEBUG = auto()

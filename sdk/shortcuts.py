@@ -20,16 +20,16 @@ def submit(
     cluster: str = "auto",
     client: Client | None = None,
 ) -> Experiment:
-    """Submit an experiment from a directory, a file, a mapping, or a function, and return it.
+    """Submit an experiment and return it. Other arguments and errors are as in `Client.submit`.
 
     A function is called in each trial with the context of `core.init()`; its hyperparameters are
-    `core.info.trial.hparams`. It is copied as it is now, from a notebook too; modules that it
-    imports are found where they are. Arguments and errors are as in `Client.submit`, but for these:
+    `core.info.trial.hparams`. It is copied, from a notebook too; its imports are found where they
+    are.
 
     Args:
         what: The directory of the code, with an `experiment.yaml` unless `config` is given; or a
-            configuration file, whose directory is the code; or a configuration for the code in the
-            working directory; or the function.
+            configuration file beside the code; or a configuration for the code in the working
+            directory; or the function.
         config: The configuration of a directory or a function; by default that of the directory. A
             function's needs no entrypoint, and has the function's name by default.
         client: The store and its queues; by default those that the commands use.

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from detslurm.sdk import settings
 from detslurm.sdk.jobs.queues import Queues
@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 Config = Mapping[str, Any] | str | os.PathLike[str]
 """A configuration, or the path of a file with one (`-`: standard input)."""
+
+
+class PlanOptions(TypedDict, total=False):
+    """The options of `Client.plan`, which `Client.submit` takes, too."""
+
+    includes: Iterable[os.PathLike[str] | str]
+    overrides: Sequence[str]
+    template: str | os.PathLike[str] | None
+    cluster: str
+    method_runner: str | None
+    from_checkpoint: str | None
+    test_mode: bool
 
 
 class Submitting:
@@ -43,24 +55,28 @@ class Submitting:
         from_checkpoint: str | None = None,
         test_mode: bool = False,
     ) -> Plan:
-        """Return the checked plan of a submission, for `submit`; nothing is queued. The arguments
-        and errors are as in `submit`.
+        """Return the checked plan of a submission, for `submit`; nothing is queued.
 
-        Example:
-            from pathlib import Path
+        Args:
+            config: The configuration as a mapping, or the path of a YAML file (`-`: standard
+                input).
+            context_dir: The directory of the code, which is copied; by default that of the file,
+                or the current directory.
+            includes: More files and directories to copy beside the code; by default none.
+            overrides: Changes of single keys, each as `a.b=YAML`; by default none.
+            template: A template's name or path, merged below `config`; by default none.
+            cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
+            method_runner: The process that runs the method of a custom search, given by search
+                runners; by default none, and a custom search is refused.
+            from_checkpoint: A checkpoint's storage id, or its first 4 characters or more: trials
+                begin with its weights, and count from 0. By default none.
+            test_mode: Whether one trial trains one batch (a script one unit of the searcher's
+                length), validates and saves; off by default.
 
-            from detslurm.sdk import Client
-
-            Path("train.py").write_text("print('trained')")
-            config = {
-                "name": "grid",
-                "entrypoint": "python3 train.py",
-                "hyperparameters": {"lr": {"type": "categorical", "vals": [0.1, 0.2]}},
-                "searcher": {"name": "grid", "metric": "loss"},
-                "slurm": {"slot_type": "cpu"},
-            }
-            plan = Client().plan(config, cluster="local")
-            assert plan.trials == 2
+        Raises:
+            ConfigErrors: If the configuration is wrong; it names every problem with file and line.
+            SubmitError: If something else is wrong, or the cluster would refuse the job.
+            StoreError: If the store can't be used.
         """
         with contextlib.ExitStack() as asked:
             # It answers while all that follows is read; faults there are reported first.
@@ -118,46 +134,20 @@ class Submitting:
         config: Config | Plan,
         context_dir: os.PathLike[str] | str | None = None,
         *,
-        includes: Iterable[os.PathLike[str] | str] = (),
-        overrides: Sequence[str] = (),
-        template: str | os.PathLike[str] | None = None,
-        cluster: str = "auto",
         paused: bool = False,
-        method_runner: str | None = None,
-        from_checkpoint: str | None = None,
-        test_mode: bool = False,
         progress: Callable[[int, int], None] = lambda done, whole: None,
+        **options: Unpack[PlanOptions],
     ) -> Experiment:
         """Create an experiment and queue its jobs, all of them or none, and return the experiment,
-        whose `submission` has the ids of its trials and jobs.
-
-        `Client().submit("experiment.yaml", overrides=["searcher.max_trials=8"])` does the same as
-        `detslurm submit`.
+        whose `submission` has the ids of its trials and jobs. Other arguments and errors are as in
+        `plan`.
 
         Args:
-            config: The configuration as a mapping, or the path of a YAML file (`-` is standard
-                input), or the result of `plan`: then all arguments but `paused` are ignored.
-            context_dir: The directory of the code, which is copied. By default that of the
-                configuration file, and the current directory where there is no such file.
-            includes: More files and directories to copy beside the code; by default none.
-            overrides: Changes of single keys, each as `a.b=YAML`; by default none.
-            template: The name or path of a template to merge below the configuration; by default
-                none.
-            cluster: `slurm`, `local` (this machine), or by default `auto`: Slurm if it is set up.
-            paused: Whether the jobs are held until `Experiment.activate`; by default they are not.
-            method_runner: For a custom search, the identity of the process that runs its method:
-                the search runners pass it. By default none, and a custom search is refused.
-            from_checkpoint: The storage id of a checkpoint, or 4 characters or more of its start:
-                the trials begin with its weights, and count from 0. By default none.
-            test_mode: Whether to try it first: one trial trains one batch (a script one unit of the
-                searcher's length), validates and saves. Off by default.
-            progress: Called with the packed bytes of the environment and with their whole number,
-                where nodes stage it and it was not packed before; by default unused.
-
-        Raises:
-            ConfigErrors: If the configuration is wrong; it names every problem with file and line.
-            SubmitError: If something else is wrong, or the cluster refuses the job.
-            StoreError: If the store can't be used.
+            config: As for `plan`, or its result: then all arguments but `paused` are ignored.
+            paused: Whether the jobs are held until `Experiment.activate`; off by default.
+            progress: Called with the packed and all bytes of a new environment that nodes stage;
+                by default unused.
+            **options: The options of `plan`.
 
         Example:
             from pathlib import Path
@@ -178,19 +168,7 @@ class Submitting:
         from detslurm.sdk.submission.planning import Plan
         from detslurm.sdk.submission.submit import submit
 
-        plan = config
-        if not isinstance(plan, Plan):
-            plan = self.plan(
-                plan,
-                context_dir,
-                includes=includes,
-                overrides=overrides,
-                template=template,
-                cluster=cluster,
-                method_runner=method_runner,
-                from_checkpoint=from_checkpoint,
-                test_mode=test_mode,
-            )
+        plan = config if isinstance(config, Plan) else self.plan(config, context_dir, **options)
         done = submit(plan, self.store, paused=paused, progress=progress)
         return Experiment(self.queues, self.store.experiment(done.experiment_id), done)
 
@@ -200,14 +178,12 @@ class Submitting:
         *,
         progress: Callable[[int, int], None] = lambda done, whole: None,
     ) -> Imported:
-        """Return the new ids of an experiment from a file (`path`) that `Experiment.bundle` has
-        made.
+        """Return the new ids of an experiment from a file (`path`) of `Experiment.bundle`.
 
-        Its checkpoints go to the storage of this store. Every byte is checked, and it is there as a
-        whole or not at all. Nothing in it is executed or unpickled; to load its checkpoints or run
-        its code later is to trust its maker. It is a `BundleError` if it is no bundle, or is
-        damaged, or does not fit. `progress` is called with the unpacked and stored bytes and with
-        their whole number; by default unused.
+        Its checkpoints go to the storage of this store, all of it or nothing, with every byte
+        checked: else it is a `BundleError`. Nothing is executed or unpickled; to load its
+        checkpoints or run its code later is to trust its maker. `progress` is called with the
+        unpacked and all bytes; by default unused.
         """
         from detslurm.config import load_site
         from detslurm.sdk.bundle.importing import import_bundle

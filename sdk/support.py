@@ -52,13 +52,7 @@ prints is there: look before you send it.
 
 @dataclass(frozen=True)
 class SupportBundle:
-    """A file for a helper.
-
-    Attributes:
-        path: The file.
-        size: Its size in bytes.
-        missing: The parts that could not be read, each with the reason.
-    """
+    """A file for a helper, its size in bytes, and its unreadable parts with the reasons."""
 
     path: Path
     size: int
@@ -135,12 +129,10 @@ def _versions() -> dict[str, Any]:
 
 
 def _read(trial: Trial) -> TrialView:
-    """Everything about it, read now."""
     return trial.experiment._snapshot.read_trial(trial.id)
 
 
 def _job_refs(trial: Trial) -> list[JobRef]:
-    """The jobs of its runs, and the job that it waits for."""
     jobs = (run.job for run in _read(trial).runs)
     found = [JobRef(job.cluster, job.ref) for job in jobs if job.ref]
     current = trial.experiment._snapshot.job_refs.get(trial.id)

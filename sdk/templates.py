@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 
 class Template(NamedTuple):
-    """A part of a configuration that is kept by name.
-
-    Attributes:
-        name: Its name, for `--template`.
-        path: Its file.
-        owner: The user whose file it is.
-        shared: Whether all of the group that shares the store have it.
-    """
+    """A part of a configuration that is kept by name: its `name` for `--template`, the `path` and
+    `owner` of its file, and whether it is `shared` with the group that shares the store."""
 
     name: str
     path: Path
@@ -41,10 +35,9 @@ class Template(NamedTuple):
     @property
     def config(self) -> dict[str, Any]:
         """Its settings. Raises `ConfigErrors` if it is no mapping."""
-        from detslurm.config.layers import as_mapping
-        from detslurm.config.reading import parse
+        from detslurm.config.reading import parse_mapping
 
-        return dict(as_mapping(parse(self.text, str(self.path))).plain())
+        return dict(parse_mapping(self.text, str(self.path)).plain())
 
 
 class Templates:
@@ -68,9 +61,8 @@ class Templates:
         return sorted(found, key=lambda one: (one.name, one.shared))
 
     def get_template(self, name: str, *, shared: bool | None = None) -> Template:
-        """Return the template `name`; `NotFound` if there is none. `shared` is True for the group's
-        and False for the user's own; by default it is the same as `--template NAME`: the user's
-        own, else the group's."""
+        """Return the template `name`, or raise `NotFound`. `shared` is True for the group's, False
+        for the user's own; by default the user's own comes before the group's."""
         found = [one for one in self.list_templates() if one.name == name]
         for one in found:
             if shared in (None, one.shared):
@@ -83,10 +75,8 @@ class Templates:
     def create_template(
         self, name: str, config: Mapping[str, Any] | str | Path, *, shared: bool = False
     ) -> Template:
-        """Keep a part of a configuration by a new name, and return the template.
-
-        It is a `LifecycleError` if there is a template of that name, and `ConfigErrors`, with file
-        and line, if a part is wrong.
+        """Keep a part of a configuration by a new name, and return the template. It is a
+        `LifecycleError` if there is such a template, and `ConfigErrors` if a part is wrong.
 
         Args:
             name: The name: letters, digits and `-_.+`.
@@ -103,26 +93,14 @@ class Templates:
     def set_template(
         self, name: str, config: Mapping[str, Any] | str | Path, *, shared: bool = False
     ) -> Template:
-        """Keep a part of a configuration by a name, new or not, and return the template. The
-        arguments and errors are as in `create_template`.
-
-        Example:
-            from detslurm.sdk import Client
-
-            client = Client()
-            client.set_template("patient", {"max_restarts": 9})
-            config = {"entrypoint": "true", "searcher": {"name": "single", "metric": "loss"}}
-            plan = client.plan(config, ".", template="patient", cluster="local")
-            assert plan.config.max_restarts == 9
-        """
+        """Create or replace a template, and return it; arguments are as in `create_template`."""
         path, data = self._prepare(name, config, shared)
         _check_owner(path)
         fs.replace_file(path, data, secret=not shared)
         return self._at(path)
 
     def remove_template(self, name: str, *, shared: bool = False) -> None:
-        """Remove the template `name`, the group's if `shared` (not by default). Experiments that
-        were submitted with it stay as they are."""
+        """Remove the template `name`, the group's if `shared` (off by default)."""
         path = self.get_template(name, shared=shared).path
         _check_owner(path)
         path.unlink()
@@ -130,7 +108,7 @@ class Templates:
     def _prepare(
         self, name: str, config: Mapping[str, Any] | str | Path, shared: bool
     ) -> tuple[Path, bytes]:
-        from detslurm.config.template_checking import check_template
+        from detslurm.config.loading import check_template
         from detslurm.config.templates import SUFFIX, template_folders
 
         text, source = _text(config)

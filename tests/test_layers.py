@@ -28,7 +28,7 @@ BELOW: dict[str, set[str]] = {
     # Exec to join a job on request, lazily.
     "core": {"store", "storage", "searcher", "slurm", "config", "exec"},
     "record": {"core", "config", "store"},
-    "jobs": {"store", "slurm", "config"},
+    "jobs": {"store", "slurm", "searcher", "config"},
     "notices": {"store", "config"},
     "exec": {"jobs", "notices", "store", "storage", "slurm", "searcher", "config", "compat"},
     # A checkpoint's code may import determined.

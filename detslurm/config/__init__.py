@@ -30,18 +30,15 @@ __all__ = [
     "store_root",
 ]
 
-_LAZY = {
-    "ExperimentConfig": "schema.experiment",
-    "LoadedExperiment": "loading",
-    "load_experiment": "loading",
-    "Partition": "schema.site",
-    "SiteProfile": "schema.site",
-    "load_site": "site",
-    "store_root": "site",
+_HOMES = {
+    "loading": ("LoadedExperiment", "load_experiment"),
+    "schema.experiment": ("ExperimentConfig",),
+    "schema.site": ("Partition", "SiteProfile"),
+    "site": ("load_site", "store_root"),
 }
 
 
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

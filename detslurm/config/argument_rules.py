@@ -9,13 +9,11 @@ from typing import Any
 
 import msgspec
 
-from detslurm.config import positional
-from detslurm.config.arguments import Form, fields, form_of, leaves, text_of
+from detslurm.config.arguments import KEY, Form, fields, form_of, leaves, text_of, value_of
+from detslurm.config.entrypoints import names_trial_class, suggestion, unquoted_place
 from detslurm.config.errors import ConfigProblem
-from detslurm.config.hydra_values import KEY, value_of
 from detslurm.config.schema.arguments import Flags
 from detslurm.config.secret_texts import masked_text
-from detslurm.config.trial_class import names_trial_class
 from detslurm.config.yaml_node import YamlNode
 
 _FLAG = re.compile(r"[^\s=-][^\s=]*")
@@ -56,9 +54,9 @@ def _entrypoint(root: YamlNode) -> Iterator[ConfigProblem]:
 
 
 def _place(text: str) -> Iterator[tuple[str, str]]:
-    if unquoted := positional.unquoted_place(text):
+    if unquoted := unquoted_place(text):
         yield f'{unquoted} breaks values at their spaces: "$@" with its quotes keeps them', ""
-    elif better := positional.suggestion(text):
+    elif better := suggestion(text):
         message = "several commands, or a redirection, leave open which command gets the arguments"
         yield message, f'put "$@" there, such as: {masked_text(better)}'
 

@@ -9,34 +9,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import inspect as schema
 
 from detslurm.config import describe
-from detslurm.config.choice_rules import val_nodes
 from detslurm.config.describe import type_info
-from detslurm.config.errors import ConfigProblem, Position
+from detslurm.config.errors import ConfigProblem, Noted, Position
 from detslurm.config.key_suggestions import recommended, unknown_key_hint
 from detslurm.config.rules import broken_rules
 from detslurm.config.schema.hyperparameters import Hyperparameters, Range
 from detslurm.config.schema.searcher import Custom
 from detslurm.config.type_match import in_bounds, matches
-from detslurm.config.yaml_node import YamlNode, key_path
+from detslurm.config.yaml_node import YamlNode, key_path, val_nodes
 
 Extra = Mapping[str, Any]
 Owners = Mapping[str, list[str]]
 _NO_EXTRA: Extra = {}
 _NO_OWNERS: Owners = {}
-
-
-class Noted(NamedTuple):
-    """A field that the user set although it is ignored, or deprecated (then with advice)."""
-
-    path: str
-    at: Position
-    advice: str = ""
 
 
 class Checker:

@@ -48,6 +48,14 @@ class ConfigProblem(NamedTuple):
         return _printable(where) + _clipped(self.message) + _clipped(hint)
 
 
+class Noted(NamedTuple):
+    """A place that a warning names: a field without effect, or what many would misread."""
+
+    path: str
+    at: Position
+    advice: str = ""
+
+
 class Broken(NamedTuple):
     """A broken rule: the field to point at (or the whole section), the fault, the remedy."""
 
@@ -68,6 +76,17 @@ class ConfigErrors(ShownAsText, Exception):
         if len(self.problems) > SHOWN:
             lines.append(f"and {len(self.problems) - SHOWN} more")
         return "\n".join(lines)
+
+
+def in_order(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
+    """Each problem once, source by source, from top to bottom."""
+    once: dict[object, ConfigProblem] = {}
+    for problem in problems:
+        # A value that stands in one place may be checked under several paths.
+        place = problem.path if problem.line is None else None
+        once.setdefault((problem.position, place, problem.message), problem)
+    sources = list(dict.fromkeys(problem.file for problem in once.values()))
+    return sorted(once.values(), key=lambda p: (sources.index(p.file), p.line or 0, p.column or 0))
 
 
 def _clipped(text: str) -> str:

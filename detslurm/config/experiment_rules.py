@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import json
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
-from detslurm._base import contract
-from detslurm._base.quantities import human_size
 from detslurm.config.argument_rules import argument_problems
-from detslurm.config.choice_rules import choice_problems, val_nodes
+from detslurm.config.entrypoints import names_trial_class, python_command
 from detslurm.config.errors import ConfigProblem
-from detslurm.config.foreign_ranges import foreign_ranges
 from detslurm.config.point_rules import point_problems
-from detslurm.config.python_command import python_command
 from detslurm.config.schema.slurm import Slurm, limit_seconds
-from detslurm.config.trial_class import names_trial_class
+from detslurm.config.space_rules import space_problems
 from detslurm.config.yaml_node import YamlNode, key_path
-
-MAX_TRIALS = 1_000_000
-_COUNTED = ("int", "double", "log")
 
 
 def experiment_problems(root: YamlNode) -> Iterator[ConfigProblem]:
     """All broken rules; values of a wrong kind are left to the checker."""
     rules = (
         _workspace,
-        _grid,
-        _hyperparameters,
-        choice_problems,
-        foreign_ranges,
+        space_problems,
         _slots,
         _budget,
         _single_node,
@@ -56,89 +44,6 @@ def _workspace(root: YamlNode) -> Iterator[ConfigProblem]:
         other = "project" if key == "workspace" else "workspace"
         message = f"{key} stands without {other}: both must be set, or neither"
         yield ConfigProblem.at(node.at, key, message, f"add {other}")
-
-
-def _grid(root: YamlNode) -> Iterator[ConfigProblem]:
-    name, space = root.get("searcher", "name"), root.get("hyperparameters")
-    if name is None or name.value != "grid" or space is None or not space.is_mapping:
-        return
-    missing = list(_uncounted(space, "hyperparameters"))
-    yield from missing
-    points = 0 if missing else _points(space)
-    if points > MAX_TRIALS:
-        message = f"the grid has {points} points, more than {MAX_TRIALS} trials"
-        yield ConfigProblem.at(space.where, "hyperparameters", message, "lower some count")
-
-
-def _uncounted(node: YamlNode, path: str) -> Iterator[ConfigProblem]:
-    if node.is_list:
-        for index, item in enumerate(node.value):
-            yield from _uncounted(item, key_path(path, index))
-    elif node.is_mapping and "type" in node.value:
-        if node.value["type"].value in _COUNTED and node.get("count") is None:
-            message = "grid search is in use but count was not provided"
-            yield ConfigProblem.at(
-                node.where, path, message, "add count: the number of grid points"
-            )
-        for index, val in enumerate(val_nodes(node)):
-            yield from _uncounted(val, key_path(f"{path}.vals", index))
-    elif node.is_mapping:
-        for key, child in node.value.items():
-            yield from _uncounted(child, key_path(path, key))
-
-
-def _points(node: YamlNode) -> int:
-    if not node.is_mapping:
-        return 1
-    if "type" not in node.value:
-        return functools.reduce(lambda n, child: n * _points(child), node.value.values(), 1)
-    if vals := val_nodes(node):
-        return sum(map(_points, vals))
-    kind, spec = node.value["type"].value, node.plain()
-    if kind == "categorical":
-        return len(spec.get("vals") or ())
-    count = spec.get("count")
-    if kind not in _COUNTED or not isinstance(count, int):
-        return 1
-    low, high = spec.get("minval"), spec.get("maxval")
-    if kind == "int" and isinstance(low, int) and isinstance(high, int):
-        return min(count, high - low + 1)
-    return count
-
-
-def _hyperparameters(root: YamlNode) -> Iterator[ConfigProblem]:
-    """A trial gets them in one variable of its environment."""
-    space = root.get("hyperparameters")
-    if space is None or not space.is_mapping:
-        return
-    longest = {name: _longest(node) for name, node in space.value.items()}
-    if (whole := len(json.dumps(longest))) < contract.LONGEST_VALUE:
-        return
-    sizes = {name: len(json.dumps(value)) for name, value in longest.items()}
-    name = max(sizes, key=lambda name: sizes[name])
-    message = (
-        f"the hyperparameters of a trial take {human_size(whole)} as JSON, of which"
-        f" {human_size(sizes[name])} are here: less than {human_size(contract.LONGEST_VALUE)} are"
-        " expected in all"
-    )
-    advice = "put such data in a file of the code directory"
-    where, path = space.value[name].where, key_path("hyperparameters", name)
-    yield ConfigProblem.at(where, path, message, advice)
-
-
-def _longest(node: YamlNode) -> Any:
-    """The longest value that a hyperparameter may have, as JSON; of a range its specification."""
-    if not node.is_mapping:
-        return node.plain()
-    if "type" not in node.value:
-        return {name: _longest(child) for name, child in node.value.items()}
-    spec = node.plain()
-    values = [spec.get("val")] if spec["type"] == "const" else spec.get("vals")
-    if vals := val_nodes(node):
-        values = list(map(_longest, vals))
-    if isinstance(values, list) and values:
-        return max(values, key=lambda value: len(json.dumps(value)))
-    return spec
 
 
 def _slots(root: YamlNode) -> Iterator[ConfigProblem]:

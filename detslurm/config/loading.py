@@ -10,28 +10,20 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from detslurm.config.checking import Checker, Noted
+from detslurm.config.checking import Checker
 from detslurm.config.defaults import default_layer, derive, without_derived
-from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
+from detslurm.config.entrypoints import names_trial_class
+from detslurm.config.errors import ConfigErrors, ConfigProblem, Noted, Position, in_order
 from detslurm.config.experiment_rules import experiment_problems
-from detslurm.config.foreign_ranges import alike_trials
-from detslurm.config.layers import as_mapping, order
 from detslurm.config.merging import merge
-from detslurm.config.misreadings import (
-    boolean_words,
-    leftover_lengths,
-    unexpanded_variables,
-    uninserted_values,
-    values_as_exponents,
-)
+from detslurm.config.misreadings import leftover_lengths, misreadings
 from detslurm.config.normalize import canonical, normalize
 from detslurm.config.overrides import apply_override
-from detslurm.config.reading import parse, read_file
+from detslurm.config.reading import parse_mapping, read_file
 from detslurm.config.schema.experiment import FIT, ExperimentConfig
 from detslurm.config.schema.site import SiteProfile
 from detslurm.config.site import store_root
 from detslurm.config.templates import find_template
-from detslurm.config.trial_class import names_trial_class
 from detslurm.config.yaml_node import YamlNode, locate
 
 T = TypeVar("T")
@@ -86,20 +78,20 @@ def load_experiment(
     return LoadedExperiment(config=config, given=given, warnings=load.warnings(), text=text)
 
 
+def check_template(text: str, name: str) -> None:
+    """Raise ConfigErrors with every problem of a template's YAML; `name` stands in messages."""
+    checker = Checker(complete=False).check(parse_mapping(text, name), ExperimentConfig)
+    if checker.problems:
+        raise ConfigErrors(in_order(checker.problems))
+
+
 class _Load:
     """One loading: collects problems and notes over its steps."""
 
     def __init__(self, site: SiteProfile, root: Path, *, based: bool = False) -> None:
         self._site, self._root, self._based = site, root, based
         self._problems: list[ConfigProblem] = []
-        self._ignored: list[Noted] = []
-        self._deprecated: list[Noted] = []
-        self._words: list[Noted] = []
-        self._unexpanded: list[Noted] = []
-        self._exponents: list[Noted] = []
-        self._leftovers: list[Noted] = []
-        self._alike: list[Noted] = []
-        self._uninserted: list[Noted] = []
+        self._notes: dict[str, list[Noted]] = {}
 
     def keep(self, step: Callable[[], T], otherwise: T) -> T:
         """The step's result; its problems are kept for the end."""
@@ -118,31 +110,32 @@ class _Load:
             return json.dumps(node.plain(), indent=2), node
         name = STDIN if str(source) == "-" else str(source)
         text = read_file(Path(source), name)
-        return text, as_mapping(parse(text, name))
+        return text, parse_mapping(text, name)
 
     def template(self, template: str | Path) -> YamlNode:
         path = find_template(template, self._root)
-        return as_mapping(parse(read_file(path), str(path)))
+        return parse_mapping(read_file(path), str(path))
 
     def complete(self, layers: list[YamlNode]) -> ExperimentConfig:
         """Check each layer on its own, merge them over site and defaults, check the whole."""
+        parts = Checker(complete=False)
         for layer in layers:
-            self._note(Checker(complete=False).check(layer, ExperimentConfig))
-        merged = reduce(merge, [normalize(layer) for layer in layers])
-        merged = self._over_site(merged)
-        self._problems += Checker(complete=True).check(merged, ExperimentConfig).problems
-        self._problems += experiment_problems(merged)
+            parts.check(layer, ExperimentConfig)
+        merged = self._over_site(reduce(merge, [normalize(layer) for layer in layers]))
+        whole = Checker(complete=True).check(merged, ExperimentConfig)
+        self._problems += [*parts.problems, *whole.problems, *experiment_problems(merged)]
         if self._problems:
-            raise ConfigErrors(order(self._problems))
-        self._words = list(boolean_words(merged))
-        self._unexpanded = list(unexpanded_variables(merged))
-        self._exponents = list(values_as_exponents(merged))
-        self._alike = list(alike_trials(merged))
-        self._uninserted = list(uninserted_values(merged))
+            raise ConfigErrors(in_order(self._problems))
+        deprecated = parts.deprecated
         if names_trial_class(merged):  # there is no code that could call fit()
-            self._deprecated = [n for n in self._deprecated if not n.advice.startswith(FIT)]
-        self._leftovers = list(leftover_lengths(merged, layers))
-        if self._leftovers:  # max_length stays: it gives operations() its lengths
+            deprecated = [note for note in deprecated if not note.advice.startswith(FIT)]
+        leftovers = list(leftover_lengths(merged, layers))
+        self._notes = {
+            "accepted, but without effect on Slurm": parts.ignored,
+            "deprecated": deprecated,
+            **misreadings(merged, leftovers),
+        }
+        if leftovers:  # max_length stays: it gives operations() its lengths
             merged = merged.put("searcher", merged.value["searcher"].put("stop_once", STOP_ONCE))
         return ExperimentConfig.from_dict(derive(merged.plain()))
 
@@ -159,25 +152,9 @@ class _Load:
     def _located(self, layers: Iterable[Mapping[str, Any]], at: Position) -> list[YamlNode]:
         return [normalize(locate(layer, at)) for layer in layers]
 
-    def _note(self, checker: Checker) -> None:
-        self._problems += checker.problems
-        self._ignored += checker.ignored
-        self._deprecated += checker.deprecated
-
     def warnings(self) -> tuple[str, ...]:
         """At most one text of each kind, with all the keys that it is about."""
-        texts = (
-            _named("accepted, but without effect on Slurm", self._ignored),
-            _named("deprecated", self._deprecated),
-            _named("text, not a boolean (write true or false, or quotes)", self._words),
-            _named(
-                "nothing expands the $ in these (export them in startup-hook.sh)", self._unexpanded
-            ),
-            _named("minval and maxval of type log are exponents of base", self._exponents),
-            _named("max_time with this counts, not the deprecated max_length", self._leftovers),
-            _named("nothing inserts hyperparameters here (`arguments` does)", self._uninserted),
-            _named("all trials of the search have the same hyperparameters", self._alike),
-        )
+        texts = (_named(what, notes) for what, notes in self._notes.items())
         return tuple(filter(None, texts))
 
 

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from detslurm.config.argument_rules import possible_values
-from detslurm.config.checking import Noted
-from detslurm.config.yaml_node import YamlNode, key_path
+from detslurm.config.errors import Noted, Position
+from detslurm.config.space_rules import alike_trials
+from detslurm.config.yaml_node import YamlNode, key_path, space_nodes
 
 _OWN_DATA = ("hyperparameters", "data")  # elsewhere the schema refuses text for a boolean
 _VARIABLES = ("environment", "environment_variables")
@@ -19,7 +20,23 @@ _SET_IN_SHELL = re.compile(r"(?:^|[;&|(\n]|\bexport )\s*(\w+)=|\bfor (\w+) in\b|
 _HALVING = ("async_halving", "adaptive_asha")
 
 
-def boolean_words(root: YamlNode) -> Iterator[Noted]:
+def misreadings(root: YamlNode, leftovers: list[Noted]) -> dict[str, list[Noted]]:
+    """The warnings about a checked configuration, with the places that each of them names."""
+    return {
+        "text, not a boolean (write true or false, or quotes)": [*_boolean_words(root)],
+        "nothing expands the $ in these (export them in startup-hook.sh)": [
+            Noted(".".join((*_VARIABLES, name)), at)
+            for name, value, at in _variables(root)
+            if _REFERENCE.search(value)
+        ],
+        "minval and maxval of type log are exponents of base": [*_values_as_exponents(root)],
+        "max_time with this counts, not the deprecated max_length": leftovers,
+        "nothing inserts hyperparameters here (`arguments` does)": [*_uninserted_values(root)],
+        "all trials of the search have the same hyperparameters": [*alike_trials(root)],
+    }
+
+
+def _boolean_words(root: YamlNode) -> Iterator[Noted]:
     """Texts that YAML 1.1 takes for booleans; those of a list have the list's path."""
     for key in _OWN_DATA:
         if (node := root.get(key)) is not None:
@@ -28,10 +45,10 @@ def boolean_words(root: YamlNode) -> Iterator[Noted]:
             )
 
 
-def values_as_exponents(root: YamlNode) -> Iterator[Noted]:
+def _values_as_exponents(root: YamlNode) -> Iterator[Noted]:
     """Ranges of type `log` whose bounds, exponents, look like the values themselves."""
     space = root.get("hyperparameters")
-    for path, node in _nodes(space, "hyperparameters") if space is not None else ():
+    for path, node in space_nodes(space, "hyperparameters") if space is not None else ():
         match node.plain() if node.get("type") else None:
             case {
                 "type": "log",
@@ -55,17 +72,16 @@ def _nodes(node: YamlNode, path: str) -> Iterator[tuple[str, YamlNode]]:
         yield from _nodes(child, place)
 
 
-def unexpanded_variables(root: YamlNode) -> Iterator[Noted]:
-    """Environment variables whose values name others, which a shell would have put in."""
+def _variables(root: YamlNode) -> Iterator[tuple[str, str, Position]]:
+    """The names and values of environment variables."""
     devices = root.get(*_VARIABLES)
     for entries in devices.value.values() if devices is not None else ():
         for entry in entries.value or ():
-            name, _, value = entry.value.partition("=")
-            if _REFERENCE.search(value):
-                yield Noted(".".join((*_VARIABLES, name)), entry.at)
+            name, _, value = str(entry.value).partition("=")
+            yield name, value, entry.at
 
 
-def uninserted_values(root: YamlNode) -> Iterator[Noted]:
+def _uninserted_values(root: YamlNode) -> Iterator[Noted]:
     """Texts in the entrypoint that look like places for hyperparameters, such as `$lr`."""
     space, node = root.get("hyperparameters"), root.get("entrypoint")
     if space is None or node is None or not space.is_mapping:
@@ -74,16 +90,10 @@ def uninserted_values(root: YamlNode) -> Iterator[Noted]:
     text = words if isinstance(words, str) else " ".join(map(str, words))
     names = {".".join(path) for path, _ in possible_values(space.plain())}
     names -= {found[found.lastindex or 0] for found in _SET_IN_SHELL.finditer(text)}
-    names -= set(_variable_names(root))
+    names -= {name for name, _, _ in _variables(root)}
     places = [found[0] for found in _PLACE.finditer(text) if (found[1] or found[2]) in names]
     if places:
         yield Noted("entrypoint", node.at, ", ".join(dict.fromkeys(places)))
-
-
-def _variable_names(root: YamlNode) -> Iterator[str]:
-    devices = root.get(*_VARIABLES)
-    for entries in devices.value.values() if devices is not None else ():
-        yield from (str(entry.value).partition("=")[0] for entry in entries.value or ())
 
 
 def leftover_lengths(root: YamlNode, layers: Iterable[YamlNode]) -> Iterator[Noted]:

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.recording import SOURCES
 from detslurm.config.schema.resources import memory_bytes
-from detslurm.config.schema.signals import canonical_signal
 from detslurm.config.schema.slurm import canonical_limit
+from detslurm.config.schema.training import canonical_signal
 from detslurm.config.yaml_node import YamlNode
 
 FREE = frozenset(

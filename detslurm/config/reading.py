@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from detslurm.config.describe import found
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
 from detslurm.config.scalars import resolve, was_bool_in_yaml_1_1
 from detslurm.config.yaml_node import MAX_DEPTH, MAX_VALUES, Scalar, YamlNode, scalar_problem
@@ -74,6 +75,20 @@ def parse(text: str, name: str) -> YamlNode:
     if composer.problems:
         raise ConfigErrors(composer.problems)
     return node
+
+
+def parse_mapping(text: str, name: str) -> YamlNode:
+    """As `parse`, for a mapping of keys to values; an empty document is an empty mapping."""
+    root = parse(text, name)
+    if root.value is None:
+        return root._replace(value={})
+    if root.is_mapping:
+        return root
+    hint = ""
+    if isinstance(root.value, str) and ":" in root.value:
+        hint = "a space is needed after the colon of a key"
+    message = f"a mapping of keys to values is expected, found {found(root)}"
+    raise ConfigErrors([ConfigProblem.at(root.at, "", message, hint)])
 
 
 def _refuse_binary(text: str, name: str) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 
 from detslurm.config.checking import Checker
-from detslurm.config.errors import ConfigErrors
-from detslurm.config.frozen import freeze
-from detslurm.config.layers import as_mapping, order
+from detslurm.config.errors import ConfigErrors, in_order
+from detslurm.config.fields import freeze
 from detslurm.config.normalize import normalize, without_nulls
-from detslurm.config.reading import parse, read_file
+from detslurm.config.reading import parse_mapping, read_file
 from detslurm.config.schema.experiment import ExperimentConfig
 from detslurm.config.schema.site import SiteProfile
 from detslurm.config.schema.slurm import canonical_limit
@@ -20,7 +19,7 @@ from detslurm.config.yaml_node import YamlNode, key_path
 
 def read_site(path: Path) -> SiteProfile:
     """The profile in a file, or ConfigErrors."""
-    root = as_mapping(parse(read_file(path), str(path)))
+    root = parse_mapping(read_file(path), str(path))
     checker = Checker(complete=True).check(root, SiteProfile)
     problems = checker.problems + [
         problem
@@ -28,7 +27,7 @@ def read_site(path: Path) -> SiteProfile:
         for problem in Checker(complete=False).check(node, ExperimentConfig, where).problems
     ]
     if problems:
-        raise ConfigErrors(order(problems))
+        raise ConfigErrors(in_order(problems))
     plain = _normalized(root).plain()
     profile = {**plain, "source": str(path)}
     return msgspec.convert(profile, SiteProfile, dec_hook=lambda kind, value: freeze(value))

@@ -11,8 +11,8 @@ from detslurm._base import contract
 from detslurm.config.loading import LoadedExperiment
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.experiment import ExperimentConfig
-from detslurm.config.schema.lengths import UNITS
 from detslurm.config.schema.searcher import Searcher
+from detslurm.config.schema.training import UNITS
 
 
 def in_test_mode(loaded: LoadedExperiment) -> LoadedExperiment:

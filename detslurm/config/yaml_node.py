@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from detslurm.config.errors import ConfigErrors, ConfigProblem, Position
@@ -119,3 +119,26 @@ def _locate(
     if message:
         problems.append(ConfigProblem.at(at, path, message))
     return YamlNode(plain, at)
+
+
+# -- hyperparameter spaces ----------------------------------------------------------------------
+
+
+def val_nodes(node: YamlNode) -> list[YamlNode]:
+    """The vals of a choice; none of anything else."""
+    kind, vals = node.get("type"), node.get("vals")
+    is_choice = kind is not None and kind.value == "choice" and vals is not None and vals.is_list
+    return list(vals.value) if is_choice and vals is not None else []
+
+
+def space_nodes(node: YamlNode, path: str) -> Iterator[tuple[str, YamlNode]]:
+    """All mappings of a hyperparameter space with their paths, outer ones first: groups, ranges,
+    choices, and what the vals of choices hold."""
+    if not node.is_mapping:
+        return
+    yield path, node
+    below = node.value.items() if "type" not in node.value else ()
+    for key, child in below:
+        yield from space_nodes(child, key_path(path, key))
+    for index, val in enumerate(val_nodes(node)):
+        yield from space_nodes(val, key_path(f"{path}.vals", index))

@@ -227,7 +227,7 @@ class Agent:
         """The code as a fork of the warm interpreter, or None where it needs a new process."""
         if self.warm is None:
             return None
-        from detslurm.config.python_command import python_command  # only here
+        from detslurm.config.entrypoints import python_command  # only here
         from detslurm.exec.warm_start import NeedsNewProcess
 
         words = python_command(self._node.config.entrypoint, arguments.words if arguments else ())

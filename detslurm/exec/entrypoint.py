@@ -52,7 +52,7 @@ def entrypoint_argv(
         return [*launcher, "--trial", entrypoint]
     if arguments is None:
         return ["sh", "-c", OUTLIVE + entrypoint]
-    from detslurm.config.positional import with_place  # only here: others pay nothing
+    from detslurm.config.entrypoints import with_place  # only here: others pay nothing
 
     return ["sh", "-c", OUTLIVE + with_place(entrypoint), "sh", *arguments]
 

@@ -14,7 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from detslurm._base import contract
 from detslurm._base.addresses import own_address, peer_address
@@ -39,7 +41,15 @@ from detslurm.slurm import Allocation, JobInfo, SlurmError, detect_cluster
 from detslurm.slurm.allocation import step_of
 from detslurm.slurm.hostlist import expand_hostlist
 from detslurm.slurm.preempted import is_preempted
-from detslurm.store import ExperimentDir, Store, StoreError, TrialDir, TrialView, fold_trial
+from detslurm.store import (
+    ExperimentDir,
+    RunTaken,
+    Store,
+    StoreError,
+    TrialDir,
+    TrialView,
+    fold_trial,
+)
 from detslurm.store.reading import latest_of
 from detslurm.store.retry import SHORT, with_retries
 from detslurm.store.run_records import StartRecord
@@ -219,7 +229,7 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Unmana
     try:
         store = Store.open()
         if is_first:
-            return _open(unmanaged_claims.claim(store, step, cluster), step, env, launcher=launcher)
+            return _open(store, step, cluster, env, launcher=launcher)
         return _follow(store, step, cluster)
     except (StoreError, OSError):
         if is_first:
@@ -231,42 +241,56 @@ def join(argv: Sequence[str] | None = None, *, launcher: bool = False) -> Unmana
 
 
 def _open(
-    trial: TrialDir, step: unmanaged_claims.JobStep, env: Mapping[str, str], *, launcher: bool
+    store: Store,
+    step: unmanaged_claims.JobStep,
+    cluster: str,
+    env: Mapping[str, str],
+    *,
+    launcher: bool,
 ) -> UnmanagedJob:
     allocation, nodes = step.allocation, _nodes(step.allocation, env)
-    latest = _with_retries(lambda: latest_of(trial))
     flag = PreemptFlag.create()  # before the run is open: without room nothing would end it
     held = None
     if launcher and len(nodes) > 1:
         # Before the run is open, whose record names it, and kept until this process ends: the other
         # nodes may come a minute later, and no process must have taken the port meanwhile.
         held = ports.reserve(f"{allocation.ref}.{step.name}.{allocation.restart_count}")
+    for trial, runs in unmanaged_claims.open_trials(store, step, cluster, make=True):
+        record = _start_record(trial, step, nodes, held)
+        with suppress(RunTaken):  # by another step with this command: the next trial is ours
+            start = _with_retries(partial(trial.open_run, record, after=len(runs)))
+            unmanaged = UnmanagedJob(trial, start, step, flag)
+            unmanaged.is_chief, unmanaged.rendezvous_port = True, held
+            return unmanaged
+    raise AssertionError("open_trials makes a trial where there is none")
+
+
+def _start_record(
+    trial: TrialDir,
+    step: unmanaged_claims.JobStep,
+    nodes: Sequence[str],
+    held: ports.Reservation | None,
+) -> dict[str, Any]:
+    latest = _with_retries(lambda: latest_of(trial))
     intents = Intents(ExperimentDir.at(trial.experiment_path))
     _with_retries(intents.refresh)
     # Of a trial that is taken for lost a claim protects nothing: see store.gc.
     _with_retries(lambda: intents.mark_found(trial.id))
-    start = _with_retries(
-        lambda: trial.open_run(
-            {
-                "trial": trial.id,
-                "experiment": trial.experiment_id,
-                "hparams": {},
-                "seed": 0,
-                "job": {**allocation.record(), "nodes": nodes},
-                "host": socket.gethostname(),
-                "hardware": hardware(),
-                "chief": str(Identity.own()),
-                "program": step.program,
-                "time": time.time(),
-                "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
-                "port": held.port if held is not None else None,
-                "address": _own_address(nodes, 0) if len(nodes) > 1 else None,
-            }
-        )
-    )
-    unmanaged = UnmanagedJob(trial, start, step, flag)
-    unmanaged.is_chief, unmanaged.rendezvous_port = True, held
-    return unmanaged
+    return {
+        "trial": trial.id,
+        "experiment": trial.experiment_id,
+        "hparams": {},
+        "seed": 0,
+        "job": {**step.allocation.record(), "nodes": nodes, "step": step.name},
+        "host": socket.gethostname(),
+        "hardware": hardware(),
+        "chief": str(Identity.own()),
+        "command": step.command,
+        "time": time.time(),
+        "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
+        "port": held.port if held is not None else None,
+        "address": _own_address(nodes, 0) if len(nodes) > 1 else None,
+    }
 
 
 def _with_retries(act: Callable[[], T]) -> T:
@@ -280,15 +304,13 @@ def _with_retries(act: Callable[[], T]) -> T:
 
 def _follow(store: Store, step: unmanaged_claims.JobStep, cluster: str) -> UnmanagedJob:
     """Wait for the chief of this step to open the run."""
-    unmanaged_claims.refuse_done(store, step, cluster)  # as the chief
     deadline = time.monotonic() + _TIMEOUT
     while time.monotonic() < deadline:
-        trial = unmanaged_claims.find(store, step, cluster)
-        runs = trial.runs() if trial is not None else []
         # After a requeue the claim leads to the trial at once, and its last run is that of an
         # earlier start, or of an earlier try in this start, until the chief has opened its own.
-        if trial is not None and runs and _goes_on(runs[-1], step.allocation):
-            return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
+        for trial, runs in unmanaged_claims.open_trials(store, step, cluster, make=False):
+            if runs and _goes_on(runs[-1], step.allocation):
+                return UnmanagedJob(trial, runs[-1].start, step, PreemptFlag.create())
         if unrecorded.is_announced(step):
             raise StoreError("the first process of this step could not use it")
         time.sleep(0.2)  # another node's file: there is nothing to wait on

@@ -36,5 +36,5 @@ def is_announced(step: JobStep) -> bool:
 
 
 def _name(step: JobStep) -> str:
-    start = step.allocation.restart_count
-    return name_on_node(os.environ, f"unrecorded {step.key('', step.job)} {start}")
+    ref, start = step.allocation.ref, step.allocation.restart_count
+    return name_on_node(os.environ, f"unrecorded {ref} {step.name} {step.command} {start}")

@@ -16,8 +16,8 @@ from detslurm.jobs.resubmit import (
     submitted_fact,
     workers_request,
 )
+from detslurm.jobs.workers import Workers
 from detslurm.searcher import State
-from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo, JobRequest, SlurmError, SubmitLimitReached
 from detslurm.slurm.command import is_transient
 from detslurm.slurm.interface import own_jobs
@@ -140,7 +140,7 @@ class WorkerPool:
         try:
             count = within_array(count, self._cluster)
             request = workers_request(intents.experiment.facts(), intents.experiment, count)
-            job_id, request, _ = submit_as_many(self._cluster, request)
+            job_id, request = submit_as_many(self._cluster, request)
         except (SlurmError, NeverSubmitted, OSError) as err:
             if isinstance(err, SubmitLimitReached):
                 self._full_until = time.monotonic() + _FULL

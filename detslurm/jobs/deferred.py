@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from detslurm._base.process import Identity
 from detslurm.jobs.resubmit import (
@@ -28,40 +28,21 @@ from detslurm.store import ExperimentDir, ExperimentFacts
 from detslurm.store.records import Deferred, Sending
 
 
-class QueuedPart(NamedTuple):
-    """A job that was queued.
-
-    Attributes:
-        job_id: Its id.
-        request: The request, perhaps for fewer elements than were wanted.
-        limit: The limit that was in the way of more, by Slurm's name; empty if unknown.
-    """
-
-    job_id: str
-    request: JobRequest
-    limit: str = ""
-
-
-def submit_as_many(cluster: Cluster, request: JobRequest) -> QueuedPart:
+def submit_as_many(cluster: Cluster, request: JobRequest) -> tuple[str, JobRequest]:
     """Queue an array, or half of it, a quarter ... until the cluster accepts it.
 
-    Raises `SubmitLimitReached` where it accepts not even one element.
+    Returns the job's id, and the accepted request. Raises `SubmitLimitReached` where the cluster
+    accepts not even one element.
     """
-    count, limit = request.count or 1, ""
     while True:
-        part = request if count == (request.count or 1) else _part(request, count)
         try:
-            return QueuedPart(cluster.submit(part), part, limit)
-        except SubmitLimitReached as refusal:
-            if count == 1:
+            return cluster.submit(request), request
+        except SubmitLimitReached:
+            half = (request.count or 1) // 2
+            if not half:
                 raise
-            count, limit = count // 2, refusal.limit
-
-
-def _part(request: JobRequest, count: int) -> JobRequest:
-    if count == 1:
-        return request.with_changes(count=None, throttle=None)
-    return request.with_changes(count=count)
+        throttle = None if half == 1 else request.throttle
+        request = request.with_changes(count=half if half > 1 else None, throttle=throttle)
 
 
 def within_array(count: int, cluster: Cluster) -> int:
@@ -146,10 +127,7 @@ def _announcement(trials: range, by: str) -> Sending:
 def settle(
     log: ExperimentDir, facts: ExperimentFacts, cluster: Cluster, has_died: Callable[[str], bool]
 ) -> bool:
-    """Record what became of one announcement whose author has died; whether there was any.
-
-    `has_died` is asked about jobs.
-    """
+    """Record what became of one announcement whose author has died; whether there was any."""
     reason = facts.deferral
     for number, one in facts.sending.items():
         if reason is None or not (has_died(one.job) if one.job else is_over(one.process, one.time)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from detslurm.config.errors import ConfigErrors, ConfigProblem
+from detslurm.config.errors import ConfigErrors, ConfigProblem, in_order
 from detslurm.config.schema.notices import AnyNotice, NoticeDefinition
 from detslurm.config.site import config_folder, load_site
 from detslurm.notices.event import Event
@@ -59,13 +59,12 @@ def read_definitions(path: Path, *, private: bool = True) -> dict[str, AnyNotice
     """Return the definitions in a file, by name. Raises `ConfigErrors`, also if others may change
     it, or may read it although it is `private`."""
     from detslurm.config.checking import Checker  # which takes longer than all else here
-    from detslurm.config.layers import as_mapping, order
-    from detslurm.config.reading import parse, read_file
+    from detslurm.config.reading import parse_mapping, read_file
 
     _check_access(path, private=private)
-    root = as_mapping(parse(read_file(path), str(path)))
+    root = parse_mapping(read_file(path), str(path))
     if problems := Checker(complete=True).check(root, dict[str, AnyNotice]).problems:
-        raise ConfigErrors(order(problems))
+        raise ConfigErrors(in_order(problems))
     return msgspec.convert(root.plain(), dict[str, AnyNotice])
 
 

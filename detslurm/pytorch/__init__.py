@@ -65,7 +65,7 @@ _HOMES = {
     "_trial": ("PyTorchTrial",),
     "_units": ("Batch", "Epoch", "TrainUnit"),
 }
-_load = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names})
+_load = lazy_names(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:

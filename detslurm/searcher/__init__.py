@@ -52,30 +52,17 @@ __all__ = [
     "trial_count",
 ]
 
-_MODULES = {
-    "detslurm.searcher.custom_method": ("ExitedReason", "SearchMethod", "SearcherState"),
-    "detslurm.searcher.operations": (
-        "Close",
-        "Create",
-        "Operation",
-        "Progress",
-        "Shutdown",
-        "ValidateAfter",
-    ),
-    "detslurm.searcher.hyperparameters": ("Grid", "draw"),
-    "detslurm.searcher.search": ("Search",),
-    "detslurm.searcher.state": ("State", "SearchTrial"),
-    "detslurm.searcher.mt19937": ("RandomStream",),
-    "detslurm.searcher.trials": ("RUNNABLE", "TrialPlan", "decides_by_results", "trial_count"),
-    "detslurm.sdk.searches.runners": (
-        "LocalSearchRunner",
-        "RemoteSearchRunner",
-        "SearchRunner",
-    ),
+_HOMES = {
+    "custom_method": ("ExitedReason", "SearchMethod", "SearcherState"),
+    "operations": ("Close", "Create", "Operation", "Progress", "Shutdown", "ValidateAfter"),
+    "hyperparameters": ("Grid", "draw"),
+    "search": ("Search",),
+    "state": ("State", "SearchTrial"),
+    "mt19937": ("RandomStream",),
+    "trials": ("RUNNABLE", "TrialPlan", "decides_by_results", "trial_count"),
+    "detslurm.sdk.searches.runners": ("LocalSearchRunner", "RemoteSearchRunner", "SearchRunner"),
 }
 
 
 # A thousand runners and ranks need two or three of these.
-__getattr__ = lazy_names(
-    __name__, {name: module for module, names in _MODULES.items() for name in names}
-)
+__getattr__ = lazy_names(__name__, _HOMES)

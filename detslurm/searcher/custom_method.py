@@ -35,10 +35,9 @@ class ExitedReason(enum.Enum):
 class SearcherState(msgspec.Struct, rename="camel"):
     """The facts about a search that every method may need; the runner passes it to each call.
 
-    `trials_created`, `trials_closed` and `failures` name trials, `trial_progress` has the share of
-    its length that each trial has trained. `last_event_id` is the number of the last event that was
-    handled. A search that is over has `experiment_completed` or `experiment_failed`. By default
-    nothing has happened yet.
+    `trials_created`, `trials_closed` and `failures` name trials, `trial_progress` has the trained
+    share of each trial's length, `last_event_id` is the number of the last handled event. A search
+    that is over has `experiment_completed` or `experiment_failed`. By default nothing has happened.
     """
 
     failures: set[UUID] = set()
@@ -64,49 +63,42 @@ class SearcherState(msgspec.Struct, rename="camel"):
 class SearchMethod(abc.ABC):
     """The base of a search method of your own.
 
-    Its handlers get the known state of the search, and return the operations that they ask for.
-    They are called in the order of the events. The runner saves the method before its operations
-    take effect.
+    Its handlers get `searcher_state`, the known state of the search, and the name of a trial, its
+    `request_id`; they return the operations that they ask for. They are called in the order of the
+    events. The runner saves the method before its operations take effect, to a directory `path`.
     """
 
     @abc.abstractmethod
     def initial_operations(self, searcher_state: SearcherState) -> list[Operation]:
-        """Return the operations that the search begins with, in `searcher_state`."""
+        """Return the operations that the search begins with."""
 
     @abc.abstractmethod
     def on_trial_created(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations in `searcher_state` after the trial `request_id` was created."""
+        """Return the operations after a trial was created."""
 
     @abc.abstractmethod
     def on_validation_completed(
         self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
-        """Return the operations in `searcher_state` after a trial has trained to a length.
-
-        Args:
-            request_id: The trial's name.
-            metric: The trial's value for `report_completed()`: a number, or anything that JSON can
-                express.
-            train_length: The length, in the search's unit.
-        """
+        """Return the operations after a trial has trained to `train_length`, in the search's unit.
+        The `metric` is its value for `report_completed()`: anything that JSON can express."""
 
     @abc.abstractmethod
     def on_trial_closed(self, searcher_state: SearcherState, request_id: UUID) -> list[Operation]:
-        """Return the operations in `searcher_state` after the trial `request_id` has closed."""
+        """Return the operations after a trial has closed."""
 
     @abc.abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
-        """Return the share of the search in `searcher_state` that is done, from 0 to 1."""
+        """Return the share of the search that is done, from 0 to 1."""
 
     @abc.abstractmethod
     def on_trial_exited_early(
         self, searcher_state: SearcherState, request_id: UUID, exited_reason: ExitedReason
     ) -> list[Operation]:
-        """Return the operations in `searcher_state` after the trial `request_id` has ended before
-        its length, for an `exited_reason`."""
+        """Return the operations after a trial has ended early, for an `exited_reason`."""
 
     def on_search_extended(self, searcher_state: SearcherState) -> list[Operation]:
-        """Return the operations in `searcher_state` with which a search goes on that has ended.
+        """Return the operations with which a search goes on that has ended.
 
         A method that lacks this does not consent: its search is never continued. Closed trials stay
         closed; new trials may start from their checkpoints.
@@ -114,21 +106,17 @@ class SearchMethod(abc.ABC):
         raise NotImplementedError
 
     def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
-        """Save the `searcher_state` of the search `experiment_id`, and the method's own, to the
-        directory `path`; the runner calls it."""
+        """Save the state of the search `experiment_id`, and the method's own."""
         content = {**searcher_state.to_dict(), "experimentId": experiment_id}
         path.joinpath(_STATE_FILE).write_text(json.dumps(content))
         self.save_method_state(path)
 
     @abc.abstractmethod
     def save_method_state(self, path: Path) -> None:
-        """Save the method's own state to the directory `path`."""
+        """Save the method's own state."""
 
     def load(self, path: Path) -> tuple[SearcherState, int]:
-        """Return the search's state and the id of its experiment; the runner calls it.
-
-        `path` is the directory that `save()` wrote to.
-        """
+        """Return the search's state and the id of its experiment, as `save()` has saved them."""
         content = json.loads(path.joinpath(_STATE_FILE).read_text())
         state = SearcherState()
         state.from_dict(content)
@@ -137,7 +125,7 @@ class SearchMethod(abc.ABC):
 
     @abc.abstractmethod
     def load_method_state(self, path: Path) -> None:
-        """Load the state that `save_method_state()` wrote to the directory `path`."""
+        """Load the state that `save_method_state()` has saved."""
 
 
 def answer(method: SearchMethod, state: SearcherState, event: Mapping[str, Any]) -> list[Operation]:

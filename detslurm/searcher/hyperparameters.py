@@ -23,15 +23,8 @@ _INTERVAL_WORDS = 2
 
 
 def draw(space: Space, stream: RandomStream) -> Sample:
-    """Draw one sample of every hyperparameter, nested ones included.
-
-    Args:
-        space: The configuration's section `hyperparameters`, as plain data.
-        stream: Where random numbers come from; it moves on.
-
-    Returns:
-        The values by name, in sorted order.
-    """
+    """Return one sample of every hyperparameter of a `space`, nested ones included, in sorted
+    order. The random numbers come from `stream`, which moves on."""
     return {key: _draw_one(space[key], stream) for key in sorted(space)}
 
 
@@ -77,12 +70,7 @@ def _draws_of_one(spec: Any) -> Draws:
 
 
 def pass_over(draws: Draws, stream: RandomStream) -> None:
-    """Leave a stream as `draw` would, without making a sample, which takes longer.
-
-    Args:
-        draws: The draws of the space.
-        stream: Where random numbers come from; it moves on.
-    """
+    """Leave a stream as `draw` would, without making a sample, which takes longer."""
     for one in draws:
         if one is None:
             stream.skip(_INTERVAL_WORDS)
@@ -117,14 +105,8 @@ class Grid:
         return self._size
 
     def point(self, index: int) -> Sample:
-        """Return the sample of one trial.
-
-        Args:
-            index: The trial, counted from 0 in the order of creation.
-
-        Raises:
-            IndexError: If the grid has no such point.
-        """
+        """Return the sample of the trial `index`, from 0 in the order of creation; `IndexError` if
+        the grid has no such point."""
         rest = self._size - 1 - index
         if not 0 <= rest < self._size:
             raise IndexError(
@@ -133,11 +115,7 @@ class Grid:
         return _group_at(self._space, rest)
 
     def index(self, sample: Sample) -> int | None:
-        """Return the trial that has this sample, or None if it is no point of the grid.
-
-        Args:
-            sample: The value of every hyperparameter.
-        """
+        """Return the trial that has this `sample`, or None if it is no point of the grid."""
         place = _place_of(self._space, sample)
         return None if place is None else self._size - 1 - place
 

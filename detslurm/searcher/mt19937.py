@@ -37,11 +37,7 @@ class RandomStream:
         return self._mt.getrandbits(32)
 
     def below(self, n: int) -> int:
-        """Draw a uniform integer from 0 to n - 1, by masked rejection; n = 1 draws nothing.
-
-        Args:
-            n: How many integers there are.
-        """
+        """Draw a uniform integer from 0 to `n` - 1, by masked rejection; 1 draws nothing."""
         top = n - 1
         if top == 0:
             return 0
@@ -54,31 +50,18 @@ class RandomStream:
                 return value & mask
 
     def skip(self, words: int) -> None:
-        """Go on as if words had been drawn.
-
-        Args:
-            words: How many words of 32 bits.
-        """
+        """Go on as if this number of `words` had been drawn."""
         if words:
             self._mt.getrandbits(32 * words)
             self.drawn += words
 
     def uniform(self, low: float, high: float) -> float:
-        """Draw a uniform number in [low, high), with 53 random bits.
-
-        Args:
-            low: The smallest number.
-            high: The bound that all numbers are below.
-        """
+        """Draw a uniform number from `low` up to, but without `high`, with 53 random bits."""
         a, b = self.word() >> 5, self.word() >> 6
         return low + (high - low) * ((a * 67108864.0 + b) / 9007199254740992.0)
 
     def choice(self, values: Sequence[T]) -> T:
-        """Draw one of several values.
-
-        Args:
-            values: The values, each as likely as the others.
-        """
+        """Draw one of `values`, each as likely as the others."""
         return values[self.below(len(values))]
 
     def uuid4(self) -> uuid.UUID:

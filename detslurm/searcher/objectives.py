@@ -55,11 +55,7 @@ class Objectives(NamedTuple):
 
     @classmethod
     def of(cls, searcher: Mapping[str, Any]) -> Objectives:
-        """Return those of a resolved `searcher` section.
-
-        Args:
-            searcher: The section.
-        """
+        """Return those of a resolved `searcher` section."""
         given = searcher.get("metrics") or [
             {"name": searcher.get("metric"), "smaller_is_better": searcher.get("smaller_is_better")}
         ]
@@ -80,22 +76,14 @@ class Objectives(NamedTuple):
         return tuple(dict.fromkeys((*(metric.name for metric in self.metrics), *self.constraints)))
 
     def result(self, values: Mapping[str, Any]) -> Result:
-        """Return the result of a trial.
-
-        Args:
-            values: Its metrics by name, with any values.
-        """
+        """Return the result of a trial by its metrics, which may have any `values`."""
         scores = tuple(score(values.get(m.name), m.smaller_is_better) for m in self.metrics)
         violation = sum((max(one, 0.0) for one in self.excesses(values).values()), 0.0)
         return WORST_RESULT if WORST in (violation, *scores) else Result(violation, scores)
 
     def excesses(self, values: Mapping[str, Any]) -> dict[str, float]:
-        """Return by how much each constraint is broken; 0 or less if it is kept.
-
-        Args:
-            values: The metrics of a trial by name, with any values. One that isn't a finite number
-                breaks its constraint by an infinite amount.
-        """
+        """Return by how much each constraint is broken; 0 or less if it is kept, infinite if its
+        metric is not a finite number."""
         known = [
             (name, bound, finite(values.get(name))) for name, bound in self.constraints.items()
         ]
@@ -105,25 +93,15 @@ class Objectives(NamedTuple):
 
 
 def dominates(one: Result, other: Result) -> bool:
-    """Return whether one result is better than another beyond doubt.
-
-    Args:
-        one: The result that may be better.
-        other: The other.
-    """
+    """Return whether `one` result is better than the `other` beyond doubt."""
     if one.violation or other.violation:
         return one.violation < other.violation
     return one.scores != other.scores and all(map(operator.le, one.scores, other.scores))
 
 
 def front(results: Sequence[Result]) -> list[int]:
-    """Return the positions of the best results, in ascending order: the Pareto front.
-
-    The front is empty if no result keeps all constraints.
-
-    Args:
-        results: The results.
-    """
+    """Return the positions of the best results, in ascending order: the Pareto front; empty if no
+    result keeps all constraints."""
     best: list[int] = []
     for result, equals in _from_the_best(results):
         if result.violation:
@@ -134,11 +112,7 @@ def front(results: Sequence[Result]) -> list[int]:
 
 
 def fronts(results: Sequence[Result]) -> list[list[int]]:
-    """Return the positions of all results by their rank, each front in ascending order.
-
-    Args:
-        results: The results.
-    """
+    """Return the positions of all results by their rank, each front in ascending order."""
     found: list[list[int]] = []
     for result, equals in _from_the_best(results):
         rank = _rank(found, result, results.__getitem__)
@@ -149,15 +123,8 @@ def fronts(results: Sequence[Result]) -> list[list[int]]:
 
 
 def add_to_fronts(found: list[list[int]], new: int, result: Callable[[int], Result]) -> None:
-    """Add a result to fronts, in place: results that it dominates come into later fronts.
-
-    This costs less than `fronts()` of all results.
-
-    Args:
-        found: The fronts of the other results, each in ascending order.
-        new: The name of the new result.
-        result: Returns the result of a name.
-    """
+    """Add the result of the name `new` to fronts, in place: results that it dominates come into
+    later fronts. This costs less than `fronts()` of all results."""
     rank, arriving = _rank(found, result(new), result), [new]
     while arriving and rank < len(found):
         leaving = [i for i in found[rank] if _dominated(result(i), arriving, result)]
@@ -171,15 +138,11 @@ def add_to_fronts(found: list[list[int]], new: int, result: Callable[[int], Resu
 
 
 def best_first(found: Iterable[list[int]], result: Callable[[int], Result]) -> Iterator[int]:
-    """Yield the names of results from the best to the worst.
+    """Yield the names of results from the best to the worst, of fronts in ascending order.
 
     Within a front, results come first whose neighbours along the front are far away (the crowding
     distance of NSGA-II), so that the first few represent the whole front. Of equals the earlier
     name comes first.
-
-    Args:
-        found: The fronts, each in ascending order.
-        result: Returns the result of a name.
     """
     for one in found:
         distance = dict(zip(one, _crowding([result(i).scores for i in one]), strict=True))

@@ -52,7 +52,8 @@ _CLOSED_BY: dict[RunOutcome, RunOutcome] = {
 
 
 class Search:
-    """The search of one experiment as a pure function of its events; the state is passed in.
+    """The search of one experiment as a pure function of its events: methods get its `state`, and
+    a trial's `index` in order of creation. It is an `IndexError` if there is no such trial.
 
     Args:
         config: The resolved configuration, as plain data.
@@ -130,12 +131,8 @@ class Search:
         return state
 
     def apply(self, state: State, events: Iterable[Mapping[str, Any]]) -> None:
-        """Fold events into the state, in place; an event that doesn't fit changes nothing.
-
-        Args:
-            state: The state, which changes.
-            events: Events of the search's log, in order.
-        """
+        """Fold `events` of the search's log into the state, in place and in order; an event that
+        doesn't fit changes nothing."""
         for plain in events:
             event = read_event(plain)
             if event is not None and not state.done:
@@ -146,33 +143,21 @@ class Search:
                 state.done = self.method.over(state)
 
     def dump(self, state: State) -> bytes:
-        """Return a state as bytes.
-
-        Args:
-            state: The state.
-        """
+        """Return a state as bytes."""
         return _ENCODER.encode(state)
 
     def load(self, data: bytes) -> State:
-        """Return the state that `dump()` gave as bytes.
-
-        Args:
-            data: The bytes.
-        """
+        """Return the state of which `dump()` made `data`."""
         return _DECODER.decode(data)
 
     def may_come_late(self, state: State, events: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether events still count that another process commits, maybe after their own
+        """Return whether `events` still count that another process commits, maybe after their own
         has died.
 
         A trial's report and the end of a run count only while that run is the trial's last, and a
         request for work only until its worker asks again. A request that comes after its process
         has died gives the worker a trial as if it had come before: a worker that is started in its
         place asks for that trial, else the trial is lost like those of other dead workers.
-
-        Args:
-            state: The state before them.
-            events: Events of the search's log.
         """
         return all(self._may_come_late(state, read_event(plain)) for plain in events)
 
@@ -185,15 +170,7 @@ class Search:
         return event is not None  # of all others, the first one stands
 
     def plan(self, state: State, index: int) -> TrialPlan:
-        """Return what a trial trains: drawn in the order of creation, or as the state has it.
-
-        Args:
-            state: The state.
-            index: The trial.
-
-        Raises:
-            IndexError: If there is no such trial.
-        """
+        """Return what a trial trains: drawn in the order of creation, or as the state has it."""
         trial = state.trials[_within(state, index)]
         plan = self.samples.plan(index)
         hparams = plan.hparams
@@ -208,85 +185,45 @@ class Search:
         )
 
     def progress(self, state: State, shares: Mapping[int, float] = _UNKNOWN) -> float:
-        """Return the part of the search that is done, from 0 to 1.
-
-        Args:
-            state: The state.
-            shares: The part that open trials have done of what they were asked for, by index, as
-                far as their own reports show it; none by default.
-        """
+        """Return the part of the search that is done, from 0 to 1. `shares` has the part that open
+        trials have done of what they were asked for, by index, as far as their own reports show it;
+        none by default."""
         return 1.0 if state.done else min(max(self.method.progress(state, shares), 0.0), 1.0)
 
     def unsampled(self, state: State) -> list[int]:
-        """Return trials that have a worker, but no hyperparameters yet: a sampler has to draw them.
-
-        Args:
-            state: The state.
-        """
+        """Return trials with a worker, but without hyperparameters: a sampler has to draw them."""
         if not self.method.samples_late:
             return []
         lacks = self.method.lacks_sample
         return sorted(i for i in state.workers.values() if lacks(state.trials[i]))
 
     def history(self, state: State) -> TrialHistory:
-        """Return what a sampler has to know to draw them.
-
-        Args:
-            state: The state.
-        """
+        """Return what a sampler has to know to draw hyperparameters."""
         return self.method.history(state)
 
     def judged(self, state: State, event: dict[str, Any]) -> dict[str, Any]:
-        """Return the `validated` event to commit for a report, with a pruner's verdict if there is
-        any.
-
-        Args:
-            state: The state.
-            event: The event without a verdict.
-
-        Raises:
-            IndexError: If there is no such trial.
-        """
+        """Return the `validated` event to commit for a report, the `event` with a pruner's verdict
+        if there is a pruner."""
         return self.method.judged(state, _within(state, event["trial"]), event)
 
     def next_report(self, state: State, index: int) -> int | None:
-        """Return from which time a report of a trial can change anything, or None if no report can.
-
-        Args:
-            state: The state.
-            index: The trial.
-
-        Raises:
-            IndexError: If there is no such trial.
-        """
+        """Return from which time a report of a trial can change anything; None if no report can."""
         trial = state.trials[_within(state, index)]
         if trial.status == "closed" or trial.stop or state.done:
             return None
         return self.method.next_report(state, index)
 
     def may_end(self, state: State, index: int, metric: Any) -> bool:
-        """Return whether the rule that ends the search has to know of a report on the way.
-
-        Args:
-            state: The state.
-            index: The trial.
-            metric: The searcher's metric.
-
-        Raises:
-            IndexError: If there is no such trial.
-        """
+        """Return whether the rule that ends the search has to know of a report on the way, with
+        this value of the searcher's `metric`."""
         trial = state.trials[_within(state, index)]
         if self.stop_rule is None or trial.status == "closed" or trial.stop or state.done:
             return False
         return self.stop_rule.counts(state, metric)
 
     def end_reason(self, state: State, trial_ids: Sequence[int]) -> str | None:
-        """Return why the search has ended before its trials were used up; None if it hasn't.
-
-        Args:
-            state: The state.
-            trial_ids: The trials' ids, in order of creation.
-        """
+        """Return why the search has ended before its trials were used up; None if it hasn't. The
+        reason names trials by `trial_ids`, in order of creation."""
         return None if self.stop_rule is None else self.stop_rule.reason(state, trial_ids)
 
     def _apply(self, state: State, event: Event) -> None:

@@ -110,7 +110,10 @@ class Leader(msgspec.Struct, gc=False, frozen=True):
 
 
 class State(msgspec.Struct, gc=False):
-    """The whole search after some number of events."""
+    """The whole search after some number of events.
+
+    Its methods name a trial by its `index` in order of creation, a `worker` by its job's reference.
+    """
 
     trials: list[SearchTrial] = []
     queue: list[tuple[int, int, int]] = []  # heap of rank, ticket, trial
@@ -173,20 +176,11 @@ class State(msgspec.Struct, gc=False):
         return "canceled" if counted and self.cancels >= counted else "completed"
 
     def assignment(self, worker: str) -> int | None:
-        """Return the trial that a worker has, or None.
-
-        Args:
-            worker: The worker.
-        """
+        """Return the trial that a worker has, or None."""
         return self.workers.get(worker)
 
     def request_event(self, worker: str, incarnation: str) -> dict[str, Any]:
-        """Return the event by which a worker asks for work, as often as it has asked by now.
-
-        Args:
-            worker: The worker.
-            incarnation: The process that asks.
-        """
+        """Return the event by which the process `incarnation` of a worker asks for work."""
         after = self.requests.get(worker, 0)
         return {"e": "work_requested", "worker": worker, "incarnation": incarnation, "after": after}
 
@@ -195,11 +189,8 @@ class State(msgspec.Struct, gc=False):
         return dict(self.workers)
 
     def run_ended_events(self, gone: Mapping[str, str]) -> list[dict[str, Any]]:
-        """Return the events that take their trials from workers that are gone.
-
-        Args:
-            gone: These workers, with the outcome of each one's run.
-        """
+        """Return the events that take their trials from workers that are `gone`, each with the
+        outcome of its run."""
         return [
             {
                 "e": "run_ended",
@@ -223,25 +214,13 @@ class State(msgspec.Struct, gc=False):
         return self.queue[0][2] if self.queue else None
 
     def create(self, trial: SearchTrial) -> int:
-        """Add a trial, paused.
-
-        Args:
-            trial: The trial.
-
-        Returns:
-            Its index.
-        """
+        """Add a `trial`, paused, and return its index."""
         self.trials.append(trial)
         self.open += 1
         return len(self.trials) - 1
 
     def enqueue(self, index: int, rank: int) -> None:
-        """Put a paused trial into the queue.
-
-        Args:
-            index: The trial.
-            rank: RETURNED, PROMOTED or CREATED, in the order of the queue.
-        """
+        """Put a paused trial into the queue by its `rank`: RETURNED, PROMOTED or CREATED."""
         self.trials[index].status = "waiting"
         heapq.heappush(self.queue, (rank, self.next_ticket, index))
         self.next_ticket += 1
@@ -249,19 +228,12 @@ class State(msgspec.Struct, gc=False):
     def assign(
         self, worker: str, incarnation: str | None = None, after: int | None = None
     ) -> int | None:
-        """Give a worker the first trial in the queue, unless it has a trial.
+        """Give a worker the first trial in the queue, unless it has a trial; return its trial, or
+        None if no trial waits.
 
-        A worker that has one and asks in another incarnation was restarted: what its former self
-        reports from now on comes from a run whose files count no more.
-
-        Args:
-            worker: The worker.
-            incarnation: The process that asks; None by default.
-            after: How often it had asked; with another number than that nothing changes. None, the
-                default, always counts.
-
-        Returns:
-            The worker's trial, or None if no trial waits.
+        A worker that has a trial and asks in another `incarnation` (None by default) was restarted:
+        later reports of the process before it come from a run that counts no more. `after` is how
+        often it had asked: another number changes nothing; None, the default, always counts.
         """
         if after is not None:
             if after != self.requests.get(worker, 0):
@@ -285,23 +257,14 @@ class State(msgspec.Struct, gc=False):
         trial.fencing_token, trial.resumed_at = trial.fencing_token + 1, trial.reached
 
     def release(self, index: int) -> None:
-        """Take a trial from its worker; it is paused.
-
-        Args:
-            index: The trial.
-        """
+        """Take a trial from its worker; it is paused."""
         trial = self.trials[index]
         if trial.worker is not None:
             del self.workers[trial.worker]
         trial.status, trial.worker = "paused", None
 
     def close(self, index: int, outcome: str) -> None:
-        """End a trial that no worker has.
-
-        Args:
-            index: The trial.
-            outcome: How it ended.
-        """
+        """End a trial that no worker has, with an `outcome` such as "completed"."""
         trial = self.trials[index]
         trial.status, trial.outcome = "closed", outcome
         self.open -= 1
@@ -310,21 +273,15 @@ class State(msgspec.Struct, gc=False):
         self.invalid += outcome == "invalid_hp"
 
     def reopen(self, index: int) -> None:
-        """Take back the end of a trial that was completed; it is paused.
-
-        Args:
-            index: The trial.
-        """
+        """Take back the end of a trial that was completed; it is paused."""
         trial = self.trials[index]
         trial.status, trial.outcome = "paused", None
         trial.stop = trial.final = trial.closing = False
         self.open += 1
 
     def needed_checkpoints(self) -> set[str]:
-        """Return the checkpoints that the search may still let a trial start from.
-
-        A custom method may name any trial, also an ended trial.
-        """
+        """Return the checkpoints that the search may still let a trial start from; a custom method
+        may name an ended trial, too."""
         if self.done:
             return set()
         trials = [t for t in self.trials if t.status != "closed" or self.dialogue is not None]
@@ -350,11 +307,7 @@ class State(msgspec.Struct, gc=False):
                 self.close(index, outcome)
 
     def finish(self, index: int) -> None:
-        """Ask nothing more of a trial: it closes now, or when its worker leaves it.
-
-        Args:
-            index: The trial.
-        """
+        """Ask nothing more of a trial: it closes now, or when its worker leaves it."""
         trial = self.trials[index]
         trial.final = True
         if trial.status in ("paused", "waiting"):

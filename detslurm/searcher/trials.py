@@ -20,11 +20,8 @@ RUNNABLE = ("single", "random", "grid")
 
 
 def decides_by_results(searcher: Mapping[str, Any]) -> bool:
-    """Return whether results decide which trials there will be, so that a search needs its log.
-
-    Args:
-        searcher: The configuration's section `searcher`, as plain data.
-    """
+    """Return whether results decide which trials there will be, so that a search needs its log, by
+    the configuration's section `searcher`."""
     return searcher["name"] not in RUNNABLE or bool(searcher.get("stop"))
 
 
@@ -43,12 +40,8 @@ class TrialPlan(msgspec.Struct, frozen=True):
 
 
 def trial_count(searcher: Mapping[str, Any], space: Mapping[str, Any]) -> int:
-    """Return how many trials a search asks for.
-
-    Args:
-        searcher: The configuration's section `searcher`, as plain data.
-        space: The configuration's section `hyperparameters`, as plain data.
-    """
+    """Return how many trials a search asks for, by the configuration's section `searcher` and the
+    `space`, its section `hyperparameters`."""
     name = searcher["name"]
     if name == "single":
         return 1

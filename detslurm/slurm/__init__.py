@@ -45,27 +45,20 @@ __all__ = [
     "site_profile_from",
 ]
 
-_LAZY = {
-    "Allowance": "interface",
-    "Cluster": "interface",
-    "ClusterLimits": "interface",
-    "JobInfo": "queue_state",
-    "PartitionLimits": "interface",
-    "JobRequest": "request",
-    "SlurmCluster": "cluster",
-    "LocalCluster": "local",
-    "detect_cluster": "detect",
-    "NodeInfo": "node_info",
-    "JobArray": "plan",
-    "JobPlan": "plan",
-    "PlanError": "plan",
-    "plan_arrays": "plan",
-    "plan_job": "plan",
-    "site_profile_from": "site",
+_HOMES = {
+    "cluster": ("SlurmCluster",),
+    "detect": ("detect_cluster",),
+    "interface": ("Allowance", "Cluster", "ClusterLimits", "PartitionLimits"),
+    "local": ("LocalCluster",),
+    "node_info": ("NodeInfo",),
+    "plan": ("JobArray", "JobPlan", "PlanError", "plan_arrays", "plan_job"),
+    "queue_state": ("JobInfo",),
+    "request": ("JobRequest",),
+    "site": ("site_profile_from",),
 }
 
 
-__getattr__ = lazy_names(__name__, _LAZY)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -7,13 +7,15 @@ QOS has a limit. A hidden limit is unknown: nothing is refused for it, and sbatc
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from typing import Any
+
+import msgspec
 
 from detslurm._base.access import user_name
 from detslurm._base.quantities import counted
 from detslurm.config.sbatch_args import last_given
-from detslurm.slurm.chosen_option import chosen_option
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import Allowance, Charge, ClusterLimits, PartitionLimits
 from detslurm.slurm.pending_details import QuotaLimit, Scope
@@ -51,11 +53,8 @@ def _in_the_way(limits: Collection[QuotaLimit], thing: str, need: float) -> Quot
 
 
 def ask_allowance(request: JobRequest, limits: ClusterLimits) -> Allowance:
-    """The limits of such jobs, as far as the site shows them.
-
-    A plugin's changes of a job can't be known before: nothing is asked then.
-    """
-    if limits.changes_jobs:
+    """The limits of such jobs, as far as the site shows them."""
+    if limits.changes_jobs:  # by a plugin, and what it changes can't be known before
         return Allowance()
     here = limits.partition(request.partition)
     charge, known = None, []
@@ -71,8 +70,9 @@ def ask_allowance(request: JobRequest, limits: ClusterLimits) -> Allowance:
     return Allowance(*_room(known), problem, charge)
 
 
-def ask_again(charge: Charge) -> Allowance:
-    """The room later, by one call to the controller. Raises `SlurmError`."""
+def ask_again(recorded: Mapping[str, Any]) -> Allowance:
+    """The room later, by a recorded charge and one call. Raises `SlurmError`."""
+    charge = msgspec.convert(recorded, Charge)
     return Allowance(*_room(quotas_of(ask_controller(charge.user), charge)), charge=charge)
 
 
@@ -85,15 +85,21 @@ def _charge(
     request: JobRequest, here: PartitionLimits | None, user: str, text: str, cluster: str
 ) -> Charge | None:
     """The holders of limits that count; None where the account or the QOS is unknown."""
-    asked = chosen_option(request, "account", "A")
-    account = asked.value if asked is not None else default_account(text, user)
+    account = _chosen(request, "account", "A") or default_account(text, user)
     partition = here.name if here is not None else request.partition or ""
-    qos = chosen_option(request, "qos", "q")
-    name = qos.value if qos is not None else _default_qos(user, account, partition, cluster)
+    name = _chosen(request, "qos", "q") or _default_qos(user, account, partition, cluster)
     if not account or not name:
         return None
-    order = [name] if here is None or here.qos is None else [here.qos, name]
-    return Charge(user, account, partition, tuple(order))
+    order = (here.qos, name) if here is not None and here.qos else (name,)
+    return Charge(user, account, partition, order)
+
+
+def _chosen(request: JobRequest, option: str, letter: str) -> str | None:
+    """The value that counts: of sbatch's variable where it is not removed, then of the script's
+    last line, where the user's own options stand."""
+    value = variables_of(request).get(f"SBATCH_{option.upper()}")
+    own: str | None = getattr(request, option)
+    return value or last_given(request.sbatch_args, option, letter) or own
 
 
 def _default_qos(user: str, account: str, partition: str, cluster: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,49 +20,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLimits:
-    """One partition: what a job there may ask for and what may happen to it."""
+    """A partition: what a job there may ask for, and what may happen to it.
+
+    Attributes:
+        default: Whether jobs go there that name none.
+        up: Whether jobs start there.
+        max_time: The longest time limit in minutes; None if there is none.
+        default_time: The time limit of jobs that name none, in minutes; None if it is `max_time`.
+        max_nodes: The most nodes that a job may have; None if there is no limit.
+        preempt_mode: The fate of a job that has to make room: "OFF", "REQUEUE", "CANCEL", ...
+        grace_time: How many seconds it has then.
+        priority_tier: Jobs of a partition with a higher tier are considered first.
+        cpus_per_node: The CPUs of its largest node; None if unknown.
+        gpu_types: The types of its GPUs, as far as they have names.
+        qos: The QOS whose limits apply to it; "" if there is none.
+        allow_accounts: The accounts that may use it; () means all, of groups and QOS, too.
+    """
 
     name: str
     default: bool = False
     up: bool = True
-    max_time: int | None = None  # minutes; None = unlimited
+    max_time: int | None = None
     default_time: int | None = None
     max_nodes: int | None = None
-    preempt_mode: str = "OFF"  # OFF, REQUEUE, CANCEL, SUSPEND, GANG (and combinations with commas)
-    grace_time: int = 0  # seconds
+    preempt_mode: str = "OFF"
+    grace_time: int = 0
     priority_tier: int = 1
     nodes: tuple[str, ...] = ()
-    cpus_per_node: int | None = None  # of the largest node
+    cpus_per_node: int | None = None
     gpus_per_node: int | None = None
     gpu_types: tuple[str, ...] = ()
-    qos: str | None = None  # the partition's own
-    # Whom it admits: no names mean everybody.
+    qos: str = ""
     allow_accounts: tuple[str, ...] = ()
     allow_groups: tuple[str, ...] = ()
     allow_qos: tuple[str, ...] = ()
     deny_accounts: tuple[str, ...] = ()
     deny_qos: tuple[str, ...] = ()
-
-    def either(self, other: PartitionLimits) -> PartitionLimits:
-        """Merge the limits of two partitions in which a job may start; leave admission open."""
-        modes = sorted((self.preempt_mode, other.preempt_mode), key=lambda mode: "REQUEUE" in mode)
-        gpus = _least(self.gpus_per_node or None, other.gpus_per_node or None)
-        return PartitionLimits(
-            name=f"{self.name},{other.name}",
-            up=self.up or other.up,
-            max_time=_most(self.max_time, other.max_time),
-            default_time=_least(
-                self.default_time or self.max_time, other.default_time or other.max_time
-            ),
-            max_nodes=_most(self.max_nodes, other.max_nodes),
-            preempt_mode=next((mode for mode in modes if "CANCEL" in mode), modes[0]),
-            grace_time=min(self.grace_time, other.grace_time),
-            priority_tier=max(self.priority_tier, other.priority_tier),
-            nodes=tuple(dict.fromkeys((*self.nodes, *other.nodes))),
-            cpus_per_node=_least(self.cpus_per_node, other.cpus_per_node),
-            gpus_per_node=gpus or self.gpus_per_node,  # jobs with GPUs start where there are some
-            gpu_types=tuple(dict.fromkeys((*self.gpu_types, *other.gpu_types))),
-        )
 
 
 def _most(one: int | None, other: int | None) -> int | None:
@@ -71,6 +64,26 @@ def _most(one: int | None, other: int | None) -> int | None:
 
 def _least(one: int | None, other: int | None) -> int | None:
     return min((n for n in (one, other) if n is not None), default=None)
+
+
+def _either(one: PartitionLimits, other: PartitionLimits) -> PartitionLimits:
+    """Merge the limits of two partitions in which a job may start; leave admission open."""
+    modes = sorted((one.preempt_mode, other.preempt_mode), key=lambda mode: "REQUEUE" in mode)
+    gpus = _least(one.gpus_per_node or None, other.gpus_per_node or None)
+    return PartitionLimits(
+        name=f"{one.name},{other.name}",
+        up=one.up or other.up,
+        max_time=_most(one.max_time, other.max_time),
+        default_time=_least(one.default_time or one.max_time, other.default_time or other.max_time),
+        max_nodes=_most(one.max_nodes, other.max_nodes),
+        preempt_mode=next((mode for mode in modes if "CANCEL" in mode), modes[0]),
+        grace_time=min(one.grace_time, other.grace_time),
+        priority_tier=max(one.priority_tier, other.priority_tier),
+        nodes=tuple(dict.fromkeys((*one.nodes, *other.nodes))),
+        cpus_per_node=_least(one.cpus_per_node, other.cpus_per_node),
+        gpus_per_node=gpus or one.gpus_per_node,  # jobs with GPUs start where there are some
+        gpu_types=tuple(dict.fromkeys((*one.gpu_types, *other.gpu_types))),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +118,7 @@ class ClusterLimits:
         names = (name or self.default_partition or "").split(",")
         if not all(one in self.partitions for one in names):
             return None
-        return reduce(PartitionLimits.either, (self.partitions[one] for one in names))
+        return reduce(_either, (self.partitions[one] for one in names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +130,6 @@ class Charge:
     partition: str
     qos: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
-        """The object that `to_dict` wrote; fields of a newer version are skipped."""
-        known = {field.name: data[field.name] for field in fields(cls) if field.name in data}
-        return cls(**{**known, "qos": tuple(data["qos"])})
-
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
@@ -136,7 +139,6 @@ class Allowance:
         room: How many more may be submitted now; each element of an array counts.
         limit: The limit that `room` comes from.
         problem: Why not even a single job could ever start.
-        charge: The holders of these limits.
     """
 
     room: int | None = None

@@ -121,7 +121,7 @@ def _partition(
         cpus_per_node=max((cpus for cpus, _ in mine), default=None),
         gpus_per_node=max(gpus, default=None),
         gpu_types=tuple(dict.fromkeys(t for _, kind in mine for t in kind if t)),
-        qos=None if record.get("QoS", "N/A") == "N/A" else record["QoS"],
+        qos=known(record.get("QoS")),
         allow_accounts=_names(record.get("AllowAccounts")),
         allow_groups=_names(record.get("AllowGroups")),
         allow_qos=_names(record.get("AllowQos")),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
-from detslurm.slurm.pending import parse_reservations, parse_test
+from detslurm.slurm.pending import RESERVATIONS, parse_reservations, parse_test
 from detslurm.slurm.pending_details import MAINTENANCE, ReservedNodes
 
 _SOON = 300.0  # seconds: jobs that start so soon wait for no maintenance
@@ -36,8 +36,7 @@ def maintenance_warning(
         start = parse_test(answer)
         if start < now + _SOON:
             return None
-        argv = ["scontrol", "--oneliner", "show", "reservation"]
-        shown = command.run(argv, patience=0, within=_PATIENCE)
+        shown = command.run(RESERVATIONS, patience=0, within=_PATIENCE)
         known = parse_reservations(shown)
         here = [r for r in known if not (r.nodes and nodes and set(nodes).isdisjoint(r.nodes))]
         found = maintenance_before(here, start, now)

@@ -28,6 +28,7 @@ from detslurm.slurm.reasons import Limit, Reason, reason_of
 _TEST_PATIENCE = 10.0  # seconds
 _ASIDE = ("--job-name=", "--partition=", "--time=", "--chdir=")
 _FACTORS = ("age", "association", "fair share", "job size", "partition", "QOS", "site", "TRES")
+RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
 _SPRIO = ("sprio", "--noheader", "--format=%i|%Y|%A|%B|%F|%J|%P|%Q|%S|%T|%N")
 
 
@@ -59,17 +60,11 @@ def _questions(
         )
     elif reason.category == "dependency" and (ids := dependency_ids(job.dependency)):
         yield "the jobs it depends on", lambda: {"dependencies": _jobs(ids)}
-    elif reason.code == "Licenses":
-        yield "licenses", lambda: {"limits": parse_licenses(_shown("licenses"))}
     elif reason.for_nodes:
         ids = [name.partition("_")[0] for name in (ref, rival) if name]
         sprio = (*_SPRIO, f"--jobs={','.join(ids)}")
         yield "the parts of its priority", lambda: {"priorities": parse_priorities(ask(*sprio))}
-        yield "reservations", lambda: {"reservations": parse_reservations(_shown("reservation"))}
-
-
-def _shown(things: str) -> str:
-    return ask("scontrol", "--oneliner", "show", things)
+        yield "reservations", lambda: {"reservations": parse_reservations(ask(*RESERVATIONS))}
 
 
 def _jobs(ids: list[str]) -> tuple[JobInfo, ...]:
@@ -103,7 +98,6 @@ def parse_pending_record(text: str) -> dict[str, Any]:
         if job.get("JobState") == "PENDING":
             return {
                 "options": tuple(o for o in options_of(job) if not o.startswith(_ASIDE)),
-                "restarts": parse_number(job.get("Restarts")) or 0,
                 "evaluated": parse_time(job.get("LastSchedEval")),
             }
     return {}
@@ -128,23 +122,11 @@ def _points(text: str) -> int:
     return sum(map(int, several)) if several else parse_number(text) or 0
 
 
-def parse_licenses(text: str) -> tuple[QuotaLimit, ...]:
-    """The licenses that `scontrol --oneliner show licenses` prints; those without figures are left
-    out."""
-    found = []
-    for record in _records(text, "LicenseName="):
-        name, most = record["LicenseName"], parse_number(record.get("Total"))
-        used = parse_number(record.get("Used"))
-        if most is not None and used is not None:
-            found.append(QuotaLimit(name, "", "group", "license", most, used))
-    return tuple(found)
-
-
 def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
-    """The reservations that `scontrol --oneliner show reservation` prints; those without times are
-    left out."""
+    """The output of `RESERVATIONS`; reservations without times are left out."""
     found = []
-    for record in _records(text, "ReservationName="):
+    records = (parse_record(line) for line in text.splitlines())
+    for record in (record for record in records if "ReservationName" in record):
         start, end = parse_time(record.get("StartTime")), parse_time(record.get("EndTime"))
         users = known(record.get("Users")) or known(record.get("Accounts"))
         if "MAINT" in record.get("Flags", "").split(","):
@@ -153,10 +135,6 @@ def parse_reservations(text: str) -> tuple[ReservedNodes, ...]:
             nodes = hosts_in(known(record.get("Nodes")))
             found.append(ReservedNodes(record["ReservationName"], start, end, nodes, users))
     return tuple(found)
-
-
-def _records(text: str, begin: str) -> list[dict[str, str]]:
-    return [parse_record(line) for line in text.splitlines() if line.startswith(begin)]
 
 
 def start_of(options: Sequence[str]) -> float:

@@ -74,17 +74,12 @@ class PendingDetails:
     Attributes:
         options: Those of sbatch for another job like it; partition and time are left out.
         evaluated: When the scheduler considered it last, in unix seconds.
-        restarts: How often Slurm has put it back into the queue.
         priorities: Its own, and that of a job ahead of it.
-        limits: The limits of that kind, or the licenses, that count for it.
-        reservations: All reservations.
-        dependencies: The jobs that it depends on.
         unavailable: The missing parts, with the reasons.
     """
 
     options: tuple[str, ...] = ()
     evaluated: float | None = None
-    restarts: int = 0
     priorities: tuple[Priority, ...] = ()
     limits: tuple[QuotaLimit, ...] = ()
     reservations: tuple[ReservedNodes, ...] = ()

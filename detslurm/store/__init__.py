@@ -94,37 +94,31 @@ __all__ = [
 ]
 
 # Node agents need none of this, runners and most commands little: imported on first use.
-_LATE = {
-    "Check": "probing",
-    "CheckpointView": "views",
-    "Columns": "columns",
-    "EventLog": "event_log",
-    "ExperimentFacts": "experiment_fold",
-    "ExperimentRow": "views",
-    "ExperimentView": "views",
-    "Job": "records",
-    "MetricRow": "curve",
-    "ProbeReport": "probing",
-    "ProfileRow": "profiling",
-    "RunView": "views",
-    "FoldContext": "trial_fold",
-    "TrialRow": "views",
-    "TrialView": "views",
-    "ValidationView": "views",
-    "DesiredState": "views",
-    "compact": "compaction",
-    "fold_experiment": "reading",
-    "fold_facts": "reading",
-    "fold_trial": "reading",
-    "metric_columns": "columns",
-    "probe": "probing",
-    "trial_metrics": "reading",
-    "trial_profile": "profiling",
-    "view_trial": "reading",
+_HOMES = {
+    "columns": ("Columns", "metric_columns"),
+    "compaction": ("compact",),
+    "curve": ("MetricRow",),
+    "event_log": ("EventLog",),
+    "experiment_fold": ("ExperimentFacts",),
+    "probing": ("Check", "ProbeReport", "probe"),
+    "profiling": ("ProfileRow", "trial_profile"),
+    "reading": ("fold_experiment", "fold_facts", "fold_trial", "trial_metrics", "view_trial"),
+    "records": ("Job",),
+    "trial_fold": ("FoldContext",),
+    "views": (
+        "CheckpointView",
+        "DesiredState",
+        "ExperimentRow",
+        "ExperimentView",
+        "RunView",
+        "TrialRow",
+        "TrialView",
+        "ValidationView",
+    ),
 }
 
 
-__getattr__ = lazy_names(__name__, _LATE)
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

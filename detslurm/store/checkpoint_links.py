@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detslurm.store import fs
-from detslurm.store.checkpoint_index import CheckpointRow
+from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints
 from detslurm.store.errors import StoreError
 from detslurm.store.experiment import ExperimentDir
 from detslurm.store.metric_rank import metric_rank
-from detslurm.store.objectives import SeveralObjectives
+from detslurm.store.records import Created
 
 _ATTEMPTS = 10
 
@@ -32,21 +32,15 @@ class Links(NamedTuple):
     latest: str | None
 
 
-def links_of(
-    rows: Iterable[CheckpointRow],
-    metric: str | None,
-    *,
-    smaller_is_better: bool,
-    objectives: SeveralObjectives | None = None,
-) -> Links:
-    """The checkpoint with the best searcher metric, the earliest of equals, and the newest.
+def links_of(rows: Iterable[CheckpointRow], search: Created | SavedCheckpoints) -> Links:
+    """The checkpoint with the best metric of the `search`, the earliest of equals, and the newest.
 
-    With `objectives` it is the best by the first metric, of those that keep all constraints. The
-    rows of a trial come in their order: the clocks of two nodes may differ.
+    With several objectives it is the best by the first metric, of those that keep all constraints.
+    The rows of a trial come in their order: the clocks of two nodes may differ.
     """
-    whole = [row for row in rows if row.state == "COMPLETED"]
+    metric, whole = search.metric, [row for row in rows if row.state == "COMPLETED"]
     rated = [
-        (metric_rank(value, smaller_is_better), row)
+        (metric_rank(value, search.smaller_is_better), row)
         for row in whole
         if metric is not None and not math.isnan(value := row.metrics.get(metric, math.nan))
     ]
@@ -54,8 +48,8 @@ def links_of(
     newest = max(last_ones, key=lambda row: (row.time or 0.0, row.steps), default=None)
     first = min(rated, key=lambda pair: pair[0], default=None)
     best = first[1] if first else None
-    if objectives is not None:
-        best = objectives.comparison().best((row.metrics, row) for row in whole)
+    if search.objectives is not None:
+        best = search.objectives.comparison().best((row.metrics, row) for row in whole)
     return Links(_target(best) if best else None, _target(newest) if newest else None)
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from detslurm import __version__
 from detslurm.store import fs
+from detslurm.store.commit_race import LONGEST, REMEMBERED, Patience, Seen, Turn, next_turn
 from detslurm.store.errors import RecordMissing, StoreError, not_seen_yet
 from detslurm.store.facts import FactLog, format_of, read_record, refuse_newer
 from detslurm.store.frame import decode_json, encode_json, frame
@@ -37,13 +38,8 @@ SNAPSHOT_EVERY: Final = 256
 _TAIL_SHARE: Final = 16
 # How many facts a pack holds, for readers that are as far behind.
 PACK_OF: Final = 16
-# How many facts' marks are remembered: a copy of a request lies no further from the first.
-_MEMORY: Final = 256
-# How many of those that wait commit for all at once: a winner may be slow, or die.
-_LEADERS: Final = 2
-_ANY_NUMBER: Final = 1 << 20
-# How long the others wait, in calls of the file server: a leader needs as many.
-_CALLS, _SHORTEST, _LONGEST = 6.0, 0.001, 1.0
+# How long those that don't lead wait, in calls of the file server: a leader needs as many.
+_CALLS, _SHORTEST = 6.0, 0.001
 # How many seconds a fact is not lost after it was written.
 _SAFE: Final = 60.0
 
@@ -64,7 +60,10 @@ class Fold(Protocol[S]):
         """The state that `dump` wrote; any exception where it can't be used."""
 
     def may_come_late(self, state: S, events: Events) -> bool:
-        """Whether events still count that another process adds, maybe after their own has died."""
+        """Whether events still count that another process adds, maybe after their own has died.
+
+        The answer is part of the log's format: all versions must give the same one.
+        """
 
 
 class _Snapshot(msgspec.Struct, array_like=True):
@@ -86,7 +85,7 @@ class EventLog(Generic[S]):
         self._recent: deque[list[str]] = deque()  # the marks of each of the last facts
         self._marks: set[str] = set()  # the same marks
         self._room = WaitingRoom(path / "waiting")
-        self._call = _LONGEST  # seconds of a call, as the quicker ones took
+        self._call = LONGEST  # seconds of a call, as the quicker ones took
         self._crowded = False  # whether the last commit met others
         self._tail: deque[dict[str, Any]] = deque(maxlen=PACK_OF)
         self._open: CommitRequest | None = None  # not known to be committed
@@ -142,45 +141,59 @@ class EventLog(Generic[S]):
         All that wait are in one directory, with their events in their files' names: one call lists
         them. The first of them commit for all, and the others wait as long as that takes; a process
         is done when its events are in the log, after four calls and without any fsync. The list is
-        no promise: an old one costs time, and so do leaders that are slow or dead, because more and
-        more of those that wait become leaders themselves. Urgent events are not shown: their
-        process commits them alone, after a random pause that doubles with each race it loses.
+        no promise: an old one costs time. Urgent events are not shown: their process commits them
+        alone, after a random pause that doubles with each race it loses.
         """
-        taken, leaders, pause, met = not self._crowded, _LEADERS, 0.0, False
-        while own.mark not in self._marks:
+        # Another process has the next number if the first link has just failed.
+        is_taken, patience, met = not self._crowded, None, False
+        while (turn := next_turn(own, self._seen())) is not Turn.DONE:
             # The mark stays: it may have been shown before, and be in another process's list.
             own = self._open = own._replace(position=self.position)
+            turn = next_turn(own, self._seen())  # not `ASK_AGAIN` any more
             shown = self._fold.may_come_late(self.state, own.events)
             with self._room.entered(own, shown=shown) as visit:
-                pause = pause or self._first_pause(visit)
-                while self._is_open(own):
-                    others = self._room.others(visit, self._is_open)
-                    met = met or others.are_there
-                    leads = not others.go_first(leaders)
-                    # Another node's commit: there is nothing to wait on.
-                    if not leads:
-                        time.sleep(pause * (0.75 + 0.5 * _random()))
-                    elif visit.name is None:
-                        time.sleep(pause * _random())
-                    if taken:
-                        self._read_number()
-                        taken = False
-                    self._read_on(until=own.mark, sure=False)
-                    if leads and self._is_open(own):
-                        taken = not self._link(own, [*filter(self._counts, others.requests())])
-                    leaders = min(2 * leaders, _ANY_NUMBER)
-                    pause = min(2 * pause, _LONGEST)
+                patience = patience or Patience(self._first_pause(visit))
+                while turn in (Turn.WAIT, Turn.LEAD):
+                    names = self._room.others(visit)
+                    met = met or any(True for _ in self._seen().waiting(names))
+                    turn, is_taken = self._round(own, visit, names, patience, is_taken=is_taken)
+                    patience = patience.longer()
         self._crowded = met
+
+    def _round(
+        self,
+        own: CommitRequest,
+        visit: Visit,
+        names: list[str],
+        patience: Patience,
+        *,
+        is_taken: bool,
+    ) -> tuple[Turn, bool]:
+        """Wait, read on and commit as this round has it; the next turn, and whether the next number
+        is another process's.
+        """
+        turn = next_turn(own, self._seen(), names, shown=visit.name or "", leaders=patience.leaders)
+        is_shown = visit.name is not None
+        if seconds := patience.seconds(turn, is_shown=is_shown, chance=_random()):
+            time.sleep(seconds)
+        if is_taken:
+            self._read_number()
+        self._read_on(until=own.mark, sure=False)
+        now = next_turn(own, self._seen())
+        if turn is not Turn.LEAD or now is not Turn.LEAD:
+            return now, False
+        others = [one for one in self._seen().taken_along(names) if self._counts(one)]
+        is_taken = not self._link(own, others)
+        return next_turn(own, self._seen()), is_taken
+
+    def _seen(self) -> Seen:
+        return Seen(self.position, self._marks)
 
     def _first_pause(self, visit: Visit) -> float:
         if visit.name is None:
             return _SHORTEST
         self._call = min(1.25 * self._call, visit.call)
-        return min(max(_CALLS * self._call, _SHORTEST), _LONGEST)
-
-    def _is_open(self, request: CommitRequest) -> bool:
-        """Whether the next fact may have it: it is in no fact before, and that can be known."""
-        return request.mark not in self._marks and self.position < request.position + _MEMORY
+        return min(max(_CALLS * self._call, _SHORTEST), LONGEST)
 
     def _counts(self, request: CommitRequest) -> bool:
         """Whether a request of another process would change anything still."""
@@ -220,8 +233,8 @@ class EventLog(Generic[S]):
         if number % PACK_OF == 0:
             self._pack(number, fact)
         self._take(fact)
-        if number % _MEMORY == 0:
-            self._room.clear(number - 2 * _MEMORY)
+        if number % REMEMBERED == 0:
+            self._room.clear(number - 2 * REMEMBERED)
         if number % snapshot_interval(number) == 0:
             self.save()
         return True
@@ -294,7 +307,7 @@ class EventLog(Generic[S]):
                 self._marks.add(mark)
             self._fold.apply(self.state, events)
         self._recent.append(marks)
-        while len(self._recent) > _MEMORY:
+        while len(self._recent) > REMEMBERED:
             self._marks.difference_update(self._recent.popleft())
 
     # -- the cache -------------------------------------------------------------------------------
@@ -393,7 +406,7 @@ def _requests_of(fact: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     others = fact.get("others")
     for other in others if isinstance(others, list) else ():
         match other:
-            case [mark, int(position), events] if fact["n"] <= position + _MEMORY:
+            case [mark, int(position), events] if fact["n"] <= position + REMEMBERED:
                 yield mark, events
 
 

@@ -6,7 +6,7 @@ is added to the ledger afterwards. So no row hides a later fact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -21,7 +21,7 @@ Row = TypeVar("Row")
 class _Content(msgspec.Struct):
     ledger: LedgerState = msgspec.field(default_factory=LedgerState)
     rows: dict[int, Any] = msgspec.field(default_factory=dict)
-    root: str = ""  # of the store: it may have been moved or copied since
+    root: str = ""  # of the store: rows may have paths, and it may have been moved or copied
     schema: int = 0
 
 
@@ -33,7 +33,6 @@ class FinishedRows(Generic[Row]):
         ledger: The store's ledger.
         kind: The type of the rows.
         schema: The version of the rows; a file with another version is ignored.
-        moved: Replaces the store's old path by its new path in a row.
         thorough: As for `Ledger.catch_up`.
     """
 
@@ -44,17 +43,14 @@ class FinishedRows(Generic[Row]):
         kind: type[Row],
         *,
         schema: int,
-        moved: Callable[[Row, str, str], Row] = lambda row, old, new: row,
         thorough: bool = False,
     ) -> None:
         self._path, self._schema, self._root = path, schema, str(path.parent)
         content = rebuildable.load(path, _Content)
-        if content is None or content.schema != schema:
+        if content is None or (content.schema, content.root) != (schema, self._root):
             content = _Content()
         self.ledger = content.ledger
         self.rows = _converted(content.rows, kind)
-        if content.root not in ("", self._root):
-            self.rows = {n: moved(row, content.root, self._root) for n, row in self.rows.items()}
         read = self.ledger.position
         for experiment in ledger.catch_up(self.ledger, thorough=thorough):
             self.rows.pop(experiment, None)

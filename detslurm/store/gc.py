@@ -213,13 +213,7 @@ class Collector:
         facts = self.refresh()
         ids = started_ids(self.experiment, facts)
         views = [view for number in ids for view in self._read(number).saved.values()]
-        created = facts.created
-        return links_of(
-            map(row_of, views),
-            created.metric,
-            smaller_is_better=created.smaller_is_better,
-            objectives=created.objectives,
-        )
+        return links_of(map(row_of, views), facts.created)
 
     def _doomed(self, ids: Iterable[int], policy: GCPolicy) -> list[CheckpointView]:
         trials = [self._read(number) for number in ids]

@@ -10,8 +10,8 @@ from detslurm.store import fs
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.store import Store
 
-# CLUSTER-JOB-STEP-COMMAND-AGAIN, where elements of arrays have no command; CLUSTER-JOB-goes-on.
-_CLAIM = re.compile(r".+?-(\d+)-(?:(?:batch|\d+)(?:-[0-9a-f]{8})?-(\d+)|goes-on)\.json")
+# CLUSTER-JOB-COMMAND-AGAIN, or CLUSTER-JOB-goes-on.
+_CLAIM = re.compile(r".+-(\d+)-(?:[0-9a-f]{8}-(\d+)|goes-on)\.json")
 
 
 def claims_folder(store: Store) -> Path:

@@ -23,11 +23,6 @@ def load(path: fs.AnyPath, kind: type[Content]) -> Content | None:
         return None
 
 
-def relocated(path: str, old: str, new: str) -> str:
-    """A path as it is since the directory `old` that it may be in is `new`."""
-    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
-
-
 def save(path: fs.AnyPath, content: msgspec.Struct, *, sync: bool = True) -> None:
     """Replace the file; where that is not possible the next reader works a little more."""
     with suppress(StoreError):

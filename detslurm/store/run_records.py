@@ -42,6 +42,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         nodes: Its nodes, by rank.
         started: When it started, or was started again, by Slurm's clock in seconds since 1970; None
             if unknown.
+        step: Its step, in an unmanaged job; None elsewhere.
     """
 
     cluster: str = ""
@@ -52,6 +53,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     restart_count: int = 0
     nodes: tuple[str, ...] = ()
     started: Time | None = None
+    step: str | None = None
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +155,7 @@ class StartRecord(_RunRecord, frozen=True, kw_only=True):
     hardware: Hardware | None = None
     process: str = ""
     chief: str = ""
-    program: str | None = None
+    command: str | None = None
     interactive: bool = False
     address: str | None = None
     port: int | None = None

@@ -14,7 +14,6 @@ from detslurm.store.experiment import ExperimentDir
 from detslurm.store.trial import TrialDir
 
 if TYPE_CHECKING:
-    from detslurm.store.checkpoint_index import CheckpointIndex
     from detslurm.store.index import Catalog
     from detslurm.store.ledger import Ledger, LedgerState
     from detslurm.store.records import Created
@@ -154,12 +153,6 @@ class Store:
         """The ids of all experiments, the newest first."""
         for one in self.catalog().newest_first():
             yield one if isinstance(one, int) else one.id
-
-    def checkpoint_index(self) -> CheckpointIndex:
-        """The checkpoints of finished experiments, as far as they are known."""
-        from detslurm.store.checkpoint_index import CheckpointIndex
-
-        return CheckpointIndex(self.own("checkpoints.json"), self.ledger)
 
     @property
     def _index(self) -> Path:

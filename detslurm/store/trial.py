@@ -205,12 +205,13 @@ class TrialDir:
         ours = typed_record(end, EndRecord, self.end_path(run))
         return ours if self.write_end(run, end) else self.end(run, fresh=True) or ours
 
-    def open_run(self, record: Mapping[str, Any]) -> StartRecord:
+    def open_run(self, record: Mapping[str, Any], after: int | None = None) -> StartRecord:
         """Claim the trial's next run: fence what went before, note what of it counts, claim.
 
         `record` holds what the caller knows (job, host, time, hparams, seed, resume ...). With a
         `fencing_token`, the number under which a search gave the trial away, the highest token
         prevails: a worker that comes late with a trial that was given to another fences no run.
+        With `after` it has to be the run after that one.
         Raises TrialEnded after a terminal end record unless `record` has `continues`, RunTaken when
         another process was faster, NewerFormat after a record of a newer version.
         """
@@ -219,6 +220,8 @@ class TrialDir:
         while True:
             runs = self.runs()
             number = len(runs) + 1
+            if after not in (None, len(runs)):
+                raise RunTaken(f"run {number - 1} of trial {self.id} was opened meanwhile")
             if runs:
                 if (runs[-1].start.fencing_token or 0) > token:
                     raise RunTaken(f"trial {self.id} has been given to another worker meanwhile")

@@ -10,9 +10,8 @@ import os
 import time
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -23,7 +22,6 @@ from detslurm.store.errors import StoreError
 from detslurm.store.frame import decode_json, encode_json
 
 _LONGEST_NAME: Final = 255
-_MOST: Final = 512  # how many requests a fact takes along
 # The dictionary that compresses names; a change makes waiting entries unreadable: no harm.
 _WORDS: Final = (
     b'[{"e":"operations","e":"sampled","e":"run_ended","trial":1,"worker":"1_","outcome":"error"'
@@ -78,40 +76,6 @@ class Visit(NamedTuple):
     call: float
 
 
-class Others:
-    """The requests of others, by their names: those that asked before come first.
-
-    Names are read as far as need be, for each of a thousand that wait has a thousand others.
-    """
-
-    def __init__(
-        self, names: list[str], own: str, is_open: Callable[[CommitRequest], bool]
-    ) -> None:
-        self._names, self._own, self._is_open = names, own, is_open
-
-    def _waiting(self, names: Iterable[str]) -> Iterator[CommitRequest]:
-        for name in names:
-            request = CommitRequest.of_name(name)
-            if request is not None and self._is_open(request):
-                yield request
-
-    @property
-    def are_there(self) -> bool:
-        """Whether anybody else waits."""
-        return any(True for _ in self._waiting(self._names))
-
-    def go_first(self, leaders: int) -> bool:
-        """Whether at least so many asked before; none goes before an entry that is not shown."""
-        ahead = self._waiting(takewhile(lambda name: name < self._own, self._names))
-        return sum(1 for _ in islice(ahead, leaders)) == leaders
-
-    def requests(self) -> Iterator[CommitRequest]:
-        """With their events, first come first served; by now some may have been committed."""
-        for request in islice(self._waiting(self._names), _MOST):
-            if (whole := request.read()) is not None:
-                yield whole
-
-
 class WaitingRoom:
     """The requests below `path`, which the first of them makes."""
 
@@ -139,10 +103,9 @@ class WaitingRoom:
             return True
         return False
 
-    def others(self, visit: Visit, is_open: Callable[[CommitRequest], bool]) -> Others:
-        """The other waiting entries that are still open when they are looked at."""
-        names = sorted(name for name in fs.names_in(self._path) if name != visit.name)
-        return Others(names, visit.name or "", is_open)
+    def others(self, visit: Visit) -> list[str]:
+        """The names of the other entries: the requests that came first are the first."""
+        return sorted(name for name in fs.names_in(self._path) if name != visit.name)
 
     def clear(self, before: int) -> None:
         """Remove what processes left that ended long ago: requests from before a position."""

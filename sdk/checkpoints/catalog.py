@@ -1,8 +1,5 @@
-"""All checkpoints of a store, or one by its id: from the index, or from folded records.
-
-No directory is searched. Each experiment's files are read once; the index has the result until the
-experiment changes.
-"""
+"""All checkpoints of a store, or one by its id: from the index, or from folded records, which the
+index then has until the experiment changes. No directory is searched."""
 
 from __future__ import annotations
 
@@ -15,42 +12,40 @@ from detslurm._base.quantities import counted
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.storage import SharedFS, Storage, Storages
 from detslurm.store import ExperimentDir, ExperimentFacts, NotFound, Store, StoreError, TrialView
-from detslurm.store.checkpoint_index import SavedCheckpoints, row_of
+from detslurm.store.checkpoint_index import SavedCheckpoints, checkpoint_index, row_of
 from detslurm.store.checkpoint_links import Links, correct_links, links_of
 from detslurm.store.facts import is_newer
-from detslurm.store.index import is_final
+from detslurm.store.index import STALE_AFTER, is_final
 
 
 def saved_checkpoints(
     store: Store, warn: Callable[[str], None], ids: Iterable[int] | None = None
 ) -> Iterator[SavedCheckpoints]:
     """The checkpoints of these (by default all) experiments; it warns of unreadable ones."""
-    index = store.checkpoint_index()
-    for problem in index.problems:
+    index = checkpoint_index(store)
+    for problem in index.ledger.problems:
         warn(f"left out: {problem}")
-    settled: list[SavedCheckpoints] = []
+    settled: dict[int, SavedCheckpoints] = {}
     unreadable: dict[int, StoreError] = {}
-    for number in index.experiments if ids is None else sorted(set(ids)):
-        found = index.known.get(number)
+    for number in index.ledger.experiments() if ids is None else sorted(set(ids)):
+        found = index.rows.get(number)
         if found is None:
             try:
                 found, finished = _folded(store, number)
             except StoreError as error:
                 unreadable[number] = error
                 continue
-            settled += [found] if finished and found is not None else []
+            if finished and found is not None:
+                settled[number] = found
         if found is not None:
             yield found
-    index.settle(settled)
+    index.rows.update(settled)
+    if settled or index.tail >= STALE_AFTER:
+        index.save()
     if unreadable:
         first, others = next(iter(unreadable.items())), len(unreadable) - 1
         more = f" and {others} more" if others else ""
         warn(f"left out because it can't be read: experiment {first[0]}{more} ({first[1]})")
-
-
-def indexed(store: Store) -> Iterator[SavedCheckpoints]:
-    """The known checkpoints, without folding anything."""
-    yield from store.checkpoint_index().known.values()
 
 
 def _folded(store: Store, number: int) -> tuple[SavedCheckpoints | None, bool]:
@@ -95,21 +90,15 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
 
 
 def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
-    """Correct the links in the experiment's directory to its best and its newest checkpoint, except
-    in another user's experiment. `saved` are the checkpoints as the caller knows them; they are
-    read again only where a link is wrong."""
+    """Correct the links to the best and the newest checkpoint, except in another user's experiment.
+    The checkpoints `saved` are read again only where a link is wrong."""
     if saved.base is None or directory.foreign_owner():
         return
     known = [saved]
 
     def links() -> Links:
         now = known.pop() if known else of_snapshot(read(directory))
-        return links_of(
-            now.rows,
-            now.metric,
-            smaller_is_better=now.smaller_is_better,
-            objectives=now.objectives,
-        )
+        return links_of(now.rows, now)
 
     with suppress(OSError), directory.as_owner():  # a failure costs the links only
         correct_links(directory, Path(saved.base), links)

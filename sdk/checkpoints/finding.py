@@ -35,13 +35,10 @@ class FindingCheckpoints:
     def checkpoints(
         self, experiment_ids: Iterable[int | str] | None = None, *, deleted: bool = False
     ) -> list[Checkpoint]:
-        """Return the checkpoints of experiments as they were recorded, by experiment and trial.
-        Their files are not looked at. Raises `NotFound` without a store or one of the experiments.
-
-        Args:
-            experiment_ids: The ids or names of the experiments; by default all that can be read.
-            deleted: Whether to return deleted ones, too; off by default.
-        """
+        """Return checkpoints as they were recorded, by experiment and trial: those of the
+        experiments with the ids or names `experiment_ids`, by default of all that can be read, and
+        with `deleted` also deleted ones. Their files are not looked at. Raises `NotFound` without a
+        store or one of the experiments."""
         from detslurm.sdk.checkpoints.catalog import saved_checkpoints
         from detslurm.sdk.checkpoints.choosing import objects
 
@@ -67,11 +64,12 @@ class FindingCheckpoints:
 def found_in(store: Store, uuid: str, warn: Callable[[str], None]) -> Checkpoint:
     """The checkpoint with this storage id, or whose id begins so. Raises `NotFound` for none,
     `LifecycleError` for several."""
-    from detslurm.sdk.checkpoints.catalog import indexed, saved_checkpoints
+    from detslurm.sdk.checkpoints.catalog import saved_checkpoints
     from detslurm.sdk.checkpoints.choosing import found_by, objects
+    from detslurm.store.checkpoint_index import checkpoint_index
 
     if len(uuid) >= WHOLE:  # no other one begins so
-        for one in objects(store, indexed(store)):
+        for one in objects(store, checkpoint_index(store).rows.values()):
             if one.uuid == uuid:
                 return one
     return found_by(objects(store, saved_checkpoints(store, warn)), uuid)

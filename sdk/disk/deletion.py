@@ -28,9 +28,8 @@ _GONE = (
 
 
 def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:
-    """Remove the experiment's files in the storage, then all of it but the facts, which reserve the
-    ids. With `force` checkpoints that can't be reached are no error; their files stay.
-    """
+    """Remove the experiment's files in the storage, then all but the facts, which reserve the ids.
+    With `force` checkpoints that can't be reached are no error; their files stay."""
     directory = snapshot.directory
     saved, unreachable = _seen(snapshot, force=force)
     with directory.as_owner():
@@ -77,8 +76,7 @@ def _seen(snapshot: ExperimentSnapshot, *, force: bool) -> tuple[_Saved, Collect
 
 def _close(snapshot: ExperimentSnapshot) -> bool:
     """Record the deletion; False where the experiment has changed since it was read. A checkpoint
-    that is needed at that very moment is an error. A later process sees that the experiment is
-    gone."""
+    that is needed at that very moment is an error."""
     directory = snapshot.directory
     facts = refuse_kept(directory)
     if facts.count != snapshot.facts.count:

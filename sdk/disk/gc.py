@@ -31,8 +31,7 @@ from detslurm.sdk.disk.leftovers import (
     temporary_files,
     temporary_names,
     unrecorded,
-    unused_environments,
-    unused_records,
+    unused,
 )
 from detslurm.sdk.disk.usage import SETTLED
 from detslurm.sdk.errors import LifecycleError
@@ -56,7 +55,6 @@ from detslurm.store.finished_rows import FinishedRows
 from detslurm.store.gc import Collector
 from detslurm.store.gc_policy import FIELD, GCPolicy
 from detslurm.store.provenance import digests_of_runs
-from detslurm.store.rebuildable import relocated
 from detslurm.store.rebuilding import (
     ADVICE,
     experiment_ids,
@@ -73,16 +71,8 @@ _PLAIN: Final = {"temporary file", "unused environment", "unused record", "inter
 
 
 class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that a policy does not keep.
-
-    Attributes:
-        uuid: Its storage id.
-        experiment: The id of its experiment.
-        trial: The id of its trial.
-        steps: How many batches were trained.
-        metric: The searcher's metric of the validation at exactly these steps; None without any.
-        size: The bytes in its files.
-    """
+    """A checkpoint that a policy does not keep, with its size in bytes; `metric` is the searcher's
+    metric of the validation at exactly its `steps`, None without any."""
 
     uuid: str
     experiment: int
@@ -93,17 +83,11 @@ class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect that a policy would have on an experiment now.
-
-    Attributes:
-        policy: The policy.
-        checkpoints: Those that it would delete, by trial, oldest first.
-        freed: Their bytes.
-        stay: How many complete checkpoints stay.
-        kept_by: Why others stay that the policy alone would not keep, by storage id.
-        unranked: Whether none has a validation of the searcher's metric: none is among the best.
-        problems: Sentences about those that stay because their storage can't be seen from here.
-    """
+    """The effect that a policy would have on an experiment now: `checkpoints` would be deleted, by
+    trial, oldest first, which frees these bytes; a number of them would stay. `kept_by` has the
+    reasons, by id, why others stay than those that the policy keeps, and `problems` names storages
+    that can't be seen from here. `unranked`: no checkpoint has a validation of the searcher's
+    metric."""
 
     policy: GCPolicy
     checkpoints: tuple[DoomedCheckpoint, ...]
@@ -115,13 +99,8 @@ class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
-    """The things that garbage collection deleted, or would delete.
-
-    Attributes:
-        checkpoints: The checkpoints that the policies of their experiments do not keep.
-        leftovers: The remains of crashes.
-        unrecorded: How many old checkpoints lie in the storage that no record names.
-    """
+    """The checkpoints and the remains of crashes that garbage collection deleted, or would delete;
+    `unrecorded` is the number of old checkpoints in the storage that no record names."""
 
     checkpoints: tuple[DoomedCheckpoint, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
@@ -129,7 +108,7 @@ class Collected(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def freed(self) -> int:
-        """The bytes of all that."""
+        """The bytes of all of them."""
         return sum(c.size for c in self.checkpoints) + sum(left.size for left in self.leftovers)
 
 
@@ -175,23 +154,13 @@ def _doomed(
 
 
 class SettledExperiment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The checkpoints of a finished experiment in which there is nothing left to delete.
-
-    Attributes:
-        used: Those that are in use.
-        over: Those that should not exist any more.
-        base: The directory of its checkpoints; None where they are in a bucket.
-        records: The digests of the records of what it ran.
-    """
+    """A finished experiment with nothing left to delete: its checkpoints in use and those that are
+    over, their directory (None for a bucket), and the digests of the records of what it ran."""
 
     used: tuple[str, ...] = ()
     over: tuple[str, ...] = ()
     base: str | None = None
     records: tuple[str, ...] = ()
-
-
-def _moved(row: SettledExperiment, old: str, new: str) -> SettledExperiment:
-    return msgspec.structs.replace(row, base=row.base and relocated(row.base, old, new))
 
 
 class GarbageCollection:
@@ -256,8 +225,7 @@ class GarbageCollection:
             self._remove(interrupted_submission(ExperimentDir(self._store, number)))
         if not self._complete:
             return []
-        self._remove(unused_environments(self._store.own("environments"), self._staged))
-        self._remove(unused_records(self._store, self._records))
+        self._remove(unused(self._store, self._staged, self._records))
         listed = self._names.items()
         return [left for base, names in listed for left in unrecorded(base, names, self._known)]
 
@@ -283,10 +251,8 @@ class GarbageCollection:
         return settled
 
     def _settled_rows(self) -> FinishedRows[SettledExperiment]:
-        path = self._store.own("settled.json")
-        return FinishedRows(
-            path, self._store.ledger, SettledExperiment, schema=4, moved=_moved, thorough=True
-        )
+        path, ledger = self._store.own("settled.json"), self._store.ledger
+        return FinishedRows(path, ledger, SettledExperiment, schema=4, thorough=True)
 
     def _list_storages(self, ids: Iterable[int], rows: dict[int, SettledExperiment]) -> None:
         """List them before any record is read: a checkpoint in a list has been recorded by then."""
@@ -341,13 +307,12 @@ class GarbageCollection:
         known = known_checkpoints(directory, facts)
         self._known.update(known.used, known.over)
         self._name_problems(directory.id, (*facts.problems, *known.problems))
-        if own:
-            if storages is not None:
-                self._in_storages(storages, known, directory.id)
-            for folder in folders_of(directory, facts):
-                temporary = temporary_names(folder)
-                self._postponed += len(temporary)
-                self._remove(temporary_files(folder, temporary, directory.id))
+        if own and storages is not None:
+            self._in_storages(storages, known, directory.id)
+        for folder in folders_of(directory, facts) if own else ():
+            temporary = temporary_names(folder)
+            self._postponed += len(temporary)
+            self._remove(temporary_files(folder, temporary, directory.id))
         if self._work != before or storages is None or not _is_settled(directory, facts, known):
             return None
         storage = storages.of(None)

@@ -1,8 +1,7 @@
 """The remains of crashes: files that belong to nothing any more, by evidence.
 
 Everything that is not known to be over stays: a checkpoint that a run may be writing now, the files
-of other users' records, unreadable files. Directories are listed by their exact names, none is
-searched.
+of other users' records, unreadable files. Directories are listed by exact names, not searched.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from detslurm.storage import list_resources
 from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_trial, fs
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.gc import resumed_from
@@ -45,14 +45,8 @@ _TEMPORARY: Final = re.compile(r"\..*\.(?P<host>[^/]*?)-(?P<pid>\d+)-\d+-[0-9a-f
 
 
 class Leftover(msgspec.Struct, frozen=True, kw_only=True):
-    """A file or directory that is no longer needed.
-
-    Attributes:
-        kind: Its kind, such as "temporary file".
-        path: Its path.
-        experiment: The id of its experiment; None if it belongs to none.
-        size: Its bytes.
-    """
+    """A file or directory that is no longer needed, with its size in bytes; `experiment` is None if
+    it belongs to none."""
 
     kind: Kind
     path: str
@@ -66,14 +60,8 @@ def _leftover(kind: Kind, path: Path, experiment: int | None = None) -> Leftover
 
 @dataclass
 class Known:
-    """The checkpoints that an experiment's records name.
-
-    Attributes:
-        used: Those in use, by id.
-        over: Those that are over.
-        elsewhere: The storage of each that is not in the configured storage.
-        problems: The unreadable records, which may name others.
-    """
+    """The checkpoints that records name: in use, or over; the storage of those `elsewhere` than in
+    the configured storage; and the unreadable records, which may name others."""
 
     used: set[str] = field(default_factory=set)
     over: dict[str, Kind] = field(default_factory=dict)
@@ -83,10 +71,8 @@ class Known:
     def over_by_storage(self) -> Iterator[tuple[dict[str, Any] | None, dict[str, Kind]]]:
         """Those that are over, by their storage; None is the configured storage."""
         for place in {repr(place): place for place in (None, *self.elsewhere.values())}.values():
-            yield (
-                place,
-                {u: kind for u, kind in self.over.items() if self.elsewhere.get(u) == place},
-            )
+            over = {u: kind for u, kind in self.over.items() if self.elsewhere.get(u) == place}
+            yield place, over
 
 
 def known_checkpoints(directory: ExperimentDir, facts: ExperimentFacts) -> Known:
@@ -125,8 +111,8 @@ def _add_trial(known: Known, directory: ExperimentDir, facts: ExperimentFacts, n
 def in_storage(
     base: Path, names: set[str] | None, over: Mapping[str, Kind], number: int
 ) -> Iterator[Leftover]:
-    """The files of checkpoints that are over by their experiment's records. `names` are those that
-    were listed in the storage; without them each name is looked up."""
+    """The files of checkpoints that are over. `names` were listed in the storage; without them each
+    name is looked up."""
     for uuid, kind in over.items():
         for name in (uuid, uuid + PARTIAL):
             if fs.exists(base / name) if names is None else name in names:
@@ -172,8 +158,8 @@ def never_began(directory: ExperimentDir) -> bool:
 
 
 def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
-    """The files of a submission that died before its experiment was there: no job of it began. The
-    directory itself stays: its number is not given again."""
+    """The files of a submission that died before its experiment was there. The directory itself
+    stays: its number is not given again."""
     content = [directory.path / name for name in fs.names_in(directory.path)]
     if not (content and never_began(directory)) or fs.names_in(directory.jobs):
         return
@@ -182,19 +168,17 @@ def interrupted_submission(directory: ExperimentDir) -> Iterator[Leftover]:
         yield _leftover("interrupted submission", directory.path, directory.id)
 
 
-def unused_environments(folder: Path, used: Collection[str]) -> Iterator[Leftover]:
-    """Archives of environments that no unfinished experiment stages, and none did for a day."""
-    names = [name for name in fs.names_in(folder) if name.endswith(".tar")]
-    unused = [name for name in names if str(folder / name) not in used]
-    return _aged("unused environment", folder, unused)
-
-
-def unused_records(store: Store, used: Collection[str]) -> Iterator[Leftover]:
-    """Records of code and software that no experiment names, and no submission did for a day."""
+def unused(store: Store, archives: Collection[str], digests: Collection[str]) -> Iterator[Leftover]:
+    """Archives of environments, and records of code and software, that no experiment needs, and no
+    submission did for a day. Those are needed that have these paths or digests."""
+    folder = store.own("environments")
+    tars = [name for name in fs.names_in(folder) if name.endswith(".tar")]
+    unstaged = [name for name in tars if str(folder / name) not in archives]
+    yield from _aged("unused environment", folder, unstaged)
     folder = store.path / FOLDER
-    names = [name for name in fs.names_in(folder) if name.endswith(".json")]
-    unnamed = [name for name in names if name.removesuffix(".json") not in used]
-    return _aged("unused record", folder, unnamed)
+    records = [name for name in fs.names_in(folder) if name.endswith(".json")]
+    unnamed = [name for name in records if name.removesuffix(".json") not in digests]
+    yield from _aged("unused record", folder, unnamed)
 
 
 def interrupted_checks(store: Store) -> Iterator[Leftover]:
@@ -211,9 +195,9 @@ def folders_of(directory: ExperimentDir, facts: ExperimentFacts) -> list[Path]:
 
 def folders_of_store(store: Store) -> list[Path]:
     """Those that belong to no experiment."""
-    own = [store.own("index.json").with_suffix(".parts"), store.own("environments")]
-    own.append(store.path / FOLDER)
-    return [store.path, store.ledger.log.path, store.models.log.path, claims_folder(store), *own]
+    parts, environments = store.own("index.json").with_suffix(".parts"), store.own("environments")
+    logs = [store.ledger.log.path, store.models.log.path]
+    return [store.path, *logs, claims_folder(store), parts, environments, store.path / FOLDER]
 
 
 def _is_old(path: Path, now: float | None) -> bool:
@@ -234,8 +218,6 @@ def _lives(made: re.Match[str]) -> bool:
 
 def tree_size(path: Path) -> int:
     """Bytes in a file, or in all files below a directory; 0 if it can't be read."""
-    from detslurm.storage import list_resources
-
     try:
         return sum(list_resources(path).values()) if path.is_dir() else path.lstat().st_size
     except OSError:

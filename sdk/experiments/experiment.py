@@ -52,9 +52,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     def wait(self, interval: float = 5.0) -> ExperimentState:
         """Return the state at the end of the experiment: COMPLETED, CANCELED, ERROR or DELETED.
 
-        The store is read at least 0.25 seconds apart and at most `interval` seconds (5 by default),
-        a big experiment more rarely; the queue is queried every 30 seconds at most. Raises
-        `ValueError` if it is paused and nothing of it runs any more, or `interval` is not positive.
+        The store is read every `interval` seconds (5 by default), more often at first; of a big
+        experiment more rarely. The queue is queried every 30 seconds at most. Raises `ValueError`
+        if it is paused and nothing of it runs any more, or `interval` is not positive.
         """
         from detslurm.sdk.experiments.polling import wait
 
@@ -84,10 +84,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return provenance_of(self._snapshot)
 
     def write_ro_crate(self, path: os.PathLike[str] | str) -> Path:
-        """Write the record of what it ran as a Process Run Crate, and return the directory.
-
-        The directory `path` is new or empty, else it is a `LifecycleError`.
-        """
+        """Write the record of what it ran as a Process Run Crate to the directory `path`, and
+        return it. It is a `LifecycleError` if that is not new or empty."""
         from detslurm.sdk.provenance.crate import write_crate
 
         return write_crate(self._snapshot, self.config, Path(path))
@@ -167,8 +165,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         order_by: OrderBy = OrderBy.ASCENDING,
         limit: int | None = None,
     ) -> Iterator[Trial]:
-        """Return the trials of `list_trials` one at a time, with arguments as in `list_trials`;
-        `limit`, the size of Determined's pages, has no effect (None by default)."""
+        """Return the trials one at a time, with arguments as in `list_trials`; `limit`, the size of
+        Determined's pages, has no effect (None by default)."""
         yield from self.list_trials(sort_by, order_by)
 
     def get_trials(
@@ -179,11 +177,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return self.list_trials(sort_by, order_by)
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Return the trial with the smallest id as soon as it exists.
-
-        `interval` is the least number of seconds between two readings, 0.1 by default. Raises
-        `LifecycleError` if the experiment ends before it has a trial.
-        """
+        """Return the trial with the smallest id as soon as it exists; the store is read every
+        `interval` seconds, 0.1 by default. Raises `LifecycleError` if the experiment ends before it
+        has a trial."""
         from detslurm.sdk.experiments.polling import first_trial
 
         return first_trial(self, interval=interval)
@@ -206,17 +202,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return efficiencies(self._snapshot.facts, begun, self._queues)
 
     def training_time(self) -> TrainingTime | None:
-        """Return the use of the time of all its trials together; None if none has begun.
-
-        Example:
-            import detslurm as det
-            from detslurm.sdk import Client
-
-            with det.core.init() as core:
-                core.train.report_validation_metrics(1, {"loss": 0.5})
-            time = Client().experiment(1).training_time()
-            print(time.ettr, time.parts["save"])
-        """
+        """Return the use of the time of all its trials together: `ettr`, and the seconds of
+        `parts` such as "save"; None if none has begun."""
         from detslurm.sdk.costs.efficiency import total_time
 
         return total_time(self.efficiency())
@@ -227,11 +214,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return self.first_trial().logs(follow, **chosen)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the reports of its trials, trial by trial and step by step.
-
-        `group` is a group such as "training", by default all of them. If the trials have metrics,
-        but none of this group, it is a `ValueError` with the known groups.
-        """
+        """Return the reports of its trials, trial by trial and step by step, of a `group` such as
+        "training", by default of all. If the trials have metrics, but none of this group, it is a
+        `ValueError` with the known groups."""
         from detslurm.sdk.trials.metrics import metrics_of
 
         return metrics_of((trial.directory for trial in self.trials()), group)
@@ -253,20 +238,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return experiment_html(self.row, self.trial_rows, self.path)
 
     def report(self) -> Report:
-        """Return the page that `detslurm report` writes, without code; a notebook shows it.
-
-        The experiment is read again first. Raises `LifecycleError` if plotly, whose JavaScript
-        draws the charts, is not installed.
-
-        Example:
-            import detslurm as det
-            from detslurm.sdk import Client
-
-            with det.core.init() as core:
-                core.train.report_validation_metrics(1, {"loss": 0.5})
-            report = Client().experiment(1).report()
-            report.save("experiment-1.html")
-        """
+        """Return the page that `detslurm report` writes, without code; a notebook shows it, and
+        `save("experiment-1.html")` writes it. The experiment is read again first. Raises
+        `LifecycleError` if plotly, whose JavaScript draws the charts, is not installed."""
         # By name: it stands above this package.
         made: Report = import_module("detslurm.look.inline").report_of(self.reload())
         return made
@@ -309,11 +283,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return document
 
     def trials_frame(self) -> pandas.DataFrame:
-        """Return the trials as a data frame of pandas, by id; `ModuleNotFoundError` without pandas.
-
-        Its columns are the state, each hyperparameter (`hparams.lr`), the batches trained, the
-        restarts, the best and the latest searcher metric, and the times of start and end.
-        """
+        """Return the trials as a data frame of pandas, by id: the state, each hyperparameter
+        (`hparams.lr`), the batches trained, the restarts, the best and the latest searcher metric,
+        and the times of start and end. Raises `ModuleNotFoundError` without pandas."""
         from detslurm.sdk.frames import trials_frame
 
         return trials_frame(self.trial_rows, self.row)
@@ -330,12 +302,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     # -- its code ---------------------------------------------------------------------------------
 
     def export(self, to: Format, folder: Path | str) -> list[ExportedTrial]:
-        """Return the result of an update of the experiment's export in a directory, for each trial
-        that has begun; nothing goes over the network.
-
-        `to` is "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio"; the `folder` is
-        made if need be. `detslurm.sdk.export.export` does the same for several experiments.
-        """
+        """Bring the experiment's export in a `folder` up to date, and return what was done for each
+        trial that has begun. `to` is "csv", "parquet", "tensorboard", "wandb", "mlflow" or
+        "trackio". Nothing goes over the network; the folder is made if need be."""
         from detslurm.sdk.export import export
 
         return export([self], to, folder)
@@ -344,10 +313,9 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         """Return the path of a new `experiment_<id>_model_def.tgz` with the experiment's code, in
         `output_dir` (by default the working directory).
 
-        Raises `LifecycleError` if the submission was interrupted before the code was copied, the
-        experiment is another user's, whose alone the code is, or something other than a file, or a
-        link of another user, has the name; `OSError` if it can't be written: an older file of that
-        name is left as it was.
+        Raises `LifecycleError` if the submission broke off before the code was copied, the code is
+        another user's alone, or the name is taken by a directory or another user's link; `OSError`
+        if it can't be written: an older file of that name is left as it was.
         """
         import tarfile
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from detslurm.sdk.experiments.progress import Progress, silent
 from detslurm.sdk.experiments.reconcile import attach_job_status, snapshot_warnings
@@ -21,28 +20,10 @@ _GROUP: Final = 500
 # A file server answers one thread at a time: where each answer takes a millisecond they wait.
 _THREADS: Final = 16
 _WORTH_THREADS: Final = 32
-# The last few readings show whether threads would help: each reading costs one of several threads
-# about as many seconds more as it may wait without them.
-LAST: Final = 5
+# The first few readings show whether threads would help: each reading costs one of several threads
+# about as many seconds more as it may wait without them. One of them may meet a busy moment.
+_FIRST: Final = 5
 _WAIT_SECONDS: Final = 0.0005
-
-
-class ReadTime(NamedTuple):
-    """How long an experiment's reading took, in seconds: all of it, and its computing alone."""
-
-    elapsed: float
-    computed: float
-
-
-def is_worth_threads(last: Sequence[ReadTime]) -> bool:
-    """Whether readings wait for their files so long that several at a time are quicker. `last` are
-    the seconds of the last readings by one thread. A single reading may have met a busy moment, so
-    that it proves nothing."""
-    if len(last) < LAST:
-        return False
-    waited = sorted(one.elapsed - one.computed for one in last)[len(last) // 2]
-    computed = sorted(one.computed for one in last)[len(last) // 2]
-    return waited > max(_WAIT_SECONDS, computed / 2)
 
 
 class Listing:
@@ -62,7 +43,6 @@ class Listing:
         self._progress = progress
         self._catalog = store.catalog()
         self._known: dict[int, ExperimentSnapshot | Finished | None] = {}
-        self._times: deque[ReadTime] = deque(maxlen=LAST)
         for problem in self._catalog.problems:
             warn(f"left out: {problem}")
 
@@ -106,7 +86,7 @@ class Listing:
 
     def _take(self, numbers: Sequence[int], unreadable: dict[int, StoreError]) -> None:
         """Keep of an ended experiment its row alone, and that at once."""
-        for number, found in read_all(self._store, numbers, self._times):
+        for number, found in read_all(self._store, numbers):
             if isinstance(found, NotFound):
                 self._known[number] = None  # its submission was interrupted
             elif isinstance(found, StoreError):
@@ -126,13 +106,10 @@ class Listing:
 
 
 def read_all(
-    store: Store,
-    numbers: Sequence[int],
-    times: deque[ReadTime],
-    *,
-    keeps_logs: bool = False,
+    store: Store, numbers: Sequence[int], *, keeps_logs: bool = False
 ) -> Iterator[tuple[int, ExperimentSnapshot | StoreError]]:
-    """Read one after the other, and the rest several at a time once `times` show that it waits."""
+    """Read one after the other, and the rest several at a time if most of the first have waited for
+    their files longer than for half of their computing."""
 
     def one(number: int) -> ExperimentSnapshot | StoreError:
         try:
@@ -140,17 +117,20 @@ def read_all(
         except StoreError as error:
             return error
 
-    for done, number in enumerate(numbers):
-        if len(numbers) - done >= _WORTH_THREADS and is_worth_threads(times):
-            break
-        began, computed = time.perf_counter(), time.thread_time()
+    waits = 0
+    alone = numbers[:_FIRST] if len(numbers) - _FIRST >= _WORTH_THREADS else numbers
+    for number in alone:
+        began, cpu = time.perf_counter(), time.thread_time()
         found = one(number)
-        times.append(ReadTime(time.perf_counter() - began, time.thread_time() - computed))
+        computed = time.thread_time() - cpu
+        waited = time.perf_counter() - began - computed
+        waits += waited > max(_WAIT_SECONDS, computed / 2)
         yield number, found
-    else:
+    rest = numbers[len(alone) :]
+    if waits <= _FIRST // 2:
+        yield from ((number, one(number)) for number in rest)
         return
     from concurrent.futures import ThreadPoolExecutor  # only here: most lists read a few
 
-    rest = numbers[done:]
     with ThreadPoolExecutor(_THREADS) as pool:
         yield from zip(rest, pool.map(one, rest), strict=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from detslurm.sdk.experiments.listing import LAST, ReadTime, read_all
+from detslurm.sdk.experiments.listing import read_all
 from detslurm.sdk.experiments.reconcile import attach_job_status
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot, read
 from detslurm.sdk.jobs.paced_queues import PacedQueues
@@ -50,7 +49,6 @@ class StoreReader:
         self._created: float | None = None  # the ledger
         self._unread: set[int] = set()  # to be tried again: a submission is under way, or a fault
         self._turn = 0
-        self._times: deque[ReadTime] = deque(maxlen=LAST)
         self._problems: dict[int, str] = {}
         self._warnings: list[str] = []
         self.incarnation = 0
@@ -154,8 +152,8 @@ class StoreReader:
 
     def _read(self, numbers: list[int]) -> bool:
         self._unread = set()
-        store, keeps_logs = self._client.store, self._keeps_logs
-        for number, found in read_all(store, numbers, self._times, keeps_logs=keeps_logs):
+        store = self._client.store
+        for number, found in read_all(store, numbers, keeps_logs=self._keeps_logs):
             self._problems.pop(number, None)
             if isinstance(found, ExperimentSnapshot):
                 self._open[number] = found

@@ -51,19 +51,16 @@ class Executor(submitit.Executor):  # type: ignore[misc]
     """submitit's `AutoExecutor`, whose functions are experiments of detslurm.
 
     `submit` makes an experiment of one trial, `map_array` and `batch()` one with a trial for each
-    call. They are listed, requeued when they are preempted, and retried when their node fails; a
-    function that raises is not called again. `executor.submit(fn, ...)` and what it returns have
-    submitit's methods.
+    call. A function that raises is not called again.
 
     Args:
-        folder: Gets a link to each experiment, which has the logs and the results. Made if it does
-            not exist.
+        folder: Gets a link to each experiment, which has the logs and the results.
         cluster: `slurm`, `local` (or `debug`): this machine; by default Slurm if it is set up.
         root: The directory of the store; by default the commands' store.
-        context_dir: A directory whose files are copied beside the function, for it to find there;
-            by default none. Modules are found where they are at the submission, as with submitit.
-        **options: `slurm_python`, the Python of the jobs, and `slurm_max_num_timeout`; others that
-            submitit takes have no effect. By default the Python that runs this.
+        context_dir: A directory whose files are copied beside the function; by default none.
+            Modules are found where they are at the submission.
+        **options: `slurm_python`, the Python of the jobs (by default that which runs this), and
+            `slurm_max_num_timeout`; others that submitit takes have no effect.
 
     Raises:
         ValueError: If there is no such cluster.
@@ -186,7 +183,6 @@ def _resources(own: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _options(own: Mapping[str, Any]) -> list[str]:
-    """The options of sbatch that have no key."""
     found: dict[str, Any] = {}
     if "mem_gb" in own and "slurm_mem" not in own:
         found["mem"] = f"{math.ceil(own['mem_gb'] * 1024)}M"
@@ -203,7 +199,6 @@ def _options(own: Mapping[str, Any]) -> list[str]:
 
 
 def _minutes(own: Mapping[str, Any]) -> int:
-    """The time limit that a call gets; 0 if it is not in minutes."""
     given = _first(own, "slurm_time", "timeout_min", default=0)
     return given if isinstance(given, int) else 0
 

@@ -47,8 +47,6 @@ class SharedPoller:
 
 
 class _Paths(JobPaths):  # type: ignore[misc]
-    """Where the files of a job are, which is in its experiment."""
-
     def __init__(self, folder: Path, trial: Trial, job_id: str) -> None:
         super().__init__(folder, job_id, 0)
         self._trial = trial
@@ -77,11 +75,8 @@ class _Paths(JobPaths):  # type: ignore[misc]
 class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
     """submitit's job of one call: `result()`, `exception()`, `done()`, `state`, `cancel()`, ...
 
-    `job_id` is the id of the Slurm job that was submitted for it; `trial` and `experiment` are what
-    detslurm knows it by, also when another job goes on with it.
-
-    Attributes:
-        trial: The trial whose code is the call.
+    `job_id` is the Slurm job that was submitted for it; its `trial` stays the same when another job
+    goes on with it.
     """
 
     def __init__(self, folder: Path, poller: SharedPoller, trial: Trial) -> None:
@@ -107,8 +102,7 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
 
     def done(self, force_check: bool = False) -> bool:
         """Return whether the call is over. `force_check` reads the store and queries the queue now;
-        by default the store is read twice a second at most, and the queue queried every 30
-        seconds."""
+        by default that is done twice a second, and every 30 seconds, at most."""
         if self.trial.state not in FINISHED:
             self._poller.poll(force=force_check)
         return self.trial.state in FINISHED

@@ -1,12 +1,15 @@
-"""The parts of `Client` that list and change the jobs of a queue."""
+"""The part of `Client` that lists, explains and changes the jobs of a queue."""
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from detslurm.sdk.jobs.explaining import ExplainingJobs
+from detslurm.store import NotFound, StoreError
 
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
@@ -16,16 +19,25 @@ if TYPE_CHECKING:
     from detslurm.sdk.jobs.resource_pool import ResourcePool
     from detslurm.sdk.jobs.slots import NodeSlots
     from detslurm.sdk.jobs.update import QueueUpdate
-    from detslurm.slurm import NodeInfo
+    from detslurm.sdk.waiting.explanation import Explanation
+    from detslurm.slurm import Cluster, NodeInfo
     from detslurm.store import Store
 
+_NAME = re.compile(r"\d+(_(\d+|\[[\d,:-]+\]))?", re.ASCII)
 
-class FindingJobs(ExplainingJobs):
-    """Finds jobs, one's own and those of others, with one query of the queue."""
+
+class ClientQueue:
+    """Finds jobs, one's own and those of others, explains their waits, and changes one's own."""
 
     store: Store
     queues: Queues
     warn: Callable[[str], None]
+
+    @abstractmethod
+    def _experiment_id(self, word: int | str) -> int: ...
+
+    @abstractmethod
+    def experiment(self, experiment_id: int) -> Experiment: ...
 
     def list_jobs(self, resource_pool: str | None = None, *, cluster: str = "auto") -> list[Job]:
         """Return the jobs that run, by their start, and those that wait, in scheduling order.
@@ -35,7 +47,6 @@ class FindingJobs(ExplainingJobs):
         this partition, or `NotFound`.
         """
         from detslurm.sdk.jobs.job import JobList, jobs_of
-        from detslurm.sdk.jobs.owner import JobOwners
         from detslurm.sdk.jobs.resource_pool import check_pool
         from detslurm.slurm.queue_listing import scheduling_order
 
@@ -47,8 +58,7 @@ class FindingJobs(ExplainingJobs):
         # Where all wait in one partition its tier does not matter, and need not be asked for.
         partitions = where.limits().partitions if len(waits_in) > 1 else {}
         ordered = scheduling_order(rows, partitions)
-        owners = JobOwners(self.store)
-        return JobList(jobs_of(where.name, ordered, owners, explain=self.explain_job))
+        return JobList(jobs_of(where.name, ordered, self.store, self.explain_job))
 
     def find_jobs(
         self, name: str | int, *, cluster: str = "auto", kind: JobKind = "any"
@@ -81,6 +91,105 @@ class FindingJobs(ExplainingJobs):
         found = self.find_jobs(name, cluster=cluster, kind=kind)
         return next((job for job in found if job.waiting), found[0])
 
+    def explain_job(
+        self,
+        job_id: str | int,
+        *,
+        sooner: bool = False,
+        refresh: bool = False,
+        cluster: str = "auto",
+        kind: JobKind = "any",
+    ) -> Explanation:
+        """Return why a job waits, with the evidence, also of a job that runs.
+
+        It costs the cluster at most five calls, and what it has answered to this user within the
+        last minute is used again, unless something was done to the experiment since. `kind` and
+        errors are as in `find_jobs`.
+
+        Args:
+            job_id: The job, an array, or one element, such as "4711_3"; or the id or name of an
+                experiment, of whose jobs the first to start is meant.
+            sooner: Whether the cluster is asked what would start it sooner, with at most three
+                calls more; off by default.
+            refresh: Whether the cluster is asked again at once; off by default.
+        """
+        from detslurm.sdk.jobs.job import named
+        from detslurm.sdk.waiting.asking import Inquiry
+
+        name, kind = self._meaning(job_id, kind)
+        where = self.queues.cluster(cluster)
+        asked = Inquiry(self.store, where, partial(named, name=name, kind=kind), refresh=refresh)
+        self._check_found(asked.found, asked.jobs, name, where, kind)
+        return asked.explanation(sooner=sooner)
+
+    def explain_trial(
+        self,
+        experiment_id: int | str,
+        trial_id: int,
+        *,
+        sooner: bool = False,
+        refresh: bool = False,
+    ) -> Explanation:
+        """Return why the job of the trial `trial_id` of an experiment (`experiment_id`, or its
+        name) waits, or `NotFound` if none is in the queue. The other arguments are as in
+        `explain_job`."""
+        from detslurm.sdk.waiting.asking import Inquiry
+        from detslurm.store import fold_facts
+
+        number = self._experiment_id(experiment_id)
+
+        def choose(jobs: Sequence[Job]) -> list[Job]:
+            mine = [job for job in jobs if job.experiment_id == number]
+            return [job for job in mine if trial_id in job.trial_ids]
+
+        facts = fold_facts(self.store.experiment(number))
+        for name in dict.fromkeys(job.cluster for job in facts.jobs):
+            asked = Inquiry(self.store, self.queues.cluster(name), choose, refresh=refresh)
+            if asked.found:
+                return asked.explanation(sooner=sooner)
+        raise NotFound(f"no job of trial {trial_id} is in the queue")
+
+    def _meaning(self, word: str | int, kind: JobKind) -> tuple[str, JobKind]:
+        """A job's name or an experiment's id, from what may be the experiment's name or `last`.
+        Raises ValueError for what can't be either, NotFound for an unknown name."""
+        text = str(word)
+        if _NAME.fullmatch(text):
+            return text, kind
+        if kind == "job" or not text or text[0].isdigit():
+            raise ValueError(f"{word!r} is neither a job such as 4711 or 4711_3, nor an experiment")
+        return str(self._experiment_id(text)), "experiment"
+
+    def _check_found(
+        self, found: Sequence[Job], jobs: Sequence[Job], name: str, where: Cluster, kind: JobKind
+    ) -> None:
+        """Warn where a number may mean another job, too. Raises NotFound where no job was found."""
+        from detslurm.sdk.jobs.job import named, not_queued
+
+        if kind == "experiment":
+            self.store.experiment(int(name))
+        experiment = kind != "job" and self._is_experiment(name)
+        other = '; `-j` (in Python `kind="job"`) means the job of this number'
+        if not found and experiment:
+            raise NotFound(
+                f"experiment {name} has no job in the queue; `detslurm experiment describe {name}`"
+                f" shows how it stands{other if kind == 'any' else ''}"
+            )
+        if not found:
+            raise NotFound(not_queued(name, where.evidence([name.partition("_")[0]])))
+        if kind != "any" or not experiment:
+            return
+        if all(str(job.experiment_id) != name for job in found):
+            self.warn(f"experiment {name} has no job in the queue: this is Slurm's job {name}")
+        elif named(jobs, name, "job") not in ([], found):
+            self.warn(f"{name} is an experiment and a job: the experiment is meant{other}")
+
+    def _is_experiment(self, name: str) -> bool:
+        from detslurm.store import fold_facts
+
+        with suppress(ValueError, StoreError):
+            return not fold_facts(self.store.experiment(int(name))).desired.deleted
+        return False
+
     def resource_pools(self, *, cluster: str = "auto") -> list[ResourcePool]:
         """Return the partitions of a cluster, the default one first, with their free resources.
         Where the cluster does not show its nodes, there is a warning."""
@@ -110,13 +219,6 @@ class FindingJobs(ExplainingJobs):
 
         nodes = self.agents(resource_pool, cluster=cluster)
         return slots_of(nodes, self.queues.listing(cluster))
-
-
-class UpdatingJobs(FindingJobs):
-    """Changes jobs that wait in the queue."""
-
-    @abstractmethod
-    def experiment(self, experiment_id: int) -> Experiment: ...
 
     def update_job(
         self,

@@ -11,13 +11,14 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from detslurm.config.secret_values import masked_sample
+from detslurm.sdk.searches.method_storage import MethodStorage
+from detslurm.sdk.searches.worker_pool import WorkerPool
 from detslurm.searcher import Search, State
 from detslurm.searcher.custom_method import SearcherState, SearchMethod, answer
 from detslurm.searcher.operations import Operation, problem_of
@@ -34,26 +35,6 @@ _SHORTEST, _LONGEST = 0.25, 10.0
 
 Answer = list[dict[str, Any]]
 T = TypeVar("T")
-
-
-class MethodStorage(Protocol):
-    """Where a method is saved between events."""
-
-    def latest(self) -> AbstractContextManager[Path | None]:
-        """A directory with the last save, None before the first time."""
-
-    def save(self, event: int, fill: Callable[[Path], None]) -> None:
-        """Let `fill` write to a directory, and keep it: whole, or not at all."""
-
-
-class WorkerSupply(Protocol):
-    """The jobs that run a search's trials."""
-
-    def replenish(self, log: EventLog[State]) -> None:
-        """Queue workers if trials wait without a worker."""
-
-    def end(self, state: State) -> None:
-        """Record that the search has ended, and cancel its pending jobs."""
 
 
 @dataclass
@@ -94,7 +75,7 @@ class SearchDriver:
         saved: SavedMethod,
         experiment: ExperimentDir,
         storage: MethodStorage,
-        workers: WorkerSupply,
+        workers: WorkerPool,
         *,
         should_stop: Callable[[], bool] = lambda: False,
         report_progress: Callable[[float], None] = lambda share: None,

@@ -26,10 +26,12 @@ class DirectoryStorage:
 
     @contextlib.contextmanager
     def latest(self) -> Iterator[Path | None]:
+        """A directory with the last save, None before the first time."""
         numbers = self._numbers()
         yield self._folder / f"event_{numbers[-1]}" if numbers else None
 
     def save(self, event: int, fill: Callable[[Path], None]) -> None:
+        """Let `fill` write to a directory, and keep it: whole, or not at all."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with fs.staged_directory(self._folder / f"event_{event}") as stage:
             fill(Path(stage))
@@ -76,3 +78,6 @@ class CheckpointStorage:
         while len(self._saved) > _KEPT:
             with contextlib.suppress(CheckpointNotFound):  # an earlier run was so far, too
                 store.delete(self._saved.pop(0))
+
+
+MethodStorage = DirectoryStorage | CheckpointStorage

@@ -13,8 +13,12 @@ from typing import Any, NamedTuple
 
 from detslurm.sdk.client import Client
 from detslurm.sdk.jobs.queues import Queues, connector
-from detslurm.sdk.searches.driver import MethodStorage, SavedMethod, SearchDriver, load, save
-from detslurm.sdk.searches.method_storage import CheckpointStorage, DirectoryStorage
+from detslurm.sdk.searches.driver import SavedMethod, SearchDriver, load, save
+from detslurm.sdk.searches.method_storage import (
+    CheckpointStorage,
+    DirectoryStorage,
+    MethodStorage,
+)
 from detslurm.sdk.searches.worker_pool import WorkerPool
 from detslurm.sdk.submitting import Config
 from detslurm.searcher.custom_method import SearcherState, SearchMethod
@@ -38,14 +42,8 @@ class SubmissionMark(NamedTuple):
 
 
 class SearchRunner:
-    """The common part of both runners of custom search methods.
-
-    Args:
-        search_method: The search method to run.
-
-    Attributes:
-        state: The method's knowledge of its search.
-    """
+    """The common part of both runners of custom search methods: they run a `search_method`, and
+    `state` is its knowledge of its search."""
 
     def __init__(self, search_method: SearchMethod) -> None:
         self.search_method = search_method
@@ -67,17 +65,11 @@ class SearchRunner:
 
 
 class LocalSearchRunner(SearchRunner):
-    """Run a search method in this process, on any machine that sees the store and the queue.
+    """Run a `search_method` in this process, on any machine that sees the store and the queue.
 
-    A runner that was killed continues the same search when it is started with the same
-    directory. While the store is full or away, it waits for the store, with a warning.
-
-    Args:
-        search_method: The search method to run.
-        searcher_dir: Where to keep the state of the search; by default the working directory.
-
-    Raises:
-        FileExistsError: If `searcher_dir` is a file.
+    The state of the search is kept in `searcher_dir`, by default the working directory: started
+    with the same directory, a runner that was killed continues the same search. It is a
+    `FileExistsError` if that is a file. While the store is full or away, the runner waits for it.
     """
 
     def __init__(self, search_method: SearchMethod, searcher_dir: Path | str | None = None) -> None:
@@ -92,13 +84,10 @@ class LocalSearchRunner(SearchRunner):
     ) -> int:
         """Submit the experiment, or continue it, until its search is over; return its id.
 
-        The other arguments and errors are as in `Client.submit`. It is a `RuntimeError` if the
-        method was saved for another experiment.
-
-        Args:
-            exp_config: The configuration: a mapping, or the path of a YAML file.
-            model_dir: The directory of code; by default the working directory.
-            includes: More files and directories to ship; none by default.
+        `exp_config` is a mapping, or the path of a YAML file, `model_dir` the directory of code
+        (by default the working directory), `includes` are more files and directories to ship (none
+        by default). Errors are as in `Client.submit`; it is a `RuntimeError` if the method was
+        saved for another experiment.
         """
         store = Store.open()
         experiment = self._known(store)
@@ -122,13 +111,9 @@ class LocalSearchRunner(SearchRunner):
         is over; return the new experiment's id.
 
         The method consents with its `on_search_extended()`. A runner that was killed meanwhile
-        continues the same search by `run()`, or by this if it has not said that it is searching.
-
-        Args:
-            overrides: Changes of the configuration, each as `a.b=YAML`; by default none.
-
-        Raises:
-            RuntimeError: If the method does not consent, or there is no search.
+        continues the same search by `run()`, or by this if it has not logged that it is searching.
+        `overrides` are changes of the configuration, each as `a.b=YAML`, by default none. It is a
+        `RuntimeError` if the method does not consent, or there is no search.
         """
         method = self.search_method
         if type(method).on_search_extended is SearchMethod.on_search_extended:
@@ -168,17 +153,11 @@ class LocalSearchRunner(SearchRunner):
 
 
 class RemoteSearchRunner(SearchRunner):
-    """Run a search method inside an experiment of its own.
+    """Run a `search_method` inside an experiment of its own, whose `context` is the result of
+    `core.init()`.
 
     The method is kept in that experiment's checkpoints, so that it continues after a preemption or
-    a crash.
-
-    Args:
-        search_method: The search method to run.
-        context: The result of `core.init()`.
-
-    Raises:
-        RuntimeError: If this process is not part of an experiment.
+    a crash. It is a `RuntimeError` if this process is not part of an experiment.
     """
 
     def __init__(self, search_method: SearchMethod, context: Any) -> None:

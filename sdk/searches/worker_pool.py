@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from detslurm._base.quantities import counted
+from detslurm.jobs.workers import Workers
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.resubmission import submit_workers
 from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
@@ -14,7 +15,6 @@ from detslurm.sdk.experiments.stranded import cancel_stranded
 from detslurm.sdk.jobs.queues import Queues
 from detslurm.sdk.jobs.status import JobRef
 from detslurm.searcher import Search, State
-from detslurm.searcher.workers import Workers
 from detslurm.slurm import Cluster, JobInfo
 from detslurm.slurm.interface import own_jobs
 from detslurm.store import EventLog, ExperimentDir, ExperimentFacts, fold_facts

@@ -58,7 +58,6 @@ def refuse_flags(config: ExperimentConfig, context: ContextFiles, context_dir: P
 
 
 def _flags(config: Mapping[str, Any]) -> list[str]:
-    """The names of the flags that trials would get."""
     form = form_of(config["arguments"])
     if form == "hydra":
         return []
@@ -94,7 +93,6 @@ def _help(command: PythonCommand, context_dir: Path) -> str:
 
 
 def _options(text: str) -> set[str]:
-    """The options that a help text names, but for `--help` itself."""
     return {_plain(name) for name in _OPTION.findall(text)} - {"help"}
 
 

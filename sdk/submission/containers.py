@@ -162,7 +162,6 @@ def _changes_into_containers(config: ExperimentConfig) -> Iterator[str]:
 
 
 def _texts(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
-    """The texts that the code gets, and their names."""
     yield "entrypoint", _text(config.entrypoint)
     variables = config.environment.environment_variables
     assignments = {name: v for device in DEVICES for name, v in variables.of(device).items()}
@@ -184,7 +183,6 @@ def _leaves(name: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _names(path: str, text: str, before: str = r"(?<![\w.\-/])") -> bool:
-    """Whether a text names a path, or one below it."""
     return re.search(rf"{before}{re.escape(path)}(?![\w.\-])", text) is not None
 
 

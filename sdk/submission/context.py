@@ -82,13 +82,10 @@ def collect(
 ) -> ContextFiles:
     """List the files of a context directory and of `--include` paths, less the ignored ones.
 
-    An included directory's contents land beside the context's under the directory's own name; an
-    included file under its name. Left out are the paths to which experiments write (`outputs`
-    decides for real paths), else each submission would copy the outputs before it. Left out are
-    also directories and files that programs have generated, but not of code that was `frozen`
-    before. A path that is left out and included all the same stays where it is in the context
-    directory. Raises `SubmitError` for missing directories, for names that collide, for unreadable
-    files, and when all together is too large.
+    An included path lands beside the context's files under its own name, or where it was left out
+    of them. `outputs`, real paths to which experiments write, are left out, and generated files
+    unless the code was `frozen` before. Raises `SubmitError` for missing directories, colliding
+    names, unreadable files, and too many bytes.
     """
     try:
         found = _listed(context_dir, includes, _Omitted(outputs, generated=not frozen))

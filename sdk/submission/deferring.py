@@ -5,7 +5,7 @@ The rest is recorded with the experiment, and its jobs see to it (`detslurm.exec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from detslurm.sdk.errors import SubmitError
 from detslurm.slurm import Allowance, ClusterLimits
@@ -46,9 +46,10 @@ def within_quotas(
 
 def no_room(limit: str) -> str:
     """That nothing can be submitted now, and what to do."""
+    name = f"limit {limit}, " if limit else ""
     return (
-        f"there is no room for another job of yours in the queue (limit {limit}, where each element"
-        " of an array is one): wait until some end; `squeue --me` lists them"
+        f"there is no room for another job of yours in the queue ({name}where each element of an"
+        " array is one): wait until some end; `squeue --me` lists them"
     )
 
 
@@ -63,7 +64,7 @@ def _within_job_count(allowed: Allowance, elements: int, limits: ClusterLimits) 
 
 def defer(experiment: ExperimentDir, trials: range, each: int, allowed: Allowance) -> None:
     """Record that these trials (by index) are submitted later."""
-    charge = allowed.charge.to_dict() if allowed.charge is not None else None
+    charge = asdict(allowed.charge) if allowed.charge is not None else None
     if trials:
         experiment.append(
             records.Deferred(

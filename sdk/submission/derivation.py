@@ -14,10 +14,8 @@ from detslurm.store.run_records import Continued
 
 @dataclass(frozen=True)
 class Past:
-    """What the new experiment shows of a trial's runs in the other one: a run of its own.
-
-    Its outcome is a terminal one for a trial that the new search does not let go on.
-    """
+    """A trial's runs in the other experiment, shown as one run of the new one. Its outcome is a
+    terminal one for a trial that does not go on."""
 
     outcome: str
     reason: str
@@ -34,10 +32,8 @@ class Begin:
 
 @dataclass(frozen=True)
 class Derivation:
-    """The source of a new experiment, its kind, and the start of its trials (by index).
-
-    `extended` is the event with which its search goes on with that of the other experiment.
-    """
+    """The source of a new experiment, its kind, and the start of its trials (by index). `extended`
+    is the event with which its search goes on."""
 
     parent: int
     origin: str

@@ -116,7 +116,6 @@ def _plan_extension(
     changes: Changes,
     loaded: LoadedExperiment,
 ) -> Plan:
-    """An experiment whose search goes on where that of `one` ended."""
     config = loaded.config.to_dict()
     extension = extension_of(one, base, config, changes.method_runner)
     plan = _planned(one, queues, loaded, changes, extension.state)
@@ -157,10 +156,7 @@ def plan_copy(
 def _with_outputs(
     one: ExperimentSnapshot, base: dict[str, Any], changes: Changes
 ) -> dict[str, Any]:
-    """`base`, beginning with the outputs of the only trial of `one`, if it has left any.
-
-    The trials of a search begin without: none of the outputs before is theirs.
-    """
+    """`base`, beginning with the outputs of the only trial of `one`, if it has left any."""
     outputs, searcher = _finished_outputs(one, base), base["searcher"]
     if outputs is None:
         return base
@@ -177,7 +173,6 @@ def _with_outputs(
 
 
 def _finished_outputs(one: ExperimentSnapshot, base: Mapping[str, Any]) -> str | None:
-    """The id of the outputs that the trial of a finished experiment has left."""
     if base["searcher"]["name"] != "single" or not one.view.finished:
         return None
     number = one.facts.trial_ids[0]
@@ -219,7 +214,6 @@ def _base(one: ExperimentSnapshot) -> dict[str, Any]:
 
 
 def _more(one: ExperimentSnapshot) -> str:
-    """An example of more to do: a change of the configuration."""
     searcher = one.directory.config()["searcher"]
     key = GROWS.get(searcher["name"], "max_trials")
     if decides_by_results(searcher) and key != "max_length":
@@ -230,7 +224,6 @@ def _more(one: ExperimentSnapshot) -> str:
 
 
 def _of_one_trial(one: ExperimentSnapshot, base: dict[str, Any], trial_id: int) -> dict[str, Any]:
-    """The configuration of an experiment that consists of one of the trials."""
     row = one.trials.get(trial_id)
     if row is None:
         raise SubmitError(f"trial {trial_id} is not one of experiment {one.view.id}")
@@ -316,7 +309,6 @@ def _planned(
 
 
 def _software_notes(one: ExperimentSnapshot, plan: Plan) -> list[str]:
-    """The warning that the packages are others than those that the experiment ran."""
     recorded = one.facts.created.provenance
     if recorded is None or plan.provenance is None:
         return []
@@ -345,7 +337,6 @@ def left_out(config: Mapping[str, Any]) -> list[str]:
 
 
 def _plans(loaded: LoadedExperiment) -> Iterator[dict[str, Any]]:
-    """The hyperparameters of the new trials, in order."""
     from detslurm.searcher import trial_count
 
     config = loaded.config.to_dict()

@@ -32,19 +32,12 @@ _INSTEAD = {
 
 
 class MissingImport(NamedTuple):
-    """An import that fails in a job.
-
-    Attributes:
-        line: The line of the statement.
-        name: The imported name.
-        instead: The replacement.
-        certain: Whether the import is carried out at the start, and its failure handled nowhere.
-    """
+    """An import that fails in a job."""
 
     line: int
     name: str
     instead: str
-    certain: bool
+    certain: bool  # carried out at the start, with its failure handled nowhere
 
 
 def missing_imports(source: Path) -> list[MissingImport]:
@@ -71,7 +64,6 @@ def _imports(
 
 
 def _missing(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
-    """List the names that a statement imports and detslurm lacks."""
     if isinstance(node, ast.Import):
         yield from (a.name for a in node.names if _is_theirs(a.name) and not _module(a.name))
     elif not node.level and node.module and _is_theirs(node.module):
@@ -97,7 +89,6 @@ def _module(module: str) -> bool:
 
 
 def _has(module: str, name: str) -> bool:
-    """Whether a module has a name."""
     if f"{module}.{name}" in _INSTEAD:
         return False
     if name == "*" or _module(f"{module}.{name}"):

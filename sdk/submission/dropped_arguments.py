@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from detslurm.config import ExperimentConfig
-from detslurm.config.positional import with_place
+from detslurm.config.entrypoints import with_place
 
 _ALL = "$@"
 _SHELL = re.compile(r"(?:.*/)?(?:ba|da|k|z)?sh")

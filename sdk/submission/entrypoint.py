@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm._base import central
-from detslurm.config.positional import PLACE
+from detslurm.config.entrypoints import PLACE
 from detslurm.sdk.submission import modules
 
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
@@ -57,9 +57,9 @@ class Findings:
 def check_entrypoint(
     entrypoint: str | Sequence[str] | None, files: Mapping[str, Path], *, prepared: bool
 ) -> Findings:
-    """The faults of an entrypoint whose code is `files`, as far as this machine shows. `prepared`
-    means that the environment of the job differs from this one (setup lines, modules, a container,
-    a startup hook), so that a command that is missing here may exist there."""
+    """The faults of an entrypoint whose code is `files`, as far as this machine shows. If setup
+    lines, a container or the like have `prepared` the job's environment, commands may exist there
+    that are missing here."""
     check = _Check(files, prepared)
     if entrypoint is None:
         check.refuse("managed experiments require an entrypoint: the command that trains")
@@ -120,7 +120,6 @@ class _Check:
             self._found(name)
 
     def _executable(self, source: Path, name: str) -> None:
-        """Whether Linux can start a file of the code."""
         try:
             with source.open("rb") as file:
                 first = file.readline(_FIRST_LINE)
@@ -162,7 +161,6 @@ class _Check:
         self._report(f"there is no command {command!r} in PATH{hint}")
 
     def _file(self, given: str) -> Path | None:
-        """A file of the code by its name there."""
         name = posixpath.normpath(given)
         if posixpath.isabs(name):
             return Path(name) if Path(name).is_file() else None  # of the nodes' disks, perhaps
@@ -191,7 +189,6 @@ class _Check:
             self._installed(module, rest)
 
     def _compiled(self, source: Path, name: str) -> bool:
-        """Whether a script or module is free of syntax errors."""
         error = modules.syntax_error(source, name) if name.endswith(".py") else None
         if error is not None:
             self._report(error, certain=self._is_own)
@@ -200,7 +197,6 @@ class _Check:
         return error is None
 
     def _imports(self, source: Path, name: str) -> None:
-        """Whether the code asks Determined's packages for missing names."""
         from detslurm.sdk.submission.determined_imports import missing_imports
 
         for missing in missing_imports(source):
@@ -264,7 +260,6 @@ class _Check:
             self._report(problem, certain=self._is_own)
 
     def _worker(self, words: Sequence[str]) -> None:
-        """The command that a launcher starts for each slot."""
         if not words:
             self.refuse("entrypoint: it names nothing for the launcher to run")
         elif words[0].startswith("--trial"):
@@ -352,7 +347,6 @@ def other_python(entrypoint: str | Sequence[str] | None, files: Mapping[str, Pat
 
 
 def _interpreter(script: Path) -> str | None:
-    """The Python that the first line of a script names."""
     try:
         with script.open("rb") as file:
             first = file.readline(_FIRST_LINE)
@@ -394,13 +388,11 @@ def _text(entrypoint: str | Sequence[str]) -> str:
 
 
 def _name_in_code(path: str, files: Mapping[str, Path]) -> str | None:
-    """The name among the code of a file that an absolute path leads to."""
     named = (name for name in files if path.endswith(f"/{name}"))
     return next((n for n in named if os.path.realpath(files[n]) == os.path.realpath(path)), None)
 
 
 def _target(args: Sequence[str]) -> tuple[str, str, Sequence[str]]:
-    """Python's task: a script or a module, its name, and the arguments."""
     position = 0
     while position < len(args):
         word, position = args[position], position + 1
@@ -438,7 +430,6 @@ def _path() -> str:
 
 
 def _syntax_error(sh: str, text: str) -> str:
-    """A shell's error about a text that it only parses; empty without an error."""
     options: Any = {"encoding": "utf-8", "errors": "replace", "env": {"LC_ALL": "C.UTF-8"}}
     parsed = subprocess.run([sh, "-n"], input=text, capture_output=True, check=False, **options)
     said = parsed.stderr.partition("\n")[0].removeprefix(f"{sh}: ")

@@ -111,7 +111,6 @@ def _listed(prefix: Path) -> EnvironmentFiles:
 
 
 def _scan(prefix: Path, top: Iterable[str]) -> Iterator[EnvironmentFile]:
-    """All files below the directory whose first names are in `top`."""
 
     def listing(folder: str) -> list[tuple[str, os.stat_result, str | None]]:
         found = []
@@ -275,7 +274,6 @@ def _add(tar: tarfile.TarFile, prefix: Path, entry: EnvironmentFile, data: bytes
 
 
 def _names_prefix(prefix: Path, entry: EnvironmentFile, data: bytes) -> bool:
-    """Whether it is a program's text that names the environment's place, as in `#!`."""
     return entry.name.startswith("bin/") and b"\0" not in data and os.fsencode(prefix) in data
 
 

@@ -62,9 +62,8 @@ def extension_of(
     after: Mapping[str, Any],
     method_runner: str | None,
 ) -> Extension:
-    """How the search of `one` goes on; the configurations are those of both experiments.
-
-    Raises `SubmitError`, or `RecordMissing` where facts or events were lost, or `NewerFormat`."""
+    """How the search of `one` goes on, by the configurations of both experiments. Raises
+    `SubmitError`, or `RecordMissing` where facts or events were lost, or `NewerFormat`."""
     refuse_newer(one.directory.path, one.facts.format)
     if before["searcher"]["name"] == "custom" and method_runner is None:
         raise SubmitError(_CUSTOM.format(one.view.id))
@@ -97,7 +96,6 @@ def extension_of(
 
 
 def _bare(begins: Mapping[int, Begin]) -> Iterator[str]:
-    """A note on trials that may go on, but left no checkpoint."""
     may_go_on = [b for b in begins.values() if b.past and b.past.outcome == OUT_OF_OPS]
     if bare := sum(begin.continued.uuid is None for begin in may_go_on):
         begun = counted(len(may_go_on), "trial")
@@ -156,7 +154,6 @@ def _until_the_rule(config: Mapping[str, Any], events: Events) -> Events:
 
 
 def _given_back(one: ExperimentSnapshot, state: State) -> list[dict[str, Any]]:
-    """The ends of runs that were at work when the experiment ended."""
     ended, numbers = {}, one.facts.trial_ids
     for worker, index in state.workers.items():
         runs = one.directory.trial(numbers[index]).runs() if index < len(numbers) else []
@@ -181,7 +178,6 @@ def _begins(
 
 
 def _outcome(trial: SearchTrial) -> str:
-    """How the runs before ended, for the new experiment."""
     if trial.status != "closed":
         return OUT_OF_OPS
     return "completed" if trial.outcome == "stopped" else trial.outcome or "completed"

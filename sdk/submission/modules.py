@@ -133,7 +133,6 @@ def classes_without(source: Path, name: str) -> list[str] | None:
 
 
 def _bound(node: object) -> Iterator[str]:
-    """The names that a node of a syntax tree binds, in whatever scope."""
     import ast
 
     if isinstance(node, ast.ClassDef | ast.FunctionDef):

@@ -126,10 +126,8 @@ def make_plan(
     parent: ExperimentDir | None = None,
     state: State | None = None,
 ) -> Plan:
-    """Decide everything that can be decided now. Raises `SubmitError` naming all problems.
-
-    `state` is that of a search which goes on with another one.
-    """
+    """Decide everything that can be decided now. Raises `SubmitError` naming all problems. `state`
+    is that of a search which goes on."""
     config, plain = loaded.config, loaded.config.to_dict()
     place, root = context_dir.resolve(), store.path.resolve()
     if place == root:
@@ -242,12 +240,10 @@ def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:
 
 
 def _is_copy(place: Path, root: Path) -> bool:
-    """Whether a directory is the frozen code of an experiment of the store."""
     return place.parent.parent == root / "experiments" and place.name == "code"
 
 
 def _training_python(config: ExperimentConfig, files: Mapping[str, Path]) -> str | None:
-    """The interpreter that trains; None for the one that runs this."""
     staged = config.slurm.stage_environment
     if isinstance(staged, str):
         return str(Path(staged).expanduser().absolute() / "bin" / "python3")
@@ -322,7 +318,6 @@ def jobs_within(
 def _counted(
     config: dict[str, Any], submit_from_jobs: bool, state: State | None
 ) -> tuple[int, int, list[str]]:
-    """How many trials and array elements, or why that can't be known."""
     try:
         return *trials_and_jobs(config, submit_from_jobs, state), []
     except ValueError as err:
@@ -361,7 +356,6 @@ def _search_notes(config: dict[str, Any], submit_from_jobs: bool, state: State |
 
 
 def _prepared(config: ExperimentConfig, files: Collection[str]) -> list[str]:
-    """The names of what sets up the job's environment, and does not run here."""
     slurm, variables = config.slurm, config.environment.environment_variables
     names = [name for device in DEVICES for name in variables.of(device)]
     sets_path = any(name == "PATH" or name.startswith("PYTHON") for name in names)

@@ -26,11 +26,8 @@ _SAME = ("metric", "prior_experiments", "time_metric")
 def prior_results(
     config: Mapping[str, Any], store: Store, parent: ExperimentDir | None
 ) -> KnownResults:
-    """The results of the experiments that the configuration names.
-
-    An experiment that comes from `parent` has its results, because the experiments that they were
-    read from may be gone. Raises `SubmitError` where an experiment is missing or none is of use.
-    """
+    """The results of the experiments that the configuration names, or those of `parent`, whose
+    sources may be gone. Raises `SubmitError` where an experiment is missing or none is of use."""
     searcher = config["searcher"]
     numbers = searcher["prior_experiments"]
     if parent is not None and (inherited := _inherited(config, parent)) is not None:
@@ -46,7 +43,6 @@ def prior_results(
 
 
 def _inherited(config: Mapping[str, Any], parent: ExperimentDir) -> KnownResults | None:
-    """The results that the parent began with, where it asked for the same over the same space."""
     before = parent.config()
     same = all(before["searcher"].get(k) == config["searcher"].get(k) for k in _SAME)
     if not same or before.get("hyperparameters") != config["hyperparameters"]:
@@ -62,7 +58,6 @@ def _earlier(experiment: ExperimentDir) -> EarlierExperiment:
 
 
 def _trials(experiment: ExperimentDir) -> Iterator[EarlierTrial]:
-    """The trials that have completed, the oldest first."""
     for _, row in sorted(read(experiment).trial_rows.items()):
         if row.state == "COMPLETED" and row.hparams is not None:
             last = row.last_validation

@@ -31,7 +31,6 @@ def _pauses(searcher: Mapping[str, Any]) -> bool:
 
 
 def _is_edited(file: tuple[str, Path]) -> bool:
-    """Whether it imports detslurm, as code does that takes part in a search."""
     name, path = file
     try:
         return name.endswith(".py") and _IMPORT.search(path.read_bytes()) is not None

@@ -94,11 +94,11 @@ def source_notes(store: Store, found: tuple[int, str] | None) -> list[str]:
 
 @contextmanager
 def keeping(sources: Sources) -> Iterator[Callable[[ExperimentDir], None]]:
-    """Yield what protects them for an experiment, to be called before the experiment is created.
+    """Yield a function that protects them for an experiment, as long as it exists, and is called
+    before it is created. It raises `CheckpointGone` where any was deleted.
 
-    They are protected as long as the experiment exists. Where it does not come to be, they are free
-    again: at once after an error, else when this process is known to be dead. The call raises
-    `CheckpointGone` where any was deleted.
+    Without the experiment they are free again: at once after an error, else when this process is
+    known to be dead.
     """
     from detslurm.store.checkpoint_facts import keep, release
 

@@ -95,7 +95,6 @@ def check(plan: Plan, store: Store) -> tuple[str, ...]:
 
 
 def _first_request(plan: Plan, experiment_dir: Path, folder: Path) -> JobRequest:
-    """The job of the first element, which all others resemble."""
     array = plan.jobs.arrays[0] if plan.jobs.arrays else JobArray(0, 1)
     return _request(plan, array, experiment_dir, folder)
 
@@ -155,11 +154,10 @@ def _queue_arrays(
         dependent = request.with_changes(dependency=f"afterany:{after}" if after else None)
         first, sent = 0 if plan.is_search else array.first * each, 0
         try:
-            job_id, part, limit = submit_as_many(cluster, dependent)
-        except SubmitLimitReached as refusal:
+            job_id, part = submit_as_many(cluster, dependent)
+        except SubmitLimitReached:
             if not job_ids:
                 raise
-            limit = refusal.limit
         else:
             job_ids.append(job_id)
             part = part.with_changes(dependency=None)
@@ -168,8 +166,8 @@ def _queue_arrays(
         if sent < array.count:
             if not plan.is_search:
                 left = range(first + sent * each, end)
-                expected = plan.deferral.allowed if plan.deferral is not None else None
-                defer(experiment, left, each, expected or Allowance(limit=limit))
+                allowed = Allowance() if plan.deferral is None else plan.deferral.allowed
+                defer(experiment, left, each, allowed)
                 return plan.trials - left.start
             break
     return 0 if plan.is_search else plan.trials - end
@@ -202,7 +200,6 @@ def _prepare(
     experiment: ExperimentDir,
     first_trial: int,
 ) -> None:
-    """Add files that must exist once the experiment is visible."""
     keep_sources(experiment)
     if plan.derivation is not None:
         plan.derivation.prepare(experiment, first_trial)
@@ -220,7 +217,6 @@ def _prepare(
 
 
 def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[str]) -> None:
-    """Undo a failed submission: cancel its queued jobs, and delete the experiment."""
     try:
         experiment.append(records.Intent(intent="delete"))
     finally:
@@ -235,7 +231,6 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
 
 
 def _size(plan: Plan, refusal: SlurmError) -> str:
-    """How many jobs it would have been, if that is the reason."""
     if "trials_per_job" not in refusal.advice:
         return ""
     return f" It is {plan.each} now, which makes {counted(plan.workers, 'element')}."

@@ -110,8 +110,7 @@ class Trial(CheckpointChoice):
     def get_checkpoints(
         self, sort_by: str | Any | None = None, order_by: str | Any | None = None
     ) -> list[Checkpoint]:
-        """Return the same as `list_checkpoints`: its older name, with arguments as in
-        `list_checkpoints`."""
+        """Return the checkpoints, with arguments as in `list_checkpoints`, the newer name."""
         deprecated("Trial.get_checkpoints", "list_checkpoints")
         return self.list_checkpoints(sort_by, order_by)
 
@@ -123,12 +122,11 @@ class Trial(CheckpointChoice):
         sort_by: str | None = None,
         smaller_is_better: bool | None = None,
     ) -> Checkpoint:
-        """Return one checkpoint; `list_checkpoints` and `top_checkpoint` are its newer names.
+        """Return one checkpoint; `list_checkpoints` and `top_checkpoint` are the newer names.
 
-        One of `latest` and `best` is True (both are False by default), or `uuid` is a storage id
-        (None by default); anything else is a `ValueError`. With `best`, `sort_by` and
-        `smaller_is_better` are as in `top_checkpoint`, by default None. It is a `LifecycleError` if
-        there is no such checkpoint.
+        Exactly one of `latest`, `best` (by default False) and `uuid`, a storage id (by default
+        None), is given, else it is a `ValueError`. With `best`, `sort_by` and `smaller_is_better`
+        are as in `top_checkpoint`. It is a `LifecycleError` if there is no such checkpoint.
         """
         deprecated("Trial.select_checkpoint", "list_checkpoints or top_checkpoint")
         if sum((latest, best, uuid is not None)) != 1:
@@ -174,12 +172,11 @@ class Trial(CheckpointChoice):
         return self.experiment._kill_trial(self.id)
 
     def support_bundle(self, path: Path | str = ".") -> SupportBundle:
-        """Return a new file with the facts that help others to explain the trial's problem.
-
-        It has the configuration, the records and the metrics' figures, the end of the logs, the
-        cluster's records of the jobs, and the findings of `detslurm doctor`. Secrets of the
-        configuration are masked, in the logs too. `path` is the file, or a directory for it, by
-        default the current directory. A file that exists or a missing directory is a `BundleError`.
+        """Return a new file with the facts that help others to explain the trial's problem:
+        configuration, records, metrics' figures, the end of the logs, the cluster's records of the
+        jobs, and the findings of `detslurm doctor`. Secrets of the configuration are masked, in the
+        logs too. `path` is the file, or a directory for it, by default the current directory. A
+        file that exists or a missing directory is a `BundleError`.
         """
         from detslurm.sdk.support import support_bundle
 
@@ -191,12 +188,9 @@ class Trial(CheckpointChoice):
         return self.experiment._checkpoints_of([self.id])
 
     def download(self, uuid: str, target: Path | str) -> Path:
-        """Copy one of the trial's checkpoints to a directory, with the code of its Trial class, and
-        return the directory.
-
-        The `uuid` is as for `find_checkpoint`, `target` a directory that is empty or does not
-        exist. It is a `LifecycleError` if its files are gone, or `target` holds something.
-        """
+        """Copy the checkpoint `uuid`, as for `find_checkpoint`, with the code of its Trial class to
+        the directory `target`, and return that. It is a `LifecycleError` if its files are gone, or
+        `target` holds something."""
         return self.find_checkpoint(uuid).download(target)
 
     def find_checkpoint(self, uuid: str) -> Checkpoint:
@@ -256,11 +250,8 @@ class Trial(CheckpointChoice):
 
     def metric_rows(self, group: str | None = None) -> Iterator[MetricRow]:
         """Yield everything that it reported, numbers or not, by step on one clean curve: a row for
-        each group and step, as the store has it.
-
-        `group` is one group of metrics, such as "training", by default all of them. Raises
-        `ValueError` if there is no such group, as `metrics` does.
-        """
+        each group and step, of one `group` such as "training", by default of all. Raises
+        `ValueError` if there is no such group, as `metrics` does."""
         empty = True
         for row in trial_metrics(self.directory, group):
             empty = False
@@ -269,12 +260,11 @@ class Trial(CheckpointChoice):
             refuse_unknown([self.directory], group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the rows of `metric_rows` with Determined's names, with arguments as in
-        `metric_rows`."""
+        """Return the rows with Determined's names; arguments as in `metric_rows`."""
         return metrics_of([self.directory], group)
 
     def stream_metrics(self, group: str) -> Iterator[TrialMetrics]:
-        """Return the same as `iter_metrics`: its older name, with arguments as in `metrics`."""
+        """Return the same as `iter_metrics`, the newer name; arguments as in `metrics`."""
         deprecated("Trial.stream_metrics", "iter_metrics")
         return self.iter_metrics(group)
 
@@ -309,9 +299,9 @@ class Trial(CheckpointChoice):
             follow: Whether to wait for more until the trial is over; off by default.
             head: At most this number of lines from the start; by default all.
             tail: At most this number of lines from the end; by default all.
-            container_ids: Must be None, the default: lines have no container.
+            container_ids: None, the default: lines have no container.
             rank_ids: Only lines of these ranks; by default of all, and of the runner.
-            stdtypes: Must be None, the default: both outputs of a process are one stream.
+            stdtypes: None, the default: both outputs of a process are one stream.
             min_level: Only lines of this level or a higher level; by default of all. A line that
                 names no level is INFO, and a traceback ERROR.
             timestamp_before: Only lines before this time, in seconds since 1970 or as RFC 3339; by
@@ -325,15 +315,6 @@ class Trial(CheckpointChoice):
             TypeError: If `rank_ids` is no list of integers.
             ValueError: If a time, a level or a source is none, a count is negative, `head` is given
                 with `tail` or `follow`, or `container_ids` or `stdtypes` is given.
-
-        Example:
-            import detslurm as det
-            from detslurm.sdk import Client
-
-            with det.core.init() as core:
-                core.train.report_validation_metrics(1, {"loss": 0.5})
-            for line in Client().trial(1).logs(tail=10):
-                print(line)
         """
         from detslurm.sdk.trials import log_lines
 
@@ -356,8 +337,7 @@ class Trial(CheckpointChoice):
         return lines if follow else log_lines.LogText(lines)
 
     def iter_logs(self, follow: bool = False, **chosen: Any) -> Iterable[str]:
-        """Return the lines of its log: another name of `logs`, with `**chosen` and other arguments
-        as in `logs`."""
+        """Return the lines of its log, with `**chosen` and other arguments as in `logs`."""
         return self.logs(follow, **chosen)
 
     def _lines(
@@ -381,13 +361,10 @@ class Trial(CheckpointChoice):
     def metrics_frame(
         self, group: str = "validation", names: Sequence[str] | None = None
     ) -> pandas.DataFrame:
-        """Return the numeric metrics that it reported as a data frame of pandas.
-
-        It has a line for each step, with the columns `trial`, `steps` and the metrics. A metric of
-        one of these names becomes `metrics.steps`. The arguments are as in `metrics`; `group` is
-        "validation" by default. Raises `ModuleNotFoundError` without pandas, `ValueError` as
-        `metrics`.
-        """
+        """Return the numeric metrics that it reported as a data frame of pandas: a line for each
+        step, with the columns `trial`, `steps` and the metrics, of which one called so becomes
+        `metrics.steps`. The arguments are as in `metrics`; `group` is "validation" by default.
+        Raises `ValueError` as `metrics`, `ModuleNotFoundError` without pandas."""
         from detslurm.sdk.frames import metrics_frame
 
         return metrics_frame([self.directory], group, names)
@@ -420,12 +397,9 @@ class Trial(CheckpointChoice):
         return usage_history(self.directory, self.view)
 
     def profile(self, group: str | None = None) -> list[ProfileRow]:
-        """Return the figures of the profiler on the trial's nodes, in the order of time.
-
-        They have a row for each report, node and group, and are empty if the profiler was never on.
-        `group` is "cpu", "memory", "disk", "network" or "gpu", by default all of them; any other is
-        a `ValueError`.
-        """
+        """Return the figures of the profiler on the trial's nodes, in the order of time: a row for
+        each report, node and `group`: "cpu", "memory", "disk", "network" or "gpu", by default all;
+        any other is a `ValueError`. They are empty if the profiler was never on."""
         if group is not None and group not in PROFILE_GROUPS:
             known = ", ".join(PROFILE_GROUPS)
             raise ValueError(f"the profiler has no group {group!r}; it has {known}")

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.resources import (
-    SHOWN,
-    first_of,
-    reserved_before_end,
-    resource_cause,
-    resource_lines,
-)
+from detslurm.sdk.waiting.resources import SHOWN, first_of, resource_cause, resource_lines
 from detslurm.sdk.waiting.spans import clock_and_span, span
 from detslurm.slurm.reasons import Limit, reason_of
 
@@ -38,19 +30,16 @@ def made_exact(plain: Explanation, evidence: JobEvidence) -> Explanation:
         return _limited(plain, evidence, reason.limit)
     if reason.for_nodes:
         cause = resource_cause(evidence, reason.code) or plain.cause
-        remedy = reserved_before_end(evidence) or plain.remedy
-        return replace(plain, cause=cause, remedy=remedy, evidence=tuple(resource_lines(evidence)))
+        return replace(plain, cause=cause, evidence=tuple(resource_lines(evidence)))
     if reason.category == "held":
         return _held(plain, evidence, reason.code)
     if reason.code == "JobArrayTaskLimit":
         return _own_throttle(plain, evidence)
     if reason.code == "BeginTime" and row.expected_start:
         cause = f"may not begin before {clock_and_span(row.expected_start, evidence.now)}"
-        return replace(plain, cause=cause, evidence=_restarts(evidence))
+        return replace(plain, cause=cause)
     if reason.category == "dependency":
         return replace(plain, evidence=tuple(_dependencies(evidence)))
-    if reason.code == "Licenses":
-        return replace(plain, evidence=tuple(_licenses(evidence)))
     return plain
 
 
@@ -58,7 +47,7 @@ def _limited(plain: Explanation, evidence: JobEvidence, limit: Limit) -> Explana
     """The limit of a QOS or account, and the jobs that use it up."""
     row, known = evidence.row, evidence.details.limits
     needs = {"gres/gpu": row.gpus, "cpu": row.cpus, "mem": row.memory, "node": row.node_count}
-    # Unknown of whole nodes, too: all that they have counts.
+    # None where it is unknown, as of whole nodes.
     need = 1 if limit.counted in ("jobs", "submitted") else needs.get(limit.counted) or None
     # Several limits may count, and the reason does not name the exhausted limit.
     short = [quota for quota in known if need is None or quota.room < need] or known
@@ -111,20 +100,6 @@ def _holders(jobs: Iterable[JobInfo]) -> Iterator[str]:
         yield f"in use by {first_of(named, 'jobs')}"
 
 
-def _licenses(evidence: JobEvidence) -> Iterator[str]:
-    wanted = _licenses_of(evidence.row)
-    for license in evidence.details.limits:
-        if license.holder in wanted:
-            yield f"license {license.holder}: {license.used} of {license.most} in use"
-    running = (job for job in evidence.queue if job.running)
-    yield from _holders(job for job in running if not wanted.isdisjoint(_licenses_of(job)))
-
-
-def _licenses_of(job: JobInfo) -> set[str]:
-    """The names in `matlab:2,stata` and `matlab|stata`."""
-    return {name.partition(":")[0] for name in re.split(r"[,|]", job.licenses) if name}
-
-
 def _own_throttle(plain: Explanation, evidence: JobEvidence) -> Explanation:
     row, number = evidence.row, evidence.job.experiment_id
     same = [job for job in evidence.queue if job.job_id == row.job_id]
@@ -141,7 +116,6 @@ def _own_throttle(plain: Explanation, evidence: JobEvidence) -> Explanation:
 
 def _held(plain: Explanation, evidence: JobEvidence, code: str) -> Explanation:
     number = evidence.job.experiment_id
-    plain = replace(plain, evidence=_restarts(evidence))
     if number is None or code == "JobHeldAdmin":
         return plain
     remedy = f"Let it go on with `detslurm experiment activate {number}`."
@@ -152,11 +126,6 @@ def _held(plain: Explanation, evidence: JobEvidence, code: str) -> Explanation:
         remedy = f"Raise it with `detslurm experiment set budget {number} N`. Then l{remedy[1:]}"
     cause = f"is held, because its experiment was paused by its own jobs: {why}"
     return replace(plain, cause=cause, remedy=remedy)
-
-
-def _restarts(evidence: JobEvidence) -> tuple[str, ...]:
-    times = evidence.details.restarts
-    return (f"Slurm has restarted it {counted(times, 'time')}",) if times else ()
 
 
 def _dependencies(evidence: JobEvidence) -> Iterator[str]:

@@ -30,18 +30,12 @@ _APART = frozenset({"BeginTime", "Reservation"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvidence:
-    """All that an explanation rests on; what a cluster does not show is empty.
+    """All that an explanation rests on, with times in unix seconds; what is not shown is empty.
 
     Attributes:
-        job: The job, with the elements of its array that wait for the same reason.
-        queue: All jobs of the cluster that wait or run, as far as the site shows them.
         ahead: The jobs that Slurm considers before it, and that wait for resources as it does.
         not_counted: How many more have a higher priority, but wait for something else.
-        nodes: The nodes, where they count.
-        details: The cluster's own records.
-        now: When it was put together, in unix seconds.
         as_of: When the oldest of the answers was given.
-        unavailable: The missing parts, with the reasons.
     """
 
     job: Job
@@ -77,21 +71,22 @@ class _Entry(msgspec.Struct):
 
 class AnswerCache:
     """A cluster's answers of the last minute, for all processes of a user: a rebuildable file in
-    the `store`, if there is one. With `refresh` the cluster is asked again for everything."""
+    the `store`, if there is one. With `refresh` the cluster is asked again for everything.
+
+    Attributes:
+        oldest: When the oldest of the answers that were used was given.
+        was_used: Whether an answer was one from before.
+    """
 
     def __init__(self, store: Store, *, refresh: bool = False) -> None:
         self._store = store
         now = time.time()
         known = {} if refresh else load_own(store, "queue.json", dict[str, _Entry], {})
         self._entries = {k: e for k, e in known.items() if 0 <= now - e.time < _KEPT}
-        self.oldest = now
-        """When the oldest of the answers that were used was given."""
-        self.was_used = False
-        """Whether an answer was one from before."""
+        self.oldest, self.was_used = now, False
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer of the type `kind` to the question `key`: a recent answer, or what the cluster
-        answers now when `ask` asks it."""
+        """The answer of the type `kind` to the question `key`: a recent one, or `ask`'s."""
         if entry := self._entries.get(key):
             try:
                 found = msgspec.json.decode(entry.answer, type=kind)

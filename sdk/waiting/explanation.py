@@ -10,10 +10,7 @@ from detslurm.slurm.reasons import Category
 
 @dataclass(frozen=True, slots=True)
 class UserAhead:
-    """One user's jobs ahead: their number, and their slots together.
-
-    Each element of an array counts as a job.
-    """
+    """One user's jobs ahead, each element of an array one of them, and their slots together."""
 
     user: str
     jobs: int
@@ -22,13 +19,9 @@ class UserAhead:
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """When a job is expected to start.
+    """When a job is expected to start: `time` by a `source` that worked it out when it was `made`.
 
-    Attributes:
-        time: The expected start, in unix seconds.
-        source: The source of the estimate.
-        made: When it was worked out, in unix seconds.
-        scheduled: Whether the scheduler has planned it; else it is a time that its user has set.
+    If it is not `scheduled`, it is a time that the job's user has set.
     """
 
     time: float
@@ -39,12 +32,7 @@ class StartEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far the first estimates of jobs were off.
-
-    Attributes:
-        jobs: How many jobs have started since an estimate was given for them.
-        median_error: The median of how far it was off, in seconds.
-    """
+    """By how many seconds the first estimates were off, for jobs that have started since."""
 
     jobs: int
     median_error: float
@@ -56,7 +44,7 @@ class Variant:
 
     Attributes:
         change: Its request, in words.
-        expected_start: When it would start, in unix seconds; None if the cluster refuses it.
+        expected_start: When it would start; None if the cluster refuses it.
         sooner: By how many seconds that is sooner; None if there is nothing to compare it with.
         refusal: Why the cluster refuses it; "" if it does not.
         command: The command that changes the job so; "" if it must be submitted again.
@@ -71,25 +59,20 @@ class Variant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a job waits, and what shows it.
-
-    Times are unix seconds.
+    """Why a job waits, and what shows it. Times are unix seconds.
 
     Attributes:
         job_id: The job, such as "4711" or "4711_[3-9]".
         state: "QUEUED" or "RUNNING".
         experiment_id: The experiment that it works for; None if it is not in this store.
-        trial_ids: The trials that it works for.
-        resource_pool: Its partition.
-        submitted: When it was submitted; None if unknown.
         category: "quota", "resources", "held", "dependency" or "other"; None if it does not wait.
         reason: Slurm's word for it.
         cause: Why it waits, in a sentence.
-        remedy: The remedy, in a sentence; "" if it can only wait.
+        remedy: What helps, in a sentence; "" if it can only wait.
         permanent: Whether it never starts without a change.
         evidence: The signs of the cause, a sentence each.
-        ahead: The users of the jobs that are considered before it, with their jobs and slots.
-        expected_start: When it should start; None without an estimate.
+        ahead: The users of the jobs that are considered before it.
+        expected_start: None without an estimate.
         accuracy: How good such estimates have been here; None if no job has started since one.
         sooner: Variants, tried with the cluster, that might start sooner.
         as_of: When the oldest of the answers was given that this rests on.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from detslurm._base.quantities import counted
-from detslurm.sdk.waiting.spans import clock, clock_and_span, span
+from detslurm.sdk.waiting.spans import clock, clock_and_span
 
 if TYPE_CHECKING:
     from detslurm.sdk.waiting.evidence import JobEvidence
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import Priority, ReservedNodes
 
-SHOWN: Final = 3
-"""How many of each kind of thing are named."""
+SHOWN: Final = 3  # of each kind of thing are named
 
 
 def resource_cause(evidence: JobEvidence, code: str) -> str:
@@ -134,16 +133,6 @@ def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
     ]
 
 
-def reserved_before_end(evidence: JobEvidence) -> str:
-    """The time limit that would end before the first reservation begins; empty without any."""
-    found = [(kept.start, kept.name) for kept in _in_the_way(evidence)]
-    start, name = min(found, default=(0.0, ""))
-    if start <= evidence.now + 60:
-        return ""
-    left = span(start - evidence.now)
-    return f"A time limit of less than {left} ends before reservation {name} begins."
-
-
 def _priorities(evidence: JobEvidence) -> Iterator[str]:
     found = {priority.ref: priority for priority in evidence.details.priorities}
     if own := found.pop(evidence.row.job_id, None):
@@ -180,5 +169,5 @@ def _needs(evidence: JobEvidence) -> str:
 
 
 def _pools(row: JobInfo) -> str:
-    names = row.partitions or ("its partition",)
-    return f"partition {names[0]}" if len(names) == 1 else f"partitions {', '.join(names)}"
+    names = ", ".join(row.partitions)
+    return f"partition{'s' * (len(row.partitions) > 1)} {names}" if names else "its partition"

@@ -406,8 +406,8 @@ HYPERPARAMETERS = [
     ),
     _grid(
         "nested grid without count",
-        "hyperparameters:\n  a:\n    b: [{type: int, minval: 0, maxval: 1}]\n",
-        ":8:9: hyperparameters.a.b[0]",
+        "hyperparameters:\n  a:\n    b: {type: int, minval: 0, maxval: 1}\n",
+        ":8:5: hyperparameters.a.b",
         "count was not",
     ),
     _grid(

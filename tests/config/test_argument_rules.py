@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detslurm.config import ConfigErrors, load_experiment
-from detslurm.config.positional import suggestion, with_place
+from detslurm.config.entrypoints import suggestion, with_place
 
 BASE = {"entrypoint": "python3 t.py", "searcher": {"name": "single", "metric": "m"}}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from detslurm.config import ConfigErrors, load_experiment
-from detslurm.config.python_command import python_command
+from detslurm.config.entrypoints import python_command
 
 BASE = {"searcher": {"name": "single", "metric": "m"}, "slurm": {"warm_start": True}}
 

@@ -263,8 +263,8 @@ def test_a_run_whose_checkpoint_was_deleted_as_it_began_begins_again(
     trial = execution._trial
     claim = trial.open_run
 
-    def open_run(record: Mapping[str, Any]) -> StartRecord:
-        start = claim(record)
+    def open_run(record: Mapping[str, Any], after: int | None = None) -> StartRecord:
+        start = claim(record, after)
         if start.run == 2:  # between our reading and our claim, on another node
             mark_deleted(made, ["b"])
         return start
@@ -285,9 +285,9 @@ def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
     made.append(Lost(trials=(trial.id,)))
     claim, lost = trial.open_run, list[set[int]]()
 
-    def open_run(record: Mapping[str, Any]) -> StartRecord:
+    def open_run(record: Mapping[str, Any], after: int | None = None) -> StartRecord:
         lost.append(set(fold_facts(made).lost))
-        return claim(record)
+        return claim(record, after)
 
     trial.open_run = open_run  # type: ignore[method-assign]
     execution._start(execution.view())

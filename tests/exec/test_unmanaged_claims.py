@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import threading
 from pathlib import Path
@@ -15,8 +14,6 @@ from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, StoreError, TrialDir
 from detslurm.store.job_claims import claims_folder, inherit_claims
-from detslurm.store.run_records import JobRecord
-from detslurm.store.views import RunView
 from tests.cluster.waiting import wait_for
 
 
@@ -37,15 +34,20 @@ def claims(
     """What the elements of an array find that start in the same moment."""
     found = {} if found is None else found
 
-    def claim(index: int) -> None:
-        found[index] = unmanaged_claims.claim(store, step(index, elements), "c")
+    def find(index: int) -> None:
+        found[index] = claim(store, step(index, elements))
 
-    threads = [threading.Thread(target=claim, args=(index,)) for index in elements]
+    threads = [threading.Thread(target=find, args=(index,)) for index in elements]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     return [found[index] for index in elements]
+
+
+def claim(store: Store, step: unmanaged_claims.JobStep) -> TrialDir:
+    """The trial that the first process of a step goes on with."""
+    return next(unmanaged_claims.open_trials(store, step, "c", make=True))[0]
 
 
 @pytest.fixture
@@ -87,13 +89,18 @@ def test_one_takes_over_from_a_maker_that_has_died(
         return waited.add(thread)  # has waited long enough for the first maker
 
     monkeypatch.setattr(unmanaged_claims, "_awaited", awaited)
-    key = step(0, range(6)).key("c", "100")
     folder = claims_folder(store)
     folder.mkdir(parents=True)
-    (folder / f"{key}-0.making").mkdir()
+    (folder / f"c-100-{step(0, range(6)).claim}-0.making").mkdir()
     trials = claims(store, range(6))
     assert {trial.experiment_id for trial in trials} == {1}
     assert experiments(store) == 1
+
+
+def found(store: Store, step: unmanaged_claims.JobStep) -> list[int]:
+    """The trials in which the other ranks of a step look for its run."""
+    trials = unmanaged_claims.open_trials(store, step, "c", make=False)
+    return [trial.id for trial, _ in trials]
 
 
 @pytest.mark.parametrize("option", ["--local_rank={}", "--local-rank {}", "--node_rank {}"])
@@ -105,38 +112,34 @@ def test_ranks_find_their_run_though_each_is_given_its_number(store: Store, opti
         argv = ["train.py", *option.format(number).split(), "--epochs", epochs]
         return unmanaged_claims.JobStep(allocation, "batch", argv)
 
-    claimed = unmanaged_claims.claim(store, rank(0), "c")
-    found = unmanaged_claims.find(store, rank(3), "c")
-    assert found is not None
-    assert found.id == claimed.id
-    assert unmanaged_claims.find(store, rank(3, epochs="6"), "c") is None
-
-
-def run(outcome: str, restart: int, ref: str = "7") -> RunView:
-    return RunView(
-        number=restart + 1, outcome=outcome, job=JobRecord(ref=ref, restart_count=restart)
-    )
+    claimed = claim(store, rank(0))
+    assert found(store, rank(3)) == [claimed.id]
+    assert found(store, rank(3, epochs="6")) == []
 
 
 @pytest.mark.parametrize(
-    ("runs", "restart", "extra"),
+    ("ends", "restart", "again"),
     [
-        ([run("preempted", 0), run("completed", 1)], 2, True),
-        ([run("preempted", 0), run("error", 1)], 2, True),
-        ([run("preempted", 0), run("completed", 1)], 3, False),  # requeued by hand
-        ([run("preempted", 0), run("completed", 1)], 1, False),  # the script begins another one
-        ([run("completed", 0)], 1, False),
-        ([run("preempted", 0, "6"), run("completed", 1)], 2, False),
-        ([run("preempted", 0), run("completed", 1, "6")], 2, False),
-        ([], 1, False),
+        (["completed"], 1, False),
+        (["preempted", "completed"], 2, False),
+        (["preempted", "completed"], 3, False),  # requeued by hand
+        (["error"], 1, True),
+        (["preempted", "error"], 2, False),  # by Slurm alone, after a preemption
+        (["preempted", "error"], 3, True),
     ],
 )
-def test_a_start_that_slurm_alone_has_asked_for(
-    runs: list[RunView], restart: int, extra: bool
+def test_what_is_finished_is_not_begun_again(
+    store: Store, ends: list[str], restart: int, again: bool
 ) -> None:
-    """The one after the end of a job that was preempted: whoever wants more asks once more."""
-    allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",), restart_count=restart)
-    assert unmanaged_claims.is_spurious_requeue(runs, allocation) == extra
+    """Only failed work is, and only where its user asks for it."""
+    trials = {worked(store, start(0, "a", n), end).id for n, end in enumerate(ends)}
+    assert trials == {1}
+    if again:
+        assert claim(store, start(0, "a", restart)).id == 2
+        return
+    for make in (True, False):
+        with pytest.raises(unmanaged_claims.SpuriousRequeue, match="trial 1 is over"):
+            next(unmanaged_claims.open_trials(store, start(0, "a", restart), "c", make=make))
 
 
 @pytest.mark.parametrize(
@@ -159,11 +162,10 @@ def start(
 
 def worked(store: Store, step: unmanaged_claims.JobStep, end: str | None = None) -> TrialDir:
     """The trial of a step, with a run of it that has ended so; without `end` its node died."""
-    trial = unmanaged_claims.claim(store, step, "c")
-    found = unmanaged_claims.find(store, step, "c")
-    assert found is not None and found.id == trial.id, "its other ranks are elsewhere"
-    record = {"job": step.allocation.record(), "program": step.program}
-    run = trial.open_run(record).run
+    trial, runs = next(unmanaged_claims.open_trials(store, step, "c", make=True))
+    job = {**step.allocation.record(), "step": step.name}
+    run = trial.open_run({"job": job, "command": step.command}, after=len(runs)).run
+    assert trial.id in found(store, step), "its other ranks are elsewhere"
     if end is not None:
         trial.write_end(run, {"outcome": end, "reason": "", "exit_code": 0, "time": 1.0})
     return trial
@@ -193,60 +195,31 @@ def test_no_two_steps_of_one_start_share_a_trial(store: Store) -> None:
 
 
 @pytest.mark.parametrize("end", ["completed", "canceled"])
-def test_what_is_done_is_not_done_again_while_the_job_has_more_to_do(
-    store: Store, end: str
-) -> None:
-    """A job of several trainings, one after the other: its requeue is for the one cut short."""
+def test_a_requeue_is_for_what_was_cut_short(store: Store, end: str) -> None:
+    """A job of several trainings, one after the other, whichever step each is now."""
     done, cut = worked(store, start(0, "a"), end), worked(store, start(1, "b"), "preempted")
     for number in (0, 3):
         with pytest.raises(unmanaged_claims.SpuriousRequeue, match=f"trial {done.id} is over"):
-            unmanaged_claims.claim(store, start(number, "a", 1), "c")
-        with pytest.raises(unmanaged_claims.SpuriousRequeue):
-            unmanaged_claims.refuse_done(store, start(number, "a", 1), "c")
+            claim(store, start(number, "a", 1))
     assert worked(store, start(1, "b", 1), "completed").id == cut.id
-    assert experiments(store) == 2
-    # Started by hand, when nothing is left: once more from the beginning.
-    assert worked(store, start(0, "a", 3)).id not in (done.id, cut.id)
+    worked(store, start(2, "c", 1), "completed")  # the first start did not come to it
+    assert experiments(store) == 3
 
 
-def test_an_element_does_not_do_again_what_is_done(store: Store) -> None:
+def test_an_element_goes_on_by_its_command(store: Store) -> None:
     """The same in an array, each for itself: the other one has come no further than its first."""
-
-    def element(index: int, name: str, restart: int) -> unmanaged_claims.JobStep:
-        at = step(index, range(2))
-        allocation = at.allocation._replace(restart_count=restart)
-        return dataclasses.replace(at, allocation=allocation, name=name)
-
-    worked(store, element(0, "0", 0), "completed")
-    cut = worked(store, element(0, "1", 0))
-    other = worked(store, element(1, "0", 0), "preempted")
+    both = range(2)
+    worked(store, batch("train.py --fold 0", 0, both), "completed")
+    cut = worked(store, batch("train.py --fold 1", 0, both))
+    tested = worked(store, batch("test.py", 0, both), "preempted")
+    other = worked(store, batch("train.py --fold 0", 1, both), "preempted")
     with pytest.raises(unmanaged_claims.SpuriousRequeue):
-        unmanaged_claims.claim(store, element(0, "0", 1), "c")
-    assert worked(store, element(0, "1", 1)).id == cut.id
-    assert worked(store, element(1, "0", 1), "completed").id == other.id
-    worked(store, element(1, "1", 1), "completed")
-    assert experiments(store) == 2
-
-
-def test_a_second_program_of_an_element_has_a_trial_of_its_own(store: Store) -> None:
-    """`python train.py; python test.py` without srun: one never goes on with the other's, however
-    that one has ended and whatever their arguments are now."""
-
-    def batch(program: str, restart: int) -> unmanaged_claims.JobStep:
-        at = step(0, range(2))
-        allocation = at.allocation._replace(restart_count=restart)
-        return dataclasses.replace(
-            at, allocation=allocation, name="batch", argv=[program, f"--date={restart}"]
-        )
-
-    trained = worked(store, batch("train.py", 0))
-    tested = worked(store, batch("test.py", 0), "preempted")
-    assert tested.id != trained.id
-    assert worked(store, batch("/tmp/7/train.py", 1), "completed").id == trained.id
-    assert worked(store, batch("test.py", 1), "preempted").id == tested.id
-    with pytest.raises(unmanaged_claims.SpuriousRequeue, match=f"trial {trained.id} is over"):
-        unmanaged_claims.claim(store, batch("train.py", 3), "c")
-    assert worked(store, batch("test.py", 3)).id == tested.id
+        claim(store, batch("train.py --fold 0", 0, both, 1))
+    assert worked(store, batch("train.py --fold 1", 0, both, 1), "completed").id == cut.id
+    assert worked(store, batch("test.py", 0, both, 1), "completed").id == tested.id
+    assert worked(store, batch("train.py --fold 0", 1, both, 1), "completed").id == other.id
+    worked(store, batch("train.py --fold 1", 1, both, 1), "completed")
+    assert experiments(store) == 3
 
 
 def test_what_has_failed_is_tried_again(store: Store) -> None:
@@ -268,18 +241,10 @@ def test_a_deleted_experiment_is_in_nobodys_way(store: Store) -> None:
     assert worked(store, start(4, "b", 2)).id not in (gone.id, cut.id)
 
 
-def test_what_a_start_does_anew_keeps_nothing_else_from_it(store: Store) -> None:
-    """Started by hand when all is done: commands at once, one of them a little ahead."""
-    done = {worked(store, start(n, command), "completed").id for n, command in enumerate("ab")}
-    anew = {worked(store, start(n, command, 1)).id for n, command in enumerate("ab")}
-    assert not done & anew
-    unmanaged_claims.refuse_done(store, start(1, "b", 1), "c")  # another rank of it
-
-
 def test_a_claim_without_a_run_is_gone_on_with(store: Store) -> None:
     """The first start died in between. A later one that left it aside would be left aside itself,
     with all that it has trained, when the step has its first number again."""
-    claimed = unmanaged_claims.claim(store, start(0, "a"), "c")
+    claimed = claim(store, start(0, "a"))
     worked(store, start(1, "b"), "preempted")
     assert worked(store, start(1, "a", 1), "preempted").id == claimed.id
     assert worked(store, start(0, "a", 2)).id == claimed.id
@@ -288,12 +253,12 @@ def test_a_claim_without_a_run_is_gone_on_with(store: Store) -> None:
 def test_a_claim_that_can_not_be_read_stops_no_other_step(store: Store) -> None:
     """Its own step is told: the script trains on, unrecorded."""
     torn, cut = worked(store, start(0, "a")), worked(store, start(1, "b"), "preempted")
-    (path,) = claims_folder(store).glob("c-7-0-*.json")
+    (path,) = claims_folder(store).glob(f"c-7-{start(0, 'a').claim}-*.json")
     path.chmod(0o600)
     path.write_text("{")
     assert worked(store, start(4, "b", 1)).id == cut.id != torn.id
     with pytest.raises(StoreError):
-        unmanaged_claims.claim(store, start(0, "a", 1), "c")
+        claim(store, start(0, "a", 1))
 
 
 def batch(
@@ -308,7 +273,7 @@ def batch(
         array_job_id=job,
         array_task_id=index,
     )
-    return unmanaged_claims.JobStep(allocation, "batch", [program], elements)
+    return unmanaged_claims.JobStep(allocation, "batch", program.split(), elements)
 
 
 def test_an_array_of_fewer_elements_is_in_nobodys_way(store: Store) -> None:
@@ -331,6 +296,6 @@ def test_an_element_takes_nothing_that_is_there_for_the_others(store: Store) -> 
     worked(store, batch("prepare.py", 1, both), "completed")
     cut = worked(store, batch("train.py", 1, both), "preempted")
     with pytest.raises(unmanaged_claims.SpuriousRequeue):
-        unmanaged_claims.claim(store, batch("prepare.py", 1, both, 1), "c")
+        claim(store, batch("prepare.py", 1, both, 1))
     assert worked(store, batch("train.py", 1, both, 1), "completed").id == cut.id
     assert worked(store, batch("test.py", 1, both, 1), "completed").experiment_id == 3

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ def test_nobody_waits_for_a_run_that_the_first_process_could_not_open(
     def full(*_: Any) -> None:
         raise StoreError("no space left")
 
-    monkeypatch.setattr(unmanaged_claims, "claim", full)
+    monkeypatch.setattr(unmanaged_claims, "_make", full)
     monkeypatch.setattr(unmanaged_job, "_TIMEOUT", 0.5)
     monkeypatch.setenv("DETSLURM_ROOT", str(tmp_path / "store"))
     job = str(os.getpid())  # what is announced is seen by all tests on this machine
@@ -129,16 +128,9 @@ def test_a_lost_trial_is_found_before_its_next_run_is_claimed(tmp_path: Path) ->
     made = scene.experiment()
     trial = scene.run(made, checkpoint="a")
     made.append(Lost(trials=(trial.id,)))
-    claim, lost = trial.open_run, list[set[int]]()
-
-    def open_run(record: Mapping[str, Any]) -> StartRecord:
-        lost.append(set(fold_facts(made).lost))
-        return claim(record)
-
-    trial.open_run = open_run  # type: ignore[method-assign]
     step = JobStep(Allocation(cluster="slurm", job_id="7", nodes=("n1",)), "0", ["train.py"])
-    unmanaged_job._open(trial, step, {}, launcher=False).flag.close()
-    assert lost == [set()]
+    unmanaged_job._start_record(trial, step, ["n1"], None)
+    assert not fold_facts(made).lost
 
 
 def test_ranks_do_not_join_a_run_that_is_over(
@@ -153,7 +145,7 @@ def test_ranks_do_not_join_a_run_that_is_over(
     allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",))
     monkeypatch.setattr(user_script, "keep", lambda *_: None)
     step = JobStep(allocation, "0", ["train.py"])
-    trial = unmanaged_claims.claim(Store.open(tmp_path / "store"), step, "slurm")
+    store = Store.open(tmp_path / "store")
 
     def joined(patience: float = 0.1) -> int:
         monkeypatch.setattr(unmanaged_job, "_TIMEOUT", patience)
@@ -164,15 +156,15 @@ def test_ranks_do_not_join_a_run_that_is_over(
 
     child = os.fork()
     if child == 0:
-        unmanaged_job._open(trial, step, {}, launcher=False)
+        unmanaged_job._open(store, step, "slurm", {}, launcher=False)
         os._exit(1)
     os.waitpid(child, 0)
     with pytest.raises(RuntimeError, match="opened no run"):
         joined()
-    chief = unmanaged_job._open(trial, step, {}, launcher=False)
+    chief = unmanaged_job._open(store, step, "slurm", {}, launcher=False)
     chief.flag.close()
     assert joined(patience=120) == 2
-    trial.write_end(2, {"outcome": "preempted", "reason": "", "exit_code": 0, "time": 1.0})
+    chief._trial.write_end(2, {"outcome": "preempted", "reason": "", "exit_code": 0, "time": 1.0})
     with pytest.raises(RuntimeError, match="opened no run"):
         joined()
 

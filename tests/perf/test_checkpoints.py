@@ -96,8 +96,8 @@ from detslurm.cli.checkpoint import browsing
 from detslurm.sdk import Client
 nodes = browsing.experiments(Client())
 while nodes:
-    assert all(node.label for node in nodes) and nodes[0].details
-    nodes = nodes[0].children()
+    assert all(node.label for node in nodes) and nodes[0].details()
+    nodes = nodes[0].children() if nodes[0].children else []
 """
 
 

@@ -112,7 +112,7 @@ def test_nodes_that_are_away_and_reserved(scene: Scene) -> None:
     later = kept._replace(name="later", start=NOW + 9000)
     found = _why(scene, _row(reason="ReqNodeNotAvail"), reservations=(kept, later))
     assert "reserved before it could end" in found.cause
-    assert "less than 30 min ends before reservation maint begins" in found.remedy
+    assert "a time limit that ends before a reservation begins may help" in found.remedy
     assert _has(found, "reservation maint keeps 1 node for maintenance")
     assert not _has(found, "later")
 
@@ -177,9 +177,9 @@ def test_held_jobs_have_one_command_that_helps(scene: Scene) -> None:
     found = _why(scene, _row(reason="JobHeldUser", priority=0))
     assert (found.category, found.remedy) == ("held", "Release it with `scontrol release 9`.")
     failed = _row(reason="launch_failed_requeued_held", priority=0)
-    found = _why(scene, failed, restarts=3)
+    found = _why(scene, failed)
     assert "nodes could not start it" in found.cause and "scontrol release 9" in found.remedy
-    assert _has(found, "restarted it 3 times") and found.permanent and found.expected_start is None
+    assert found.permanent and found.expected_start is None
     scene.experiment(job="9")
     folder = str(scene.root / "experiments" / "1" / "jobs")
     found = _why(scene, replace(failed, folder=folder))
@@ -207,7 +207,7 @@ def test_jobs_of_an_experiment_that_has_used_its_budget(scene: Scene) -> None:
 
 
 def test_conditions_times_licenses_and_rules(scene: Scene) -> None:
-    """The other job's state, the begin time, who has the license, what the partition grants."""
+    """The other job's state, the begin time, a license, what the partition grants."""
     waits = _row(reason="Dependency", dependency="afterok:7(unfulfilled)")
     seven = JobInfo(ref="7", state="PENDING", reason="JobHeldUser")
     found = _why(scene, waits, dependencies=(seven, JobInfo(ref="6", state="FAILED")))
@@ -219,16 +219,8 @@ def test_conditions_times_licenses_and_rules(scene: Scene) -> None:
     found = _why(scene, _row(reason="BeginTime", expected_start=NOW + 3600))
     assert found.category == "other" and "may not begin before" in found.cause
     assert "not before" in estimate_text(found, NOW)
-    holder = _row("8", "RUNNING", user="bob", licenses="matlab:2", time_left=60)
-    stata = _row("7", "RUNNING", user="bob", licenses="stata:1", time_left=60)
-    mine = _row(reason="Licenses", licenses="matlab:1")
-    used = QuotaLimit("matlab", "", "group", "license", 2, 2)
-    found = _why(scene, mine, holder, stata, limits=(used, used._replace(holder="stata")))
+    found = _why(scene, _row(reason="Licenses", licenses="matlab:1"))
     assert "licenses are in use" in found.cause
-    assert found.evidence == (
-        "license matlab: 2 of 2 in use",
-        "in use by 8 of bob (ends in 1 min at the latest)",
-    )
     found = _why(scene, _row(reason="PartitionTimeLimit"))
     assert (found.category, found.permanent) == ("quota", True)
 

@@ -220,10 +220,10 @@ def test_unmanaged_jobs_are_known_by_their_claims(scene: Scene) -> None:
     folder = claims_folder(scene.store)
     ensure_directory(folder)
     names = {
-        "slurm-20-batch-0a1b2c3d-0": 1,
-        "slurm-20-batch-0a1b2c3d-1": 5,
-        "my-2-site-21-0-0": 6,
-        "slurm-22-3-12345678-0": 7,
+        "slurm-20-0a1b2c3d-0": 1,
+        "slurm-20-0a1b2c3d-1": 5,
+        "my-2-site-21-12345678-0": 6,
+        "slurm-22-12345678-0": 7,
     }
     for name, number in names.items():
         put_record(folder / f"{name}.json", {"experiment": number, "elements": []})

@@ -109,8 +109,7 @@ def test_garbage_collection_keeps_the_front(scene: Scene) -> None:
     experiment = found(scene)
     saved = of_snapshot(read(scene.store.experiment(experiment.id)))
     assert saved.objectives == SEVERAL
-    links = links_of(saved.rows, "loss", smaller_is_better=True, objectives=SEVERAL)
-    assert links.best == "c1"
+    assert links_of(saved.rows, saved).best == "c1"
     nothing = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
     gone = experiment.set_gc_policy(**nothing)
     assert {one.uuid for one in gone.deleted} == {"c0", "c2", "c4"}

@@ -7,11 +7,11 @@ import os
 
 import pytest
 
-from detslurm.exec.unmanaged_claims import JobStep, claim
+from detslurm.exec.unmanaged_claims import JobStep, open_trials
 from detslurm.jobs import resubmit
 from detslurm.jobs.resubmit import standby_request, successor_request, workers_request
 from detslurm.slurm import Allocation, JobInfo, JobRequest, SlurmError, user_script
-from detslurm.store import ExperimentDir, fold_facts
+from detslurm.store import ExperimentDir, TrialDir, fold_facts
 from tests.sdk.scenes import Scene
 
 
@@ -171,6 +171,10 @@ def test_a_submission_that_broke_off_between_arrays_goes_on(
     assert [(job.first_index, job.count) for job in fold_facts(experiment).jobs] == [(0, 2), (2, 2)]
 
 
+def _claim(scene: Scene, step: JobStep) -> TrialDir:
+    return next(open_trials(scene.store, step, "slurm", make=True))[0]
+
+
 def test_one_job_goes_on_with_all_that_a_script_has_begun(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +193,7 @@ def test_one_job_goes_on_with_all_that_a_script_has_begun(
     monkeypatch.setattr(user_script, "submit_again", submit_again)
     allocation = Allocation(cluster="slurm", job_id="7", nodes=("n1",))
     for name in ("0", "1"):
-        trial = claim(scene.store, JobStep(allocation, name, ["train.py", name]), "slurm")
+        trial = _claim(scene, JobStep(allocation, name, ["train.py", name]))
         trial.open_run({"job": allocation.record(), "hparams": {}, "seed": 0})
     scene.queue.remembered["7"] = JobInfo(ref="7", state="NODE_FAIL")
     for number in (1, 2, 1, 2):
@@ -199,12 +203,12 @@ def test_one_job_goes_on_with_all_that_a_script_has_begun(
     assert [list(refs) for refs in jobs] == [["100"], ["100"]]
     # The script's third training has begun in the second job.
     second = Allocation(cluster="slurm", job_id="100", nodes=("n1",))
-    trial = claim(scene.store, JobStep(second, "2", ["train.py", "2"]), "slurm")
+    trial = _claim(scene, JobStep(second, "2", ["train.py", "2"]))
     trial.open_run({"job": second.record(), "hparams": {}, "seed": 0})
     scene.queue.put("100", "CANCELLED")
     for number in (3, 2):
         scene.client.experiment(number).activate()
     assert submitted == ["100", "101"]
     third = Allocation(cluster="slurm", job_id="101", nodes=("n1",))
-    again = claim(scene.store, JobStep(third, "2", ["train.py", "2"]), "slurm")
+    again = _claim(scene, JobStep(third, "2", ["train.py", "2"]))
     assert again.id == trial.id

@@ -15,6 +15,7 @@ import pytest
 
 from detslurm.sdk.searches.driver import SavedMethod, SearchDriver, load
 from detslurm.sdk.searches.method_storage import DirectoryStorage
+from detslurm.sdk.searches.worker_pool import WorkerPool
 from detslurm.searcher import (
     Close,
     Create,
@@ -45,7 +46,7 @@ class Killed(BaseException):
     """The process is gone."""
 
 
-class Trainers:
+class Trainers(WorkerPool):
     """Workers that train in no time, one trial a look; trial `bad` refuses its sample."""
 
     def __init__(self, experiment: ExperimentDir, bad: int | None = None) -> None:

@@ -195,7 +195,7 @@ class Bowl:
 
 def simulated(sampler: str | None, seed: int, **more: Any) -> list[tuple[int, float | None]]:
     """How far each trial trained in virtual time on four workers, and how well, with Optuna."""
-    from detslurm.searcher.optuna.bridge import LastingBridge
+    from detslurm.searcher.optuna.bridge import Bridge
 
     config = {
         "searcher": {
@@ -206,7 +206,7 @@ def simulated(sampler: str | None, seed: int, **more: Any) -> list[tuple[int, fl
         "hyperparameters": SPACE,
         "reproducibility": {"experiment_seed": seed},
     }  # fmt: skip
-    bridge = LastingBridge(config["searcher"], SPACE, seed)
+    bridge = Bridge(config["searcher"], SPACE, seed)
     done = simulate(config, 4, Bowl(), suggest=bridge.suggest)
     return [(trial.units, trial.metric) for trial in done.each]
 

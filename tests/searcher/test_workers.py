@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from detslurm.jobs.workers import Workers
 from detslurm.searcher import SearchTrial, State
-from detslurm.searcher.workers import Workers
 from detslurm.slurm import JobInfo
 
 

@@ -12,7 +12,6 @@ from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.pending import (
     dependency_ids,
     limits_in_use,
-    parse_licenses,
     parse_pending_record,
     parse_priorities,
     parse_reservations,
@@ -45,7 +44,7 @@ JobId=27 JobName=x JobState=RUNNING Features=y
 def test_a_pending_record() -> None:
     """The scheduler's plan, and the options that ask for the same; names are no fields."""
     found = parse_pending_record(RECORD)
-    assert (found["evaluated"], found["restarts"]) == (1795417005.0, 2)
+    assert found["evaluated"] == 1795417005.0
     assert set(found["options"]) == {
         *("--account=ml", "--qos=normal", "--licenses=matlab:2", "--nodes=2-2", "--ntasks=2"),
         *("--cpus-per-task=2", "--mem-per-cpu=100M", "--gres=gpu:a100:4", "--exclusive"),
@@ -58,7 +57,7 @@ def test_a_pending_record() -> None:
 
 
 def test_other_records() -> None:
-    """Priorities, licenses, reservations and conditions."""
+    """Priorities, reservations and conditions."""
     (one,) = parse_priorities(
         "Unable to find jobs matching user/id(s) specified\n2130003|10070|0|0|0|70|10000|0|0|0|5\n"
     )
@@ -66,8 +65,6 @@ def test_other_records() -> None:
     assert (one.ref, one.total, one.factors) == ("2130003", 10070, factors)
     (one,) = parse_priorities("7|5400|0|150|0|0|0|0|0|cpu=1000,gres/gpu=4250|0\n")
     assert sum(one.factors.values()) == 5400
-    (license,) = parse_licenses("LicenseName=matlab Total=2 Used=1 Free=1 Reserved=0 Remote=no\n")
-    assert (license.holder, license.most, license.used) == ("matlab", 2, 1)
     assert parse_reservations("No reservations in the system\n") == ()
     line = (
         "ReservationName=maint StartTime=1795423312 EndTime=1795430512 Duration=02:00:00"

@@ -11,7 +11,7 @@ from msgspec import structs
 from detslurm.storage import Storages
 from detslurm.store import ExperimentDir, RunLog, Store
 from detslurm.store.checkpoint_facts import mark_deleted
-from detslurm.store.checkpoint_index import CheckpointRow
+from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints
 from detslurm.store.checkpoint_links import Links, correct_links, links_of
 from detslurm.store.gc import Collector
 from tests.store import scenes
@@ -50,7 +50,8 @@ def test_the_best_and_the_newest_of_what_is_whole(
     rows: list[CheckpointRow], smaller: bool, links: Links
 ) -> None:
     """Without a validation at its step none is the best; deleted ones are neither."""
-    assert links_of(rows, "loss", smaller_is_better=smaller) == links
+    search = SavedCheckpoints(experiment=1, metric="loss", smaller_is_better=smaller)
+    assert links_of(rows, search) == links
 
 
 def test_the_newest_of_a_trial_is_its_last_whatever_clocks_say() -> None:
@@ -58,7 +59,8 @@ def test_the_newest_of_a_trial_is_its_last_whatever_clocks_say() -> None:
     first = row("a", 900.0)
     second = structs.replace(row("a", 700.0), uuid="b", run=2, steps=2)
     for other, newest in (row("c", 650.0), "b"), (row("c", 800.0), "c"):
-        assert links_of([first, second, other], None, smaller_is_better=True).latest == newest
+        found = links_of([first, second, other], SavedCheckpoints(experiment=1))
+        assert found.latest == newest
 
 
 def _save(made: ExperimentDir, base: Path, uuid: str, step: int, loss: float) -> None:

@@ -18,11 +18,12 @@ from textual.widgets.tree import TreeNode
 from textual.worker import get_current_worker
 
 from detslurm.cli.checkpoint import browsing
-from detslurm.cli.checkpoint.browsing import CheckpointNode, FileNode, Node
+from detslurm.cli.checkpoint.browsing import Node
 from detslurm.cli.failures import described
 from detslurm.cli.output.printing import size
 from detslurm.look.top.cells import one_line
 from detslurm.look.top.dialogs import BOX, TextScreen
+from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 from detslurm.sdk.client import Client
 
 
@@ -106,14 +107,14 @@ class CheckpointBrowser(App[None]):
     def on_tree_node_highlighted(self, event: Tree.NodeHighlighted[Node | None]) -> None:
         """Show the details of a line."""
         node = event.node.data
-        self.query_one("#details", Static).update(_table(node.details if node else []))
+        self.query_one("#details", Static).update(_table(node.details() if node else []))
 
     def _read(self, node: TreeNode[Node | None]) -> None:
-        data = node.data
+        read = node.data.children if node.data else partial(browsing.experiments, self._client)
 
         def children() -> Sequence[Node]:
             with self._one_reader:
-                return browsing.experiments(self._client) if data is None else data.children()
+                return read() if read else ()
 
         node.remove_children()
         node.add_leaf(Text("reading ...", style="dim"), data=None)
@@ -122,7 +123,7 @@ class CheckpointBrowser(App[None]):
     def _fill(self, node: TreeNode[Node | None], children: Sequence[Node]) -> None:
         node.remove_children()
         for child in children:
-            opens = not isinstance(child, FileNode)
+            opens = child.children is not None
             node.add(Text(child.label, no_wrap=True), data=child, allow_expand=opens)
         if not children:
             node.add_leaf(Text("nothing here", style="dim"), data=None)
@@ -153,12 +154,12 @@ class CheckpointBrowser(App[None]):
 
     # -- keys --------------------------------------------------------------------------------------
 
-    def _chosen(self) -> tuple[TreeNode[Node | None], CheckpointNode] | None:
+    def _chosen(self) -> tuple[TreeNode[Node | None], Checkpoint] | None:
         """The checkpoint under the cursor, or that of the file under it."""
         place = self._tree.cursor_node
         while place is not None:
-            if isinstance(place.data, CheckpointNode):
-                return place, place.data
+            if place.data is not None and place.data.checkpoint is not None:
+                return place, place.data.checkpoint
             place = place.parent
         self.notify("Move to a checkpoint first.", severity="warning")
         return None
@@ -166,7 +167,7 @@ class CheckpointBrowser(App[None]):
     def action_restore(self) -> None:
         """Show how to have a checkpoint again; it is printed again when the browser ends."""
         if chosen := self._chosen():
-            text = chosen[1].restoring()
+            text = browsing.restoring(chosen[1])
             if text not in self.shown:
                 self.shown.append(text)
             self.push_screen(TextScreen(text))
@@ -174,7 +175,7 @@ class CheckpointBrowser(App[None]):
     def action_download(self) -> None:
         """Ask where to, and copy a checkpoint."""
         if chosen := self._chosen():
-            one = chosen[1].checkpoint
+            one = chosen[1]
 
             def copy(path: str | None) -> None:
                 if path is None:
@@ -217,7 +218,7 @@ class CheckpointBrowser(App[None]):
     def action_delete(self) -> None:
         """Ask, and delete a checkpoint."""
         if chosen := self._chosen():
-            place, one = chosen[0], chosen[1].checkpoint
+            place, one = chosen
 
             def delete(answer: bool | None) -> None:
                 if answer:

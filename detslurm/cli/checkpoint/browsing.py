@@ -1,10 +1,11 @@
-"""The tree of the checkpoint browser: nodes that read their children when asked."""
+"""The tree of the checkpoint browser: lines whose children are read when they are opened."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from detslurm.cli.output.printing import local_time, number, size
 from detslurm.look.top.cells import one_line
@@ -20,147 +21,87 @@ PAGE: Final = 200
 Details = list[tuple[str, Any]]
 
 
-class Node(Protocol):
-    """A line of the tree."""
+@dataclass(frozen=True)
+class Node:
+    """A line of the tree.
 
-    @property
-    def label(self) -> str:
-        """Its line."""
+    Attributes:
+        label: Its text.
+        details: Returns the details beside the tree.
+        children: Reads its children now; None for a line that can't be opened.
+        checkpoint: The checkpoint that it stands for, if any.
+    """
 
-    @property
-    def details(self) -> Details:
-        """The details beside the tree; read before."""
-
-    def children(self) -> Sequence[Node]:
-        """Its children, read now."""
+    label: str
+    details: Callable[[], Details] = list
+    children: Callable[[], Sequence[Node]] | None = None
+    checkpoint: Checkpoint | None = None
 
 
 def experiments(client: Client) -> list[Node]:
     """The newest experiments, and a node with older ones."""
-    rows = client.newest_rows(archived=True)
-    return paged([ExperimentNode(client, row) for row in rows])
+    return paged(list(client.newest_rows(archived=True)), partial(_experiment, client))
 
 
-def paged(nodes: Sequence[Node]) -> list[Node]:
-    """The first nodes, and a node for the others: a terminal needs no more at once."""
-    if len(nodes) <= PAGE + 1:
-        return list(nodes)
-    return [*nodes[:PAGE], MoreNode(nodes[PAGE:])]
+def paged(items: Sequence[Any], node: Callable[[Any], Node]) -> list[Node]:
+    """The nodes of the first items, and one for the others: a terminal needs no more at once."""
+    if len(items) <= PAGE + 1:
+        return [node(item) for item in items]
+    rest = items[PAGE:]
+    more = Node(f"{len(rest)} more", children=lambda: paged(rest, node))
+    return [*map(node, items[:PAGE]), more]
 
 
-@dataclass(frozen=True)
-class MoreNode:
-    """The nodes that did not fit on a page."""
-
-    rest: Sequence[Node]
-
-    @property
-    def label(self) -> str:
-        """How many there are."""
-        return f"{len(self.rest)} more"
-
-    @property
-    def details(self) -> Details:
-        """Nothing more."""
-        return []
-
-    def children(self) -> Sequence[Node]:
-        """The next page."""
-        return paged(self.rest)
-
-
-@dataclass(frozen=True)
-class ExperimentNode:
+def _experiment(client: Client, row: ExperimentRow) -> Node:
     """An experiment; below it the trials that have begun."""
+    details = [
+        ("Experiment", row.id),
+        ("Name", row.name),
+        ("State", row.state),
+        ("Owner", row.owner),
+        ("Trials", row.trial_count),
+        ("Started", local_time(row.started)),
+        ("Ended", local_time(row.ended)),
+        ("Best trial", row.best_trial),
+        (f"Best {row.metric}", row.best_value),
+        ("Labels", ", ".join(row.labels)),
+    ]
 
-    client: Client
-    row: ExperimentRow
+    def trials() -> list[Node]:
+        begun = [trial for trial in client.stored(row.id).trials() if trial.row.run_count]
+        return paged(begun, _trial)
 
-    @property
-    def label(self) -> str:
-        """Id, name, state and the best metric."""
-        row = self.row
-        return joined(row.id, row.name, row.state, metric(row.metric, row.best_value))
-
-    @property
-    def details(self) -> Details:
-        """The columns of lists of experiments."""
-        row = self.row
-        return [
-            ("Experiment", row.id),
-            ("Name", row.name),
-            ("State", row.state),
-            ("Owner", row.owner),
-            ("Trials", row.trial_count),
-            ("Started", local_time(row.started)),
-            ("Ended", local_time(row.ended)),
-            ("Best trial", row.best_trial),
-            (f"Best {row.metric}", row.best_value),
-            ("Labels", ", ".join(row.labels)),
-        ]
-
-    def children(self) -> Sequence[Node]:
-        """The trials."""
-        experiment = self.client.stored(self.row.id)
-        return paged([TrialNode(t) for t in experiment.trials() if t.row.run_count])
+    label = _joined(row.id, row.name, row.state, _metric(row.metric, row.best_value))
+    return Node(label, lambda: details, trials)
 
 
-@dataclass(frozen=True)
-class TrialNode:
+def _trial(trial: Trial) -> Node:
     """A trial; below it its checkpoints, the newest first."""
-
-    trial: Trial
-
-    @property
-    def label(self) -> str:
-        """Id, state and the best metric."""
-        row, best = self.trial.row, self.trial.row.best_validation
-        name = self.trial.experiment.view.metric
-        return joined("trial", row.id, row.state, metric(name, best.value if best else None))
-
-    @property
-    def details(self) -> Details:
-        """Its state, its validations and its hyperparameters."""
-        row = self.trial.row
-        validations = [("Best", row.best_validation), ("Last", row.last_validation)]
-        figures = [
-            (f"{which} {name}", f"{number(value)} @ {found.steps}")
-            for which, found in validations
-            if found is not None
-            for name, value in found.metrics.items()
-        ]
-        return [
-            ("Trial", row.id),
-            ("State", row.state),
-            ("Batches", row.steps),
-            ("Restarts", row.restarts),
-            *figures,
-            *((f"hparams.{name}", value) for name, value in (row.hparams or {}).items()),
-        ]
-
-    def children(self) -> Sequence[Node]:
-        """The checkpoints."""
-        return paged([CheckpointNode(one) for one in reversed(self.trial.checkpoints())])
+    row, best = trial.row, trial.row.best_validation
+    validations = [("Best", best), ("Last", row.last_validation)]
+    figures = [
+        (f"{which} {name}", f"{number(value)} @ {found.steps}")
+        for which, found in validations
+        if found is not None
+        for name, value in found.metrics.items()
+    ]
+    details = [
+        ("Trial", row.id),
+        ("State", row.state),
+        ("Batches", row.steps),
+        ("Restarts", row.restarts),
+        *figures,
+        *((f"hparams.{name}", value) for name, value in (row.hparams or {}).items()),
+    ]
+    metric = _metric(trial.experiment.view.metric, best.value if best else None)
+    label = _joined("trial", row.id, row.state, metric)
+    return Node(label, lambda: details, lambda: paged(trial.checkpoints()[::-1], _checkpoint))
 
 
-@dataclass(frozen=True)
-class CheckpointNode:
+def _checkpoint(one: Checkpoint) -> Node:
     """A checkpoint; below it its files."""
 
-    checkpoint: Checkpoint
-
-    @property
-    def label(self) -> str:
-        """The beginning of its id, its step, its metric and its size."""
-        one = self.checkpoint
-        state = "" if one.state == "COMPLETED" else one.state
-        value = number(one.searcher_metric)
-        return joined(one.uuid[:8], f"step {one.steps_completed}", value, size(one.size), state)
-
-    @property
-    def details(self) -> Details:
-        """Its validation metrics, and where it is."""
-        one = self.checkpoint
+    def details() -> Details:
         return [
             ("UUID", one.uuid),
             ("State", one.state),
@@ -173,53 +114,39 @@ class CheckpointNode:
             ("Path", one.location),
         ]
 
-    def children(self) -> Sequence[Node]:
-        """The files."""
-        found = sorted(self.checkpoint.resources.items())
-        return paged([FileNode(name, bytes_) for name, bytes_ in found if not name.endswith("/")])
+    def files() -> list[Node]:
+        found = sorted(one.resources.items())
+        return paged([item for item in found if not item[0].endswith("/")], file_node)
 
-    def restoring(self) -> str:
-        """The command that restores it."""
-        one = self.checkpoint
-        return "\n".join(_restoring(one))
-
-
-def _restoring(one: Checkpoint) -> Iterator[str]:
-    yield "# copy it, with the code of its Trial class"
-    yield f"detslurm checkpoint download {one.uuid}"
-    yield "# train on from its weights"
-    yield f"detslurm experiment fork {one.experiment_id} --from-checkpoint {one.uuid}"
-    yield "# in Python"
-    yield f'from detslurm.sdk import Client; Client().checkpoint("{one.uuid}").download()'
+    state = "" if one.state == "COMPLETED" else one.state
+    value = number(one.searcher_metric)
+    label = _joined(one.uuid[:8], f"step {one.steps_completed}", value, size(one.size), state)
+    return Node(label, details, files, one)
 
 
-@dataclass(frozen=True)
-class FileNode:
-    """A file of a checkpoint."""
-
-    name: str
-    bytes: int
-
-    @property
-    def label(self) -> str:
-        """Its name and its size."""
-        return joined(self.name, size(self.bytes))
-
-    @property
-    def details(self) -> Details:
-        """Its size to the byte."""
-        return [("File", self.name), ("Size", size(self.bytes)), ("Bytes", self.bytes)]
-
-    def children(self) -> Sequence[Node]:
-        """Nothing: directories are part of names."""
-        return []
+def file_node(file: tuple[str, int]) -> Node:
+    """A file of a checkpoint, by its name and its size in bytes."""
+    name, count = file
+    details = [("File", name), ("Size", size(count)), ("Bytes", count)]
+    return Node(_joined(name, size(count)), lambda: details)
 
 
-def metric(name: str | None, value: float | None) -> str:
+def restoring(one: Checkpoint) -> str:
+    """The commands that restore a checkpoint."""
+    return f"""\
+# copy it, with the code of its Trial class
+detslurm checkpoint download {one.uuid}
+# train on from its weights
+detslurm experiment fork {one.experiment_id} --from-checkpoint {one.uuid}
+# in Python
+from detslurm.sdk import Client; Client().checkpoint("{one.uuid}").download()"""
+
+
+def _metric(name: str | None, value: float | None) -> str:
     """A metric as text; "" without a value."""
     return "" if name is None or value is None else f"{name} {number(value)}"
 
 
-def joined(*parts: Any) -> str:
+def _joined(*parts: Any) -> str:
     """Parts of a line; what others have named can't move the cursor."""
     return "  ".join(text for part in parts if (text := one_line(part)))

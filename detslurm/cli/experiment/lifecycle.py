@@ -16,18 +16,27 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
 
 
-def _each(ids: list[int], do: Callable[[Experiment], object], done: str, as_json: bool) -> None:
+def _command(name: str, do: Callable[[Experiment], object], done: str, text: str) -> click.Command:
+    """A command that does something with each experiment; False from `do` is an earlier end."""
+
     def act(experiment: Experiment) -> str:
-        do(experiment)
+        if do(experiment) is False:
+            return f"Experiment {experiment.id} has already ended: {experiment.state}"
         return f"{done} experiment {experiment.id}"
 
-    for_each(ids, act, as_json=as_json)
+    @click.command(name, help=text)
+    @several_ids
+    @json_option
+    def command(ids: list[int], as_json: bool) -> None:
+        for_each(ids, act, as_json=as_json)
+
+    return command
 
 
-@click.command()
-@several_ids
-@json_option
-def pause(ids: list[int], as_json: bool) -> None:
+pause = _command(
+    "pause",
+    lambda one: one.pause(),
+    "Paused",
     """Checkpoint running trials and free their nodes; hold the jobs in the queue.
 
     Several ids are separated by spaces or commas.
@@ -36,14 +45,12 @@ def pause(ids: list[int], as_json: bool) -> None:
     Examples:
       detslurm experiment pause 7
       detslurm experiment pause 7 8,9
-    """
-    _each(ids, lambda one: one.pause(), "Paused", as_json)
-
-
-@click.command()
-@several_ids
-@json_option
-def activate(ids: list[int], as_json: bool) -> None:
+    """,
+)
+activate = _command(
+    "activate",
+    lambda one: one.activate(),
+    "Activated",
     """Resume paused experiments from their checkpoints.
 
     Held jobs are released, and trials whose jobs are gone get new ones.
@@ -51,69 +58,47 @@ def activate(ids: list[int], as_json: bool) -> None:
     \b
     Examples:
       detslurm experiment activate 7
-    """
-    _each(ids, lambda one: one.activate(), "Activated", as_json)
-
-
-@click.command()
-@several_ids
-@json_option
-def cancel(ids: list[int], as_json: bool) -> None:
+    """,
+)
+cancel = _command(
+    "cancel",
+    lambda one: one.cancel(),
+    "Canceled",
     """Checkpoint running trials, then end the experiment. It can't be resumed.
 
     \b
     Examples:
       detslurm experiment cancel 7
-    """
-
-    def act(experiment: Experiment) -> str:
-        done = experiment.cancel()
-        return f"Canceled experiment {experiment.id}" if done else _over(experiment)
-
-    for_each(ids, act, as_json=as_json)
-
-
-@click.command()
-@several_ids
-@json_option
-def kill(ids: list[int], as_json: bool) -> None:
+    """,
+)
+kill = _command(
+    "kill",
+    lambda one: one.kill(),
+    "Killed",
     """End the experiment at once. It can't be resumed; completed checkpoints are kept.
 
     \b
     Examples:
       detslurm experiment kill 7 8,9
-    """
-
-    def act(experiment: Experiment) -> str:
-        done = experiment.kill()
-        return f"Killed experiment {experiment.id}" if done else _over(experiment)
-
-    for_each(ids, act, as_json=as_json)
-
-
-def _over(experiment: Experiment) -> str:
-    return f"Experiment {experiment.id} has already ended: {experiment.state}"
-
-
-@click.command()
-@several_ids
-@json_option
-def archive(ids: list[int], as_json: bool) -> None:
+    """,
+)
+archive = _command(
+    "archive",
+    lambda one: one.archive(),
+    "Archived",
     """Hide finished experiments from lists; `list --all` shows them.
 
     \b
     Examples:
       detslurm experiment archive 7
-    """
-    _each(ids, lambda one: one.archive(), "Archived", as_json)
-
-
-@click.command()
-@several_ids
-@json_option
-def unarchive(ids: list[int], as_json: bool) -> None:
-    """Show archived experiments in lists again."""
-    _each(ids, lambda one: one.unarchive(), "Unarchived", as_json)
+    """,
+)
+unarchive = _command(
+    "unarchive",
+    lambda one: one.unarchive(),
+    "Unarchived",
+    "Show archived experiments in lists again.",
+)
 
 
 @click.command()

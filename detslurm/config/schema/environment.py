@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from detslurm.config.fields import IGNORED, SECRET, Section, accepts, deprecated, must
-from detslurm.config.frozen import FrozenDict
+from detslurm.config.fields import IGNORED, SECRET, FrozenDict, Section, accepts, deprecated, must
 
 DEVICES = ("cpu", "cuda", "rocm")
 _VARIABLE = re.compile(r"[^\s=]+=.*", re.DOTALL)

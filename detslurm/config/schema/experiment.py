@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from detslurm.config.fields import (
     IGNORED,
+    FrozenDict,
     NonNegative,
     Positive,
     Section,
@@ -16,26 +17,24 @@ from detslurm.config.fields import (
     accepts,
     deprecated,
     expected,
+    freeze,
     must,
     title,
 )
-from detslurm.config.frozen import FrozenDict, freeze
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.environment import Environment
 from detslurm.config.schema.hyperparameters import Hyperparameters
-from detslurm.config.schema.integrations import Integrations
-from detslurm.config.schema.lengths import Length
-from detslurm.config.schema.log_policies import LogPolicy
-from detslurm.config.schema.obsolete import PBS, Security
-from detslurm.config.schema.outputs import Outputs
-from detslurm.config.schema.recording import AnyRecord, LogMetrics
+from detslurm.config.schema.integrations import PBS, Integrations, Security
+from detslurm.config.schema.recording import AnyRecord, LogMetrics, LogPolicy
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
-from detslurm.config.schema.signals import PreemptSignal
 from detslurm.config.schema.slurm import Slurm
 from detslurm.config.schema.storage import CheckpointStorage
 from detslurm.config.schema.training import (
+    Length,
     Optimizations,
+    Outputs,
+    PreemptSignal,
     Profiling,
     Reproducibility,
     RetentionPolicy,

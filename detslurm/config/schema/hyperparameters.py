@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from detslurm.config.fields import Positive, Section
-from detslurm.config.frozen import FrozenDict, freeze
+from detslurm.config.fields import FrozenDict, Positive, Section, freeze
 
 
 class Const(Section, frozen=True, kw_only=True, tag_field="type", tag="const"):

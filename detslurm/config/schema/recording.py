@@ -1,14 +1,14 @@
-"""Metrics that the code gives to a tracker, or prints, and that its trial records."""
+"""What a trial takes from its code's trackers and output: metrics, and the policies of its log."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from detslurm.config.fields import Section, Text, accepts, must
-from detslurm.config.schema.log_policies import pattern_fault
 
 Source = Literal["tensorboard", "wandb", "mlflow"]
 SOURCES: tuple[Source, ...] = ("tensorboard", "wandb", "mlflow")
@@ -51,3 +51,43 @@ class LogMetrics(Section, frozen=True, kw_only=True):
 
     pattern: Annotated[Text, must(_metric_pattern, "a regular expression with named groups")]
     group: Annotated[Text, must(_group)] = "validation"
+
+
+Action = Literal["cancel_retries", "exclude_node"]
+
+
+class OldAction(Section, frozen=True, kw_only=True):
+    """The older form of an action."""
+
+    type: Action
+
+
+def pattern_fault(value: Any) -> str | None:
+    """Return why a text is not a regular expression."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(value)
+    except (re.error, OverflowError, RecursionError) as error:
+        return str(error)
+    return None
+
+
+class LogPolicy(Section, frozen=True, kw_only=True):
+    """A pattern, searched for in every line, and the action on a match.
+
+    A policy without a pattern disables the policy of the same name that a template, the site or the
+    defaults have.
+    """
+
+    name: str | None = None
+    pattern: Annotated[str | None, must(pattern_fault, "a regular expression")] = None
+    action: Annotated[
+        Action | None, accepts(Action | OldAction, '"cancel_retries" or "exclude_node"')
+    ] = None
+
+
+DEFAULT_POLICIES = (
+    LogPolicy(name="CUDA OOM", pattern=".*CUDA out of memory.*"),
+    LogPolicy(name="ECC Error", pattern=".*uncorrectable ECC error encountered.*"),
+)

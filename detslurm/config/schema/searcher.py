@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from detslurm.config.bounds import bound_of
 from detslurm.config.fields import (
+    FrozenDict,
     NonNegative,
     Positive,
     Section,
@@ -17,8 +18,7 @@ from detslurm.config.fields import (
     expected,
     must,
 )
-from detslurm.config.frozen import FrozenDict
-from detslurm.config.schema.lengths import Length, PositiveLength
+from detslurm.config.schema.training import Length, PositiveLength
 
 MaxLength = Annotated[
     NonNegative | PositiveLength | None,

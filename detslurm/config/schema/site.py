@@ -7,8 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from detslurm.config.fields import Positive, Section, Text, must, word
-from detslurm.config.frozen import FrozenDict
+from detslurm.config.fields import FrozenDict, Positive, Section, Text, must, word
 from detslurm.config.schema.resources import BindMount
 from detslurm.config.schema.slurm import ContainerRuntime, OnPreempt, SlotType, TimeLimit, Word
 from detslurm.config.schema.storage import CheckpointStorage, absolute

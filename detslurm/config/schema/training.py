@@ -1,12 +1,21 @@
-"""Settings of the training loop, of the profiler, of reproducibility."""
+"""Settings of the training: its lengths, loop, profiler, seed, signal and outputs."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from detslurm.config.fields import IGNORED, NonNegative, Positive, Section
+from detslurm.config.fields import (
+    IGNORED,
+    NonNegative,
+    Positive,
+    Section,
+    Text,
+    accepts,
+    must,
+)
 
 Seed = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
 
@@ -44,3 +53,58 @@ class RetentionPolicy(Section, frozen=True, kw_only=True):
     """How many days logs are kept; -1 is forever."""
 
     log_retention_days: Annotated[int, Meta(ge=-1, le=32767)] | None = None
+
+
+UNITS = ("batches", "records", "epochs")
+
+
+class Length(Section, frozen=True, kw_only=True, omit_defaults=True):
+    """Exactly one of batches, records, epochs."""
+
+    batches: NonNegative | None = None
+    records: NonNegative | None = None
+    epochs: NonNegative | None = None
+
+
+class PositiveLength(Length, frozen=True, kw_only=True, omit_defaults=True):
+    """A length of at least 1."""
+
+    batches: Positive | None = None
+    records: Positive | None = None
+    epochs: Positive | None = None
+
+
+SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT")
+_EXPECTED = "one of SIGTERM, SIGUSR1, SIGUSR2, SIGINT, with or without SIG"
+
+
+def canonical_signal(value: str) -> str | None:
+    """The full name of a signal; None if `preempt_signal` can't be this signal."""
+    name = value.strip().upper()
+    name = name if name.startswith("SIG") else f"SIG{name}"
+    return name if name in SIGNALS else None
+
+
+def _known(value: Any) -> str | None:
+    return None if canonical_signal(value) else ""
+
+
+PreemptSignal = Annotated[
+    Literal["SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT"] | None,
+    accepts(str, _EXPECTED),
+    must(_known, _EXPECTED),
+]
+
+
+def _within(value: Any) -> str | None:
+    path = PurePosixPath(value)
+    if path.is_absolute() or not path.parts or ".." in path.parts or not value.isprintable():
+        return "must be a relative path below the working directory"
+    return None
+
+
+class Outputs(Section, frozen=True, kw_only=True):
+    """Paths that lie in a directory of the trial; on all nodes if `shared`, else the first's."""
+
+    paths: tuple[Annotated[Text, must(_within)], ...] = ()
+    shared: bool = False

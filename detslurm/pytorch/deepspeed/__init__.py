@@ -40,7 +40,7 @@ _HOMES = {
     "_trainer": ("Trainer",),
     "_trial": ("DeepSpeedTrial",),
 }
-__getattr__ = lazy_names(__name__, {name: home for home, names in _HOMES.items() for name in names})
+__getattr__ = lazy_names(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

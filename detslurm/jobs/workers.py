@@ -7,31 +7,10 @@ applied in two steps: first the events are committed, then the missing workers a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from detslurm.searcher.state import State
-
-
-class WorkerJob(Protocol):
-    """The queue's row of a worker's job: a `JobInfo`."""
-
-    @property
-    def waiting(self) -> bool: ...
-
-    @property
-    def held(self) -> bool: ...
-
-    @property
-    def final(self) -> bool: ...
-
-    @property
-    def ending(self) -> bool: ...
-
-    @property
-    def run_outcome(self) -> str | None: ...
-
-    @property
-    def reason(self) -> str: ...
+from detslurm.searcher import State
+from detslurm.slurm import JobInfo
 
 
 class Workers(NamedTuple):
@@ -49,12 +28,8 @@ class Workers(NamedTuple):
     """Workers whose run of a trial has ended, with its outcome."""
 
     @classmethod
-    def of(cls, jobs: Mapping[str, WorkerJob]) -> Workers:
-        """Return the workers as the queue shows them; a worker that it does not name is unknown.
-
-        Args:
-            jobs: The jobs by their refs.
-        """
+    def of(cls, jobs: Mapping[str, JobInfo]) -> Workers:
+        """Return the workers as the queue shows their jobs; workers without a job are unknown."""
         return cls(
             alive=frozenset(ref for ref, job in jobs.items() if not job.final),
             ending=frozenset(
@@ -72,22 +47,15 @@ class Workers(NamedTuple):
         )
 
     def run_ended_events(self, state: State) -> list[dict[str, Any]]:
-        """Return the events that take their trials from workers whose runs have ended.
-
-        Args:
-            state: The search.
-        """
+        """Return the events that take their trials from workers whose runs have ended."""
         return state.run_ended_events(self.ended)
 
     def missing(self, state: State, limit: int | None) -> int:
-        """Return how many workers to submit for the trials that wait.
+        """Return how many workers to submit for the trials that wait, after the events, of at most
+        `limit` at once.
 
         A worker without a trial is about to take one, and a worker with nothing left to do is
         about to be free. Held and standby workers are not counted on, nor against the limit.
-
-        Args:
-            state: The search, after the events.
-            limit: How many workers there may be at once; None for any number.
         """
         counted = self.alive - self.held - self.standby
         trials = (state.trials[index] for index in state.workers.values())
