@@ -1,8 +1,7 @@
-"""MLflow's view of the store: `mlflow.set_tracking_uri("detslurm://")`, or
-`mlflow ui --backend-store-uri detslurm:///path/of/the/store`.
+"""MLflow's view of the store, by `mlflow.set_tracking_uri("detslurm://")`.
 
-MLflow finds `TrackingStore` by the entry point `mlflow.tracking_store`. An experiment is an
-experiment there, and a trial is a run. Inside a run, MLflow writes to the run of this trial.
+MLflow finds `TrackingStore` by the entry point `mlflow.tracking_store`. A trial is a run there.
+Inside a run, MLflow writes to the run of this trial.
 """
 
 from __future__ import annotations
@@ -342,8 +341,7 @@ def _run_data(experiment: ExperimentContent, trial: TrialContent, metrics: list[
 
 
 def _names(curves: Iterable[Rows]) -> Mapping[tuple[str, str], str]:
-    """The key of each metric by group and name: the group stands in front of a name that several
-    groups of the experiment have."""
+    """The key of each metric by group and name; the group is a part of it if several have it."""
     every = {
         (row.group, name)
         for rows in curves

@@ -531,7 +531,7 @@ def _init_unmanaged(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            compared=_numeric_metrics(convert(unmanaged_info.searcher, RunSearcher)),
+            compared=_numeric_metrics(convert(unmanaged_info.searcher or {}, RunSearcher)),
         ),
         searcher=SearcherContext(dist, script.recorder, FixedLengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(script.recorder)),

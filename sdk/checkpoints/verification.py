@@ -143,9 +143,9 @@ def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
-    """The files in the recorded directories, by the names that records give: other directories are
-    not looked into, nor links. A link to a directory, as a PyTorchTrial's to its code, is recorded
-    as one without files."""
+    """The files in the recorded directories, by the names in records. Other directories are not
+    looked into, nor links: one to a directory, as a PyTorchTrial's to its code, is recorded as a
+    directory without files."""
     found: dict[str, int] = {}
     folders = [""]
     for folder in folders:  # which grow meanwhile
