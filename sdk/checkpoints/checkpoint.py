@@ -145,7 +145,7 @@ class Checkpoint:
         return ExperimentConfig.from_dict(self._directory.config()).masked()
 
     def kept_by(self) -> list[str]:
-        """Return what needs it, such as "model resnet version 3"; until then it can't be deleted."""
+        """Return what needs it, such as "model resnet version 3", so that it can't be deleted."""
         from detslurm.store import fold_facts
 
         kept = fold_facts(self._directory).checkpoints.kept.values()
@@ -251,8 +251,8 @@ class Checkpoint:
 
     def remove_files(self, globs: Iterable[str]) -> list[str]:
         """Delete the files that match `globs` and return their names: it is PARTIALLY_DELETED then.
-        It is a `LifecycleError` if the checkpoint is needed, a `TypeError` if `globs` is no list. In
-        its relative patterns `**` spans directories. Without any its files are recorded again."""
+        It is a `LifecycleError` if it is needed, a `TypeError` if `globs` is not a list. In these
+        relative patterns `**` spans directories. Without any its files are recorded again."""
         from detslurm.sdk.checkpoints.changes import remove_files
 
         return remove_files(self._directory, self, settings.as_list("globs", globs))
