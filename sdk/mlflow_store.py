@@ -1,8 +1,7 @@
-"""MLflow's view of the store: `mlflow.set_tracking_uri("detslurm://")`, or
-`mlflow ui --backend-store-uri detslurm:///path/of/the/store`.
+"""MLflow's view of the store, by `mlflow.set_tracking_uri("detslurm://")`.
 
-MLflow finds `TrackingStore` by the entry point `mlflow.tracking_store`. An experiment is an
-experiment there, and a trial is a run. Inside a run, MLflow writes to the run of this trial.
+MLflow finds `TrackingStore` by the entry point `mlflow.tracking_store`. A trial is a run there.
+Inside a run, MLflow writes to the run of this trial.
 """
 
 from __future__ import annotations
@@ -87,7 +86,6 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         return PagedList(*SearchUtils.paginate(found, page_token, max_results))
 
     def get_experiment(self, experiment_id: str) -> Experiment:
-        """The experiment of an id."""
         return _experiment(self._experiment(experiment_id).row)
 
     def get_experiment_by_name(self, experiment_name: str) -> Experiment | None:
@@ -110,7 +108,6 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
     # -- runs ------------------------------------------------------------------------------------
 
     def get_run(self, run_id: str) -> Run:
-        """The run of a trial."""
         experiment, trial = self._trial(run_id)
         return next(run for run in _runs(experiment) if run.info.run_id == str(trial.id))
 
@@ -144,7 +141,6 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         max_results: int | None = None,
         page_token: str | None = None,
     ) -> PagedList:
-        """All values of a metric of a run, by step."""
         experiment, trial = self._trial(run_id)
         rows = {one.id: one.read() for one in experiment.trials}
         metrics = _metrics(trial, rows[trial.id], _names(rows.values()))
@@ -342,8 +338,7 @@ def _run_data(experiment: ExperimentContent, trial: TrialContent, metrics: list[
 
 
 def _names(curves: Iterable[Rows]) -> Mapping[tuple[str, str], str]:
-    """The key of each metric by group and name: the group stands in front of a name that several
-    groups of the experiment have."""
+    """The key of each metric by group and name; the group is a part of it if several have it."""
     every = {
         (row.group, name)
         for rows in curves

@@ -32,16 +32,9 @@ _LOOKED_AT = 200  # experiments of a group's store among which these are
 
 
 class NoticeRow(NamedTuple):
-    """A notice on its way to one recipient.
-
-    Attributes:
-        experiment: The id of its experiment.
-        trigger: The kind of its event.
-        time: When that happened, in seconds since 1970.
-        to: The name of the definition.
-        state: "waits", "being sent", "sent", "refused", or "unknown" if it may have been sent.
-        detail: The last answer, without secrets.
-    """
+    """A notice on its way to one recipient: its event with the time in seconds since 1970; the
+    state "waits", "being sent", "sent", "refused", or "unknown" if it may have been sent; the last
+    answer, without secrets."""
 
     experiment: int
     trigger: str
@@ -102,12 +95,8 @@ def _state(sending: SendState) -> tuple[str, str]:
 
 
 def send_trial(name: str) -> SendResult:
-    """Send a trial message by the definition `name`.
-
-    Raises:
-        LifecycleError: If there is no such definition.
-        ConfigErrors: If the definitions are wrong.
-    """
+    """Send a trial message by a definition. Raises `LifecycleError` if there is no such definition,
+    `ConfigErrors` if the definitions are wrong."""
     known = definitions()
     if name not in known:
         raise LifecycleError(unknown_notice(name, known))
@@ -116,12 +105,8 @@ def send_trial(name: str) -> SendResult:
 
 def flush_waiting(client: Client, within: float = AT_ONCE) -> Flushed:
     """Send what waits, after a search for experiments that have lost their jobs, and for ends that
-    a killed job has not raised.
-
-    Raises:
-        ConfigErrors: If the definitions are wrong.
-        StoreError: If the store can't be used.
-    """
+    a killed job has not raised. Raises `ConfigErrors` if the definitions are wrong, `StoreError` if
+    the store can't be used."""
     known = definitions()
     if client.missing() or not known:
         return Flushed()

@@ -30,11 +30,9 @@ RELOAD_SECONDS: Final = 30
 class EventFiles(NamedTuple):
     """The event files of an experiment or of a trial.
 
-    Attributes:
-        label: Its name in TensorBoard, such as "experiment-7" or "trial-12".
-        path: The directory of the files that its code has written; None without any on a disk that
-            this machine sees.
-        experiment: The experiment.
+    The `label` is its name in TensorBoard, such as "experiment-7" or "trial-12"; `path` is the
+    directory of the files that its code has written, None without any on a disk that this machine
+    sees.
     """
 
     label: str
@@ -107,12 +105,8 @@ def _copied(one: EventFiles, folder: Path) -> EventFiles:
 
 
 class TensorboardServer(NamedTuple):
-    """A TensorBoard that runs in this process, on this machine's loopback address.
-
-    Attributes:
-        port: Its port.
-        path: The secret first part of its addresses: nothing is served without it.
-    """
+    """A TensorBoard in this process, on this machine's loopback address: nothing is served without
+    the secret `path`, the first part of its addresses."""
 
     port: int
     path: str

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.quality.problem import Point, Problem, Report
 from detslurm.searcher import TrialPlan
-from detslurm.searcher.optuna.bridge import LastingBridge
-from detslurm.searcher.simulation import simulated_reports
+from detslurm.searcher.optuna.bridge import Bridge
+from detslurm.searcher.simulation import VirtualSearch
 
 METHODS: dict[str, Mapping[str, Any]] = {
     "random": {"name": "random"},
@@ -43,8 +43,8 @@ def reports(method: str, problem: Problem, workers: int, seed: int) -> Iterator[
     config, curves = config_of(method, problem, workers, seed), _Trainings(problem, seed)
     suggest = None
     if "sampler" in config["searcher"]:
-        suggest = LastingBridge(config["searcher"], problem.space, seed).suggest
-    for trial in simulated_reports(config, workers, curves, suggest):
+        suggest = Bridge(config["searcher"], problem.space, seed).suggest
+    for trial in VirtualSearch(config, workers, curves, suggest=suggest).steps():
         assert trial.metric is not None
         yield Report(trial.end, curves.points[trial.trial - 1], trial.units, trial.metric)
 

@@ -27,9 +27,6 @@ def for_own_host(application: WSGIApplication) -> WSGIApplication:
     """Answer only requests by this machine's own names: localhost or 127.0.0.1.
 
     Background requests of other sites' pages are refused, too.
-
-    Args:
-        application: Answers the rest.
     """
 
     def checked(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -42,12 +39,7 @@ def for_own_host(application: WSGIApplication) -> WSGIApplication:
 
 
 def for_token(application: WSGIApplication, token: str) -> WSGIApplication:
-    """Answer only those who know the token: first from the address, then from a cookie.
-
-    Args:
-        application: Answers them.
-        token: The secret.
-    """
+    """Answer only those who know the token: first from the address, then from a cookie."""
     # Cookies are the same for all ports of a host: another server has another name for its own.
     name = f"detslurm-{hashlib.sha256(token.encode()).hexdigest()[:12]}"
     cookie = ("Set-Cookie", f"{name}={token}; Path=/; HttpOnly; SameSite=Lax")

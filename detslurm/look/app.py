@@ -45,16 +45,12 @@ _EXPERIMENTS = re.compile(f"/experiments/({_ID}(?:,{_ID})*)(|/|/snapshot[.]json)
 def application(
     connect: Connect, clock: Callable[[], float] = time.monotonic, *, token: str = ""
 ) -> WSGIApplication:
-    """Return a WSGI application that shows the experiments of a store.
+    """Return a WSGI application that shows the experiments of a store; `connect` gives its client.
 
     It answers GET and HEAD of any client, and may be called by several threads at once. The queue
-    is asked at most every 30 seconds.
-
-    Args:
-        connect: Returns a client of the store; called for each reading.
-        clock: Gives seconds that never go back.
-        token: A secret that the forms of its pages carry: with it, a POST sets notes, labels and
-            whether an experiment is archived. Without a token, the default, nothing can be written.
+    is asked at most every 30 seconds. The forms of its pages carry the secret `token`: with it, a
+    POST sets notes, labels and whether an experiment is archived. Without a token nothing can be
+    written. The `clock` gives seconds that never go back.
 
     Example:
         from wsgiref.simple_server import make_server

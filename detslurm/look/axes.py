@@ -12,13 +12,7 @@ _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 class Scale(NamedTuple):
-    """An axis.
-
-    Attributes:
-        low: Its first value.
-        high: Its last value, above `low`.
-        log: Whether it is logarithmic; `low` is positive then.
-    """
+    """An axis from `low` to `high`, which is above it; both are positive on a logarithmic axis."""
 
     low: float
     high: float

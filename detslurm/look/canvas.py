@@ -14,25 +14,16 @@ Dot = tuple[int, int]
 
 
 class TextSpan(NamedTuple):
-    """A piece of a line of text.
-
-    Attributes:
-        text: The characters.
-        series: The number of the curve that they belong to, from 0; None if to no curve.
-    """
+    """A piece of a line of text; `series` is the number of the curve that it belongs to, None if to
+    no curve."""
 
     text: str
     series: int | None = None
 
 
 class Canvas:
-    """A rectangle of character cells; later drawings cover earlier ones.
-
-    Args:
-        width: Its cells in a line.
-        height: Its lines.
-        braille: Whether a cell has 2x4 dots; otherwise it has a single dot.
-    """
+    """A rectangle of character cells, each of 2x4 dots of braille or a single dot; later drawings
+    cover earlier ones."""
 
     def __init__(self, width: int, height: int, *, braille: bool) -> None:
         self.width, self.height = width, height

@@ -22,14 +22,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 class Edit(NamedTuple):
-    """The values of a form.
-
-    Attributes:
-        token: The token of the server whose page it was.
-        notes: The notes.
-        labels: The labels.
-        archived: Whether lists leave the experiment out.
-    """
+    """The values of a form, with the token of the server whose page it was."""
 
     token: str
     notes: str
@@ -38,12 +31,7 @@ class Edit(NamedTuple):
 
 
 def edit_page(row: ExperimentRow, token: str) -> Response:
-    """Return the page with the form, filled in with the present values.
-
-    Args:
-        row: The experiment.
-        token: The token of this server.
-    """
+    """Return the page with the form, filled in with the present values and this server's token."""
     ticked = " checked" if row.archived else ""
     hint = "" if row.finished or row.archived else " (once it has ended)"
     content = (
@@ -61,11 +49,7 @@ def edit_page(row: ExperimentRow, token: str) -> Response:
 
 
 def read_edit(environ: WSGIEnvironment) -> Edit | None:
-    """Read a form that was sent; None if it is no form of these pages.
-
-    Args:
-        environ: The request.
-    """
+    """Read a form that was sent; None if it is no form of these pages."""
     length = environ.get("CONTENT_LENGTH") or "0"
     if not length.isascii() or not length.isdigit() or int(length) > _MOST_BYTES:
         return None
@@ -84,13 +68,8 @@ def read_edit(environ: WSGIEnvironment) -> Edit | None:
 def apply_edit(experiment: Experiment, edit: Edit) -> None:
     """Record what differs, as the commands of these names do.
 
-    Args:
-        experiment: The experiment as the store has it now.
-        edit: The new values.
-
-    Raises:
-        LifecycleError: If it belongs to another user, has not ended, or the text is not printable.
-        StoreError: If the store can't be written.
+    Raises `LifecycleError` if it belongs to another user, has not ended, or the text is not
+    printable; `StoreError` if the store can't be written.
     """
     if edit.archived and not experiment.archived:
         experiment.archive()  # first: it is the change that may be refused

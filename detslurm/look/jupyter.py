@@ -26,11 +26,8 @@ def server() -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve on a Unix socket until the process that has started this one ends.
-
-    Args:
-        argv: The socket's path.
-    """
+    """Serve on the Unix socket that `argv` names until the process that has started this one
+    ends."""
     import secrets
 
     from detslurm._base.child_processes import die_with_parent

@@ -79,15 +79,8 @@ def _hash(text: str) -> str:
 
 
 class Choice(NamedTuple):
-    """The filter and the order of the list.
-
-    Attributes:
-        text: Only those with this in their id, name, owner, state, project or labels; by default
-            all.
-        before: Only those with smaller ids than this; by default all.
-        state: Only those in this condition, a key of `CONDITIONS`; by default all.
-        by_project: Whether those of a project stand together.
-    """
+    """The filter and the order of the list: words that stand in an experiment's fields, ids smaller
+    than `before`, a key of `CONDITIONS`, and whether those of a project stand together."""
 
     text: str = ""
     before: int | None = None
@@ -135,14 +128,8 @@ def condition(row: ExperimentRow) -> str:
 
 
 def listing(overview: Overview, choice: Choice | None = None, *, editable: bool = False) -> str:
-    """The page that lists experiments, newest first.
-
-    Args:
-        overview: The experiments.
-        choice: The selection and order of rows; by default all.
-        editable: Whether each has a link to the page that changes its notes and labels; off by
-            default.
-    """
+    """The page that lists experiments, newest first; `editable` adds links to the pages that change
+    them."""
     choice = choice or Choice()
     found = list(islice(filter(choice.shows, overview.rows), ROWS + 1))
     more = _older(found[ROWS - 1].id, choice) if len(found) > ROWS else ""
@@ -162,14 +149,8 @@ def message(status: HTTPStatus, text: str, *, still: bool = False) -> Response:
 
 
 def page_html(title: str, bar: str, content: str, source: str = "") -> str:
-    """A page of this kind.
-
-    Args:
-        title: Its title.
-        bar: HTML beside the title.
-        content: The HTML below it.
-        source: The footer's text after the time; nothing by default.
-    """
+    """A page of this kind: `bar` is HTML beside the title, `content` below it, and `source` ends
+    the footer."""
     now = time.time()
     zone = f"this machine's time zone, {time.strftime('%Z', time.localtime(now))}"
     return (

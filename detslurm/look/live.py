@@ -34,13 +34,8 @@ class StoreMissing(NotFound):
 
 
 class Overview(NamedTuple):
-    """Experiments of a store.
-
-    Attributes:
-        store: The path of the store.
-        rows: The experiments, newest first, as many as were asked for.
-        warnings: Unreadable records, and queues that did not answer.
-    """
+    """The newest experiments of the store at a path, with warnings about unreadable records and
+    queues that did not answer."""
 
     store: str
     rows: Sequence[ExperimentRow]
@@ -48,12 +43,7 @@ class Overview(NamedTuple):
 
 
 class LiveStore:
-    """The experiments of a store as they are now, for any number of threads.
-
-    Args:
-        connect: Returns a client of the store.
-        clock: Gives seconds that never go back.
-    """
+    """The experiments of a store as they are now, for any number of threads."""
 
     def __init__(self, connect: Connect, clock: Callable[[], float] = time.monotonic) -> None:
         self._connect = connect
@@ -65,17 +55,8 @@ class LiveStore:
     def overview(
         self, wanted: Callable[[ExperimentRow], bool], most: int, *, archived: bool = False
     ) -> Overview:
-        """The newest experiments in short.
-
-        Args:
-            wanted: Whether an experiment counts.
-            most: How many, at most.
-            archived: Whether archived ones are among them; off by default.
-
-        Raises:
-            StoreMissing: If there is no store.
-            StoreError: If it can't be read.
-        """
+        """The newest `most` experiments that are `wanted`. Raises `StoreMissing` if there is no
+        store, `StoreError` if it can't be read."""
         with self._lock:
             self._poll(None)
             rows = [*islice(filter(wanted, self._store.rows(archived=archived)), most)]
@@ -83,13 +64,9 @@ class LiveStore:
             return Overview(str(self._client.store.path), rows, warnings)
 
     def snapshot(self, ids: Sequence[int]) -> Snapshot:
-        """These experiments with all that a page shows.
+        """These experiments with all that a page shows; those that can't be read are shown as such.
 
-        Of several, those that don't exist or can't be read are shown as such.
-
-        Raises:
-            StoreMissing: If there is no store.
-            StoreError: If none of them exists and can be read.
+        Raises `StoreMissing` if there is no store, `StoreError` if none of them can be read.
         """
         with self._lock:
             self._poll(ids)
@@ -108,16 +85,8 @@ class LiveStore:
             return _with_unread(taken, ids, unread)
 
     def stored(self, number: int) -> Experiment:
-        """An experiment as the store has it now, to be changed.
-
-        Args:
-            number: Its id.
-
-        Raises:
-            StoreMissing: If there is no store.
-            NotFound: If there is no such experiment.
-            StoreError: If it can't be read.
-        """
+        """An experiment as the store has it now, to be changed. Raises `StoreMissing`, `NotFound`
+        or `StoreError`."""
         client = self._connect()
         _check(client)
         return client.stored(number)
@@ -154,9 +123,6 @@ class AnswerMemory(Generic[Answer]):
 
     Answers that took long to make are kept longer, and the longer the more are in use: clients that
     keep asking cost a sixth of a core together. Errors are not kept.
-
-    Args:
-        clock: Gives seconds that never go back.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -170,12 +136,7 @@ class AnswerMemory(Generic[Answer]):
             self._known = {}
 
     def get(self, key: str, make: Callable[[], Answer]) -> Answer:
-        """The answer of that key: the kept answer, else what `make` returns.
-
-        Args:
-            key: Names the answer.
-            make: Makes it.
-        """
+        """The kept answer of that key, else what `make` returns."""
         with self._lock:
             known = self._known.get(key)
             begun = self._clock()

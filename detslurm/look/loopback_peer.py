@@ -13,14 +13,8 @@ _LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9  # the columns of these tables
 
 
 def loopback_user(connection: socket.socket) -> int | None:
-    """Return the user id of the process that has opened the other end of an IPv4 connection.
-
-    Args:
-        connection: This end of the connection.
-
-    Returns:
-        The user id; None where the kernel does not show it, or the other end is closed already.
-    """
+    """Return the user id of the process that has opened the other end of an IPv4 connection; None
+    where the kernel does not show it, or the other end is closed already."""
     try:
         here, there = connection.getsockname(), connection.getpeername()
     except OSError:  # it has gone again

@@ -66,12 +66,7 @@ _SEARCHED = ("LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 class InstalledApp(NamedTuple):
-    """An app as it stands on disk.
-
-    Attributes:
-        path: Its directory.
-        changed: Whether anything had to be written.
-    """
+    """An app as it stands on disk; `changed` if anything had to be written."""
 
     path: Path
     changed: bool
@@ -85,12 +80,8 @@ def default_directory() -> Path:
 def doubts(directory: Path, store: Path | None, *, for_all: bool) -> list[str]:
     """Return why the portal might show nothing, in sentences.
 
-    Its server is a machine of its own as a rule, and an app for all runs as each of them.
-
-    Args:
-        directory: The app's directory.
-        store: The store that it shows; None for each user's own.
-        for_all: Whether other users run it, too.
+    Its server is a machine of its own as a rule, and an app `for_all` runs as each of its users.
+    Without a `store` it shows each user's own.
     """
     needed = [(directory, "the app"), (Path(sys.prefix), "this Python environment")]
     needed += [(store, "the store")] if store else []
@@ -118,9 +109,6 @@ def failure(directory: Path) -> str | None:
     """Return why an app that was written can't start, in a sentence; None if it can.
 
     It is tried as the portal starts it, without what the shell of a login has set.
-
-    Args:
-        directory: The app's directory.
     """
     start = [str(directory / "bin" / "python"), "-c", "import detslurm.look.app"]
     bare = {"PATH": os.defpath, "HOME": str(Path.home())}
@@ -139,18 +127,12 @@ def failure(directory: Path) -> str | None:
 
 
 def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> InstalledApp:
-    """Write the app; files that are right already stay untouched.
+    """Write the app, which shows the `store` or, without one, that of each user who runs it.
 
-    Args:
-        directory: The app's directory, made if it is missing.
-        store: The store that it shows; None for that of each user who runs it.
-        environ: The environment whose settings it uses: the site profile, where Slurm is, and
-            where this Python finds its modules and libraries.
-
-    Raises:
-        LifecycleError: If the directory has a file that would be replaced and is not of this app,
-            as the `bin/python` of an environment. Nothing is written then.
-        OSError: If it can't be written.
+    Files that are right already stay untouched. Of the environment it keeps the site profile, the
+    place of Slurm, and where this Python finds modules and libraries. Raises `LifecycleError`, and
+    writes nothing, if a file that would be replaced is not of this app, as the `bin/python` of an
+    environment; `OSError` if it can't be written.
     """
     files = {
         "manifest.yml": (MANIFEST, 0o644),

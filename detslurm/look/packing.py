@@ -20,13 +20,8 @@ _LEVEL: Final = 6
 
 
 class PackedSnapshot(Snapshot, frozen=True, kw_only=True):
-    """A snapshot whose curves have no points: these are in `packed`.
-
-    Attributes:
-        packed: Base64 of JSON compressed by deflate (RFC 1951): by "group/metric" the curves of
-            that metric, by "profile ID" the profiler's figures of that trial, by "artifacts ID" the
-            content of its artifacts by name. None where they stand elsewhere in a page.
-    """
+    """A snapshot whose curves have no points: these are in `packed`, as docs/snapshot.md describes,
+    or None where they stand elsewhere in a page."""
 
     packed: dict[str, str] | None
 

@@ -21,13 +21,8 @@ _BARS: Final = "▁▂▃▄▅▆▇█"
 
 
 class Line(NamedTuple):
-    """A curve.
-
-    Attributes:
-        xs: Where its points are, in ascending order.
-        ys: Their values; NaN and infinities are gaps.
-        marks: Where it was resumed.
-    """
+    """A curve: points in ascending order of `xs`, whose NaN and infinite values are gaps, and the
+    `marks` where it was resumed."""
 
     xs: Sequence[float]
     ys: Sequence[float]
@@ -36,14 +31,8 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class PlotFormat:
-    """How a plot is drawn.
-
-    Attributes:
-        width: Its cells in a line.
-        height: Its lines, axes included.
-        log: Whether the values stand on a logarithmic axis.
-        braille: Whether the terminal has braille and box characters.
-    """
+    """How a plot is drawn: its cells in a line and its lines, axes included; whether values stand
+    on a logarithmic axis; whether the terminal has braille and box characters."""
 
     width: int = 80
     height: int = 20
@@ -52,16 +41,9 @@ class PlotFormat:
 
 
 def draw(lines: Sequence[Line], form: PlotFormat) -> list[list[TextSpan]]:
-    """Draw curves with their axes.
+    """Draw curves with their axes; no line of text if no curve has a point that the axes can show.
 
     The first curve covers the others; each ends in its letter.
-
-    Args:
-        lines: The curves; the number of a curve is its place here.
-        form: How they are drawn.
-
-    Returns:
-        The lines of text; none if no curve has a point that the axes can show.
     """
     y = Scale.over((value for line in lines for value in line.ys), log=form.log)
     x = Scale.over(at for line in lines for at in line.xs)

@@ -20,13 +20,7 @@ def private_directory(environ: Mapping[str, str]) -> Path:
 
     It is the same at each call, so that a tunnel to a socket in it outlives the server: below
     XDG_RUNTIME_DIR if that is ours alone, else in the directory for temporary files; where another
-    user has taken our name there, a new one.
-
-    Args:
-        environ: The environment.
-
-    Raises:
-        OSError: If none can be made.
+    user has taken our name there, a new one. Raises `OSError` if none can be made.
     """
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/") and is_private(Path(runtime)):
@@ -44,20 +38,12 @@ def private_directory(environ: Mapping[str, str]) -> Path:
 
 
 def socket_name(store: Path) -> str:
-    """Return the name of the socket through which a store is shown, the same at each call.
-
-    Args:
-        store: The store.
-    """
+    """Return the name of the socket through which a store is shown, the same at each call."""
     return f"ui-{hashlib.sha256(os.fsencode(os.path.realpath(store))).hexdigest()[:12]}.sock"
 
 
 def is_private(path: Path) -> bool:
-    """Return whether a directory is ours, closed to other users; a link is not.
-
-    Args:
-        path: The directory.
-    """
+    """Return whether a directory is ours, closed to other users; a link is not."""
     try:
         status = path.lstat()
     except OSError:
@@ -69,14 +55,9 @@ def is_private(path: Path) -> bool:
 def new_token(path: Path) -> str:
     """Write a new secret to a file that only its user may read, and return it.
 
-    A program that takes the port of an ended server gets the cookie from a page that is still
-    open: the cookie must be worth nothing for the next server.
-
-    Args:
-        path: The file.
-
-    Raises:
-        OSError: If it can't be written, or belongs to another user.
+    A program that takes the port of an ended server gets the cookie from a page that is still open:
+    the cookie must be worth nothing for the next server. Raises `OSError` if the file can't be
+    written, or belongs to another user.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "r+") as file:

@@ -70,13 +70,8 @@ _PAGE = """<!doctype html>
 def page(snapshot: Snapshot, live: bool = False, *, editable: bool = False) -> str:
     """The page that shows a snapshot, as HTML without any reference to something outside.
 
-    Args:
-        snapshot: The document to show.
-        live: Whether the page looks for news at `snapshot.json`, relative to its own address.
-        editable: Whether a live page has a link to `edit`, for notes and labels; off by default.
-
-    Raises:
-        LifecycleError: If plotly, whose JavaScript draws the charts, is not installed.
+    A `live` page looks for news at `snapshot.json`, relative to its own address, and has a link to
+    `edit` if it is `editable`. Raises `LifecycleError` if plotly is not installed.
     """
     plotly, code, curves = _plotly(), _code(), packed(snapshot)
     return _PAGE.format(
@@ -104,9 +99,8 @@ def title(experiments: list[ExperimentPart]) -> str:
 def write(text: str, target: Path) -> None:
     """Write a page to a file, whole or not at all; an older file of that name is replaced.
 
-    Raises:
-        LifecycleError: If something other than a file, or a link of another user, has that name.
-        OSError: If it can't be written; it names the target.
+    Raises `LifecycleError` if something other than a file, or a link of another user, has that
+    name; `OSError`, with the target, if it can't be written.
     """
     with whole_file(target) as draft:
         draft.write_text(text, encoding="utf-8")

@@ -29,17 +29,8 @@ _PIECE = 1 << 16
 
 @dataclass(frozen=True)
 class Response:
-    """An answer to a request.
-
-    Attributes:
-        body: Its content.
-        policy: Its content security policy.
-        status: The status of HTTP.
-        content_type: The type of the body.
-        more: Further headers.
-        etag: A value that changes with the content; empty where it has no use.
-        allowed: The methods that a refused one could have been.
-    """
+    """An answer to a request. The `etag` changes with the content; `allowed` are the methods that a
+    refused method could have been."""
 
     body: bytes
     policy: str = "default-src 'none'; frame-ancestors 'none'"

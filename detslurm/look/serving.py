@@ -63,11 +63,8 @@ class _Handler(WSGIRequestHandler):
 
 
 class LookServer(ThreadingMixIn, WSGIServer):
-    """A server that answers its own user, and notes when it last did.
-
-    Attributes:
-        last_request: When that was, in seconds of the monotonic clock.
-    """
+    """A server that answers its own user; `last_request` is when it last did, by the monotonic
+    clock."""
 
     daemon_threads = True
     block_on_close = False
@@ -101,11 +98,7 @@ class LookServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def await_turn(self, request: socket.socket) -> None:
-        """Wait until fewer than some requests are answered, once this request has begun.
-
-        Args:
-            request: Its connection.
-        """
+        """Wait until fewer than some requests are answered, once that of a connection has begun."""
         self._readers.acquire()
         with self._silent_lock:
             self._silent.pop(request, None)
@@ -139,11 +132,7 @@ class LookServer(ThreadingMixIn, WSGIServer):
         """A browser that goes away in the middle of an answer is no error."""
 
     def serve_until_idle(self, idle_seconds: float) -> None:
-        """Answer requests until none has come for that long.
-
-        Args:
-            idle_seconds: Seconds without a request; infinity for no such end.
-        """
+        """Answer requests until none has come for that many seconds."""
         while (rest := self.last_request + idle_seconds - time.monotonic()) > 0:
             self.timeout = min(rest, _PATIENCE)
             self.handle_request()
@@ -153,14 +142,7 @@ class UnixServer(LookServer):
     """A server on a Unix socket that only its user can open.
 
     A socket that a killed process has left is replaced; the own socket is removed at the end.
-
-    Args:
-        path: Where to make the socket, in a directory closed to other users.
-        application: Answers the requests.
-
-    Raises:
-        LifecycleError: If another process listens there, or something else has that name.
-        OSError: If the socket can't be made.
+    Raises `LifecycleError` if another process listens there, or something else has that name.
     """
 
     address_family = socket.AF_UNIX
@@ -201,15 +183,9 @@ class UnixServer(LookServer):
 
 
 class LoopbackServer(LookServer):
-    """A server on this machine's loopback address, which every user of the machine can reach.
-
-    Args:
-        port: The port; 0 for any free port.
-        application: Answers the requests, only those with a token.
-
-    Raises:
-        LifecycleError: If the port is taken.
-    """
+    """A server on this machine's loopback address, which every user of the machine can reach: so
+    the application has to demand a token. Port 0 is any free port. Raises `LifecycleError` if the
+    port is taken."""
 
     def __init__(self, port: int, application: WSGIApplication) -> None:
         try:

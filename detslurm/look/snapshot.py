@@ -61,22 +61,18 @@ def snapshot(
     progress: Progress | None = None,
     known: ReadSoFar | None = None,
 ) -> Snapshot:
-    """Put down the known state of experiments.
+    """Put down the known state of experiments, as their clients have read them; `encode` writes it.
 
     An unreadable record is named in `problems` of its experiment; nothing is raised for it.
 
     Args:
-        experiments: The experiments, as their clients have read them.
         trials: The ids of the trials to show, whose log tails are shown too; by default all.
-        curves: Whether to read metrics and the profiler's figures; on by default.
-        code: Whether to list the experiments' code; off by default.
-        log_lines: How many lines of the logs of failed trials to show at most; 50 by default.
-        budget: How much the curves may take; by default what suits a document of JSON.
-        progress: Gets how many trials were read and how many there are; nothing by default.
-        known: The part of the same experiments that was read before; by default nothing.
-
-    Returns:
-        The document: `encode` writes it as JSON.
+        curves: Whether to read metrics and the profiler's figures.
+        code: Whether to list the experiments' code.
+        log_lines: How many lines of the logs of failed trials to show at most.
+        budget: How much the curves may take.
+        progress: Gets how many trials were read and how many there are.
+        known: The part of the same experiments that was read before.
 
     Example:
         import detslurm as det

@@ -26,14 +26,7 @@ from detslurm.store.address import publish_address
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve experiments until no page was requested for a while.
-
-    Args:
-        argv: The options, see `--help`.
-
-    Returns:
-        The exit status: 0 after an end that was meant.
-    """
+    """Serve experiments until no page was requested for a while; the exit status."""
     if os.environ.get("NODE_RANK", "0") != "0":
         return 0  # one node serves the pages
     options = _options(argv)

@@ -23,26 +23,15 @@ _FIRST = ("validation", "training")
 
 
 class MetricName(NamedTuple):
-    """A metric.
-
-    Attributes:
-        group: The group of its reports, such as "training" or "validation".
-        name: Its name; a nested name is dotted.
-    """
+    """A metric, by the group of its reports and its name, dotted if it is nested."""
 
     group: str
     name: str
 
 
 class TrialCurve(NamedTuple):
-    """One metric of one trial, on the clean curve.
-
-    Attributes:
-        trial: The trial.
-        steps: How many batches were trained at each point, in ascending order.
-        values: The metric there; NaN where it was not reported.
-        resumes: How many batches were trained where the trial was resumed.
-    """
+    """One metric of one trial on the clean curve, with the steps from which it was resumed; values
+    are NaN where it was not reported."""
 
     trial: Trial
     steps: Sequence[int]
@@ -56,13 +45,7 @@ class TrialCurve(NamedTuple):
 
 
 class ExperimentCurves(NamedTuple):
-    """One metric of some trials.
-
-    Attributes:
-        metric: The metric.
-        curves: Of each trial that has reported it, the best trial first.
-        begun: How many trials of the experiment have begun.
-    """
+    """The curves of one metric, best trial first; `begun` counts the trials of the experiment."""
 
     metric: MetricName
     curves: list[TrialCurve]
@@ -70,13 +53,8 @@ class ExperimentCurves(NamedTuple):
 
 
 def legend(rows: Sequence[TrialRow], lines: Sequence[Line], *, searched: bool) -> list[str]:
-    """A line for each curve: trial, state, last value, best value, and its distinction.
-
-    Args:
-        rows: The trial of each curve.
-        lines: The curves.
-        searched: Whether they are of the searcher's metric, of which trials have a best value.
-    """
+    """A line for each curve: trial, state, last value, best value (if `searched`: of the searcher's
+    metric), and its distinction."""
     names, _ = differing(row.hparams for row in rows)
     return [_legend_line(row, line, names, searched) for row, line in zip(rows, lines, strict=True)]
 
@@ -107,19 +85,11 @@ def curves_of(
     trials: Collection[int] = (),
     limit: int = 5,
 ) -> ExperimentCurves:
-    """Return the curves of the best trials.
+    """Return the curves of these trials, by default of the `limit` best by the searcher's metric.
 
-    Args:
-        experiment: The experiment.
-        metric: The name of the metric; the searcher's by default.
-        group: The group of its reports; by default the first of "validation", "training" and
-            others that has the metric.
-        trials: The ids of the trials; by default the best ones by the searcher's metric.
-        limit: The most trials, where `trials` are not given.
-
-    Raises:
-        LifecycleError: If there is no such metric or trial; the error names those that there are.
-        StoreFault: If a file of a trial can't be read.
+    The `metric` is the searcher's by default; its `group` the first of "validation", "training" and
+    others that has it. Raises `LifecycleError`, which names what there is, without such a metric or
+    trial; `StoreFault` if a file of a trial can't be read.
     """
     begun = [trial for trial in experiment.trials() if trial.row.run_count]
     chosen = _named(experiment, begun, trials) if trials else _best_first(experiment, begun)[:limit]

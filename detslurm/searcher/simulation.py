@@ -78,53 +78,30 @@ def simulate(
     `units` is how long trials train that are given no length, `start_seconds` what it costs
     a worker to take up a trial. `curves` are those of the searcher's metric. Further metrics have
     curves of their own, independent of it, and all constraints are kept. Where a search asks a
-    sampler, `suggest` answers, such as `LastingBridge.suggest`; by default such samples are random,
+    sampler, `suggest` answers, such as `Bridge.suggest`; by default such samples are random,
     because the curves of this package don't depend on them.
     """
-    return _run(config, workers, curves, units, start_seconds, suggest).to_end()
+    return VirtualSearch(config, workers, curves, units, start_seconds, suggest).to_end()
 
 
-def simulated_reports(
-    config: Mapping[str, Any], workers: int, curves: Curves, suggest: Suggest | None = None
-) -> Iterator[SimulatedTrial]:
-    """Yield a trial at each of its reports, in order of time; the search goes on between them.
-
-    `units`, `metric` and `end` of the trial are those of the report, until the next one; `suggest`
-    as for `simulate`.
-    """
-    return _run(config, workers, curves, suggest=suggest).steps()
-
-
-def _run(
-    config: Mapping[str, Any],
-    workers: int,
-    curves: Curves | None,
-    units: int = 100,
-    start_seconds: float = 0.0,
-    suggest: Suggest | None = None,
-) -> _Run:
-    search = Search(config)
-    if search.name == "custom":
-        raise ValueError("a custom search can't be simulated: its method lives elsewhere")
-    if workers < 1:
-        raise ValueError(f"a search needs at least one worker, not {workers}")
-    made = curves or Synthetic(search.smaller_is_better)
-    return _Run(search, workers, made, units, start_seconds, suggest)
-
-
-class _Run:
-    """One simulation on its way: a heap of who is busy until when."""
+class VirtualSearch:
+    """One simulation on its way: a heap of who is busy until when. Arguments as for `simulate`."""
 
     def __init__(
         self,
-        search: Search,
+        config: Mapping[str, Any],
         workers: int,
-        curves: Curves,
-        units: int,
-        start_seconds: float,
-        suggest: Suggest | None,
+        curves: Curves | None = None,
+        units: int = 100,
+        start_seconds: float = 0.0,
+        suggest: Suggest | None = None,
     ) -> None:
-        self._search, self._curves = search, curves
+        self._search = search = Search(config)
+        if search.name == "custom":
+            raise ValueError("a custom search can't be simulated: its method lives elsewhere")
+        if workers < 1:
+            raise ValueError(f"a search needs at least one worker, not {workers}")
+        self._curves = curves or Synthetic(search.smaller_is_better)
         self._units, self._start_seconds = units, start_seconds
         self._suggest = suggest or self._random_samples
         self._state: State = search.initial()
@@ -137,12 +114,14 @@ class _Run:
         self._others = {o.name: Synthetic(o.smaller_is_better, salt=n) for n, o in others}
 
     def to_end(self) -> Simulation:
+        """The result, once nothing is left to do."""
         for _ in self.steps():
             pass
         return self._sum_up()
 
     def steps(self) -> Iterator[SimulatedTrial]:
-        """Yield each trial that reports, when the search knows of it."""
+        """Yield a trial at each of its reports, in order of time; the search goes on between them.
+        Its `units`, `metric` and `end` are those of the report, until the next one."""
         self._wake()
         while self._ends:
             self._now, _, worker, units = heapq.heappop(self._ends)

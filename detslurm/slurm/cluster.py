@@ -32,7 +32,7 @@ NOTIFY_PATIENCE = 2.0
 
 
 class SlurmCluster:
-    """The cluster that the machine's Slurm commands call."""
+    """The cluster that the machine's Slurm commands call; `Cluster` describes its methods."""
 
     name = "slurm"
 
@@ -88,28 +88,23 @@ class SlurmCluster:
             return ""
 
     def allowance(self, request: JobRequest) -> Allowance:
-        """The limits of partition, QOS and accounts for such jobs, as far as they are shown."""
         from detslurm.slurm.allowance import ask_allowance
 
         return ask_allowance(request, self._limits)
 
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
-        """The same later, with one call to the controller."""
         from detslurm.slurm.allowance import ask_again
 
         return ask_again(charge)
 
     def submit(self, request: JobRequest) -> str:
-        """Queue the request with one sbatch and return its job id."""
         path = _write_script(request.folder, self.script(request), request.mark)
         return sbatch.submit(path, submit_environment(request))
 
     def submitted(self, folder: Path, mark: str) -> str | None:
-        """The job of the request with this folder and mark, if the queue has it."""
         return sbatch.queued_from(sbatch.script_path(folder, mark), ASK_PATIENCE)
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
-        """End these jobs; jobs that are over already are skipped."""
         states = ["--state=PENDING"] if pending_only else []
         self._each(["scancel", *states], refs)
 
@@ -128,21 +123,17 @@ class SlurmCluster:
                     raise refusal
 
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
-        """Back into the queue with exactly this element; held until released when `hold`."""
         verb = "requeuehold" if hold else "requeue"
         which = ["Incomplete"] if only_running else []
         command.run(["scontrol", verb, *which, ref], patience=sbatch.SUBMIT_PATIENCE)
 
     def hold(self, refs: Collection[str]) -> None:
-        """Keep queued jobs from starting, running ones from starting again."""
         self._each(["scontrol", "hold"], refs, joined=True)
 
     def release(self, refs: Collection[str]) -> None:
-        """Let held jobs start."""
         self._each(["scontrol", "release"], refs, joined=True)
 
     def update(self, ref: str, **fields: str | int) -> None:
-        """Change fields of queued jobs, by scontrol's names."""
         changes = [f"{name}={value}" for name, value in fields.items()]
         try:
             command.run(["scontrol", "update", f"JobId={ref}", *changes], patience=ASK_PATIENCE)
@@ -156,7 +147,6 @@ class SlurmCluster:
         command.run(["scontrol", "top", ref], patience=ASK_PATIENCE)
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
-        """All that the queue knows of these jobs, with one squeue; absent means unknown."""
         if not job_ids:
             return {}
         try:
@@ -187,7 +177,6 @@ class SlurmCluster:
         return {**seen, **remembered, **clear}
 
     def energy(self, job_ids: Collection[str], *, since: float | None) -> dict[str, float]:
-        """The joules of jobs by accounting, with one sacct."""
         from detslurm.slurm.job_energy import energy_command, parse_energy
 
         argv = energy_command(job_ids, since)
@@ -195,7 +184,6 @@ class SlurmCluster:
         return {ref: joules for ref, joules in found.items() if ref in job_ids}
 
     def queue(self, *, partition: str | None = None) -> list[JobInfo]:
-        """The whole queue or a partition's, with one squeue; the site may hide others' jobs."""
         from detslurm.slurm.queue_listing import listing_command, new_separator, parse_listing
 
         separator = new_separator()
@@ -205,19 +193,16 @@ class SlurmCluster:
         )
 
     def nodes(self) -> list[NodeInfo]:
-        """All nodes, with one scontrol."""
         from detslurm.slurm.nodes import NODES_COMMAND, parse_nodes
 
         return parse_nodes(command.run(NODES_COMMAND, patience=ASK_PATIENCE, within=QUERY_PATIENCE))
 
     def pending_details(self, job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
-        """Evidence for a job's wait, beyond the queue and the nodes, with at most three calls."""
         from detslurm.slurm.pending import pending_details
 
         return pending_details(job, ref, rival)
 
     def start_of(self, options: Sequence[str]) -> float:
-        """Slurm's estimate for a job with these options, with one `sbatch --test-only`."""
         from detslurm.slurm.pending import start_of
 
         return start_of(options)
@@ -237,7 +222,6 @@ class SlurmCluster:
                 query.give_up()
 
     def limits(self) -> ClusterLimits:
-        """The site's rules, asked for once per object."""
         return self._limits
 
     @cached_property

@@ -1,4 +1,4 @@
-"""The arguments and options that a batch script was submitted with, as far as they are known.
+"""The arguments that a batch script was submitted with, as far as they are known.
 
 Up to 22.05 the job's record has the arguments.
 """
@@ -7,56 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from detslurm.config.sbatch_args import last_given
 from detslurm.slurm import command
 from detslurm.slurm.errors import SlurmError
 
 _PATIENCE = 20.0
-
-
-# A site's plugin may rewrite these. None of their values has a blank in it.
-_REWRITTEN = {
-    "account": "A",
-    "partition": "p",
-    "qos": "q",
-    "time": "t",
-    "constraint": "C",
-    "reservation": None,
-}
-
-
-def command_line_options(path: str, line: str) -> dict[str, str]:
-    """Those options that a plugin may rewrite, as sbatch's command line has them."""
-    before, _ = _divided(path, line)
-    return _given([word for word in before if not set(word) & {"'", '"', "\\"}])
-
-
-def script_options(script: str) -> dict[str, str]:
-    """The same of the script's #SBATCH lines; sbatch reads none behind the first command."""
-    words: list[str] = []
-    for line in script.splitlines():
-        if line.startswith("#SBATCH"):
-            with suppress(ValueError):  # then sbatch has refused the script
-                words += map(shlex.quote, shlex.split(line.removeprefix("#SBATCH"), comments=True))
-        elif line.strip() and not line.startswith("#"):
-            break
-    return _given(words)
-
-
-def options_of_variables(variables: Mapping[str, str]) -> list[str]:
-    """The same of sbatch's input variables: their names."""
-    names = {"time": "SBATCH_TIMELIMIT"}
-    return [name for name in _REWRITTEN if names.get(name, f"SBATCH_{name.upper()}") in variables]
-
-
-def _given(words: Sequence[str]) -> dict[str, str]:
-    values = ((name, last_given(words, name, letter)) for name, letter in _REWRITTEN.items())
-    return {name: value for name, value in values if value}
 
 
 def arguments(job_id: str, record: Mapping[str, str]) -> list[str]:
@@ -94,17 +51,12 @@ def _command_lines() -> Iterator[list[str]]:
 
 
 def behind(path: str, line: str) -> list[str]:
-    """The arguments behind the script in sbatch's command line."""
-    return _divided(path, line)[1]
-
-
-def _divided(path: str, line: str) -> tuple[list[str], list[str]]:
-    """The words before the script and those behind it; none where it is not found."""
+    """The arguments behind the script in sbatch's command line; none where it is not found."""
     words = line.split()
     for number, word in enumerate(words):
         if number and Path(word).name == Path(path).name:
-            return words[1:number], words[number + 1 :]
-    return [], []
+            return words[number + 1 :]
+    return []
 
 
 def submit_line(job_id: str) -> str:

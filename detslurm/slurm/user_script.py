@@ -1,8 +1,7 @@
 """A batch script that the user submitted by hand: kept while its job runs, submitted again later.
 
-The job's record has what Slurm has made of the job: a site's plugin may have rewritten the account
-or the partition. So the script's own lines, sbatch's command line and its variables come first, and
-the record has the rest. Options that leave no trace there (--signal) must be in the script.
+Its options are those in the job's record. Options that leave no trace there (--signal) must be in
+the script.
 """
 
 from __future__ import annotations
@@ -19,13 +18,7 @@ from detslurm.slurm import command, sbatch
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.job_record import options_of, parse_job_records
 from detslurm.slurm.queue import parse_number
-from detslurm.slurm.script_arguments import (
-    arguments,
-    command_line_options,
-    options_of_variables,
-    script_options,
-    submit_line,
-)
+from detslurm.slurm.script_arguments import arguments
 from detslurm.slurm.shell_variables import shell_variables
 
 SCRIPT = "batch.sh"
@@ -46,15 +39,11 @@ def keep(job_id: str, path: Path) -> dict[str, Any] | None:
     path.parent.mkdir(parents=True, exist_ok=True)
     # The job is this process's own, so that the controller knows it and has its script still.
     command.run(["scontrol", "write", "batch_script", job_id, str(path)], patience=_PATIENCE)
-    words = arguments(job_id, record)
-    script = record.get("Command", "").partition(" ")[0]
     return {
-        "command": script,
-        # Not the whole line: it may have secrets, and others may read it.
-        "given": command_line_options(script, record.get("SubmitLine", "")),
+        "command": record.get("Command", "").partition(" ")[0],
         "variables": list(shell_variables()),
         "options": options_of(record),
-        "arguments": words,
+        "arguments": arguments(job_id, record),
         "throttle": parse_number(record.get("ArrayTaskThrottle")) or None,
         "folder": record.get("WorkDir", ""),
     }
@@ -78,23 +67,9 @@ def submit_again(
         return sbatch.submit(
             copy,
             contract.inheritable(os.environ, "SBATCH_", *contract.OF_A_RUN) | variables,
-            options=[*_options(path, recipe, variables), *array, "--hold"],
+            options=[*recipe["options"], *array, "--hold"],
             arguments=recipe["arguments"],
         )
-
-
-def _options(path: Path, recipe: Mapping[str, Any], variables: Mapping[str, str]) -> list[str]:
-    """The options of the first submission's command line, and those that only the record has."""
-    given = recipe["given"] or command_line_options(recipe["command"], submit_line(recipe["job"]))
-    named = {
-        *given,
-        *options_of_variables(variables),
-        *script_options(path.read_text("utf-8", "replace")),
-    }
-    of_record = [
-        option for option in recipe["options"] if option[2:].partition("=")[0] not in named
-    ]
-    return [*of_record, *(f"--{name}={value}" for name, value in given.items())]
 
 
 @contextmanager

@@ -39,9 +39,8 @@ class ModelRegistry:
     def commit(self, decide: Callable[[RegistryState], Record]) -> RegistryState:
         """Add the fact that `decide` makes of the state before it; returns the state after it.
 
-        `decide` is called again after each race that was lost. Its errors are raised, and so is a
-        `StoreError` if its fact would have no effect, or a fact before it was lost or has a newer
-        format.
+        `decide` is called again after each lost race. It is a `StoreError` if its fact would have
+        no effect, or a fact before it was lost or has a newer format.
         """
         with self._current(thorough=True) as state:
             refuse_newer(self.log.path, state.format)

@@ -39,7 +39,8 @@ from detslurm.sdk.bundle.archive import (
 )
 from detslurm.sdk.errors import BundleError
 from detslurm.searcher import Search
-from detslurm.storage import Storage, from_config
+from detslurm.storage import Storage, from_config, list_resources
+from detslurm.storage.names import without_files
 from detslurm.store import (
     EventLog,
     ExperimentDir,
@@ -55,6 +56,7 @@ from detslurm.store.errors import CorruptRecord, explained
 from detslurm.store.facts import FactLog, put_record
 from detslurm.store.frame import block, decode_json, encode_json, unframe, unframe_all
 from detslurm.store.provenance import keep
+from detslurm.store.reading import started_checkpoints
 from detslurm.store.records import LARGEST as MOST_TRIALS
 from detslurm.store.records import (
     CheckpointDeleted,
@@ -150,17 +152,10 @@ class _Import:
             if not done:  # else others see it, and the storage has its checkpoints
                 _clear(experiment)
             raise
-        return self._done(experiment)
-
-    def _done(self, experiment: ExperimentDir) -> Imported:
-        made = self.manifest
+        made, trials = self.manifest, experiment.created().trials
+        checkpoints = tuple(self.along.values())
         return Imported(
-            experiment_id=experiment.id,
-            was=made.experiment,
-            owner=made.owner,
-            trials=experiment.created().trials,
-            checkpoints=tuple(self.along.values()),
-            masked=made.masked,
+            experiment.id, made.experiment, made.owner, trials, checkpoints, made.masked
         )
 
     def _config(self, stage: Path) -> ExperimentConfig:
@@ -292,8 +287,6 @@ class _Import:
 
     def _not_along(self, experiment: ExperimentDir, view: ExperimentView) -> tuple[str, ...]:
         """Checkpoints that exist by the records, and whose files did not come along."""
-        from detslurm.store.reading import started_checkpoints
-
         here, started = set(self.along.values()), dict[str, None]()
         for row in view.trials:
             started |= dict.fromkeys(started_checkpoints(experiment.trial(row.id), row.run_count))
@@ -431,9 +424,6 @@ def _stored(
 
 
 def _store(storage: Storage, storage_id: str, source: Path, meter: ByteMeter) -> None:
-    from detslurm.storage.files import list_resources
-    from detslurm.storage.names import without_files
-
     if not source.is_dir():
         raise BundleError(f"checkpoint {source.name} has no files")
     storage.begin(storage_id)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from detslurm.sdk.experiments.snapshot import ExperimentSnapshot
 
 Which = Literal["all", "best", "latest", "none"]
+Source = Path | bytes
 
 _FACTS = frozenset(
     {"created", "trials", "set", "search_ended", "checkpoint_files_removed", "checkpoint_metadata"}
@@ -80,43 +81,51 @@ class Bundled:
 def bundle(one: ExperimentSnapshot, target: Path, which: Which, progress: Progress) -> Bundled:
     """Write a finished experiment into a file that does not exist yet. Raises `BundleError`."""
     _refuse(one, target)
-    directory = one.directory
     chosen = {checkpoint.uuid: checkpoint for checkpoint in _chosen(one, which)}
-    with ExitStack() as stack:
-        if chosen:
-            stack.enter_context(held(directory, chosen, by="a bundle that is being made"))
-        scratch = Path(
-            stack.enter_context(
-                tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
-            )
-        )
-        config = ExperimentConfig.from_dict(directory.config())
-        masked = _masked(config)
-        saved = _checkpoints(directory, chosen.values(), scratch)
-        content: dict[str, Path | bytes] = {
-            CONFIG: encode_json(config.masked()),
-            FACTS: encode_json([*_facts(one), *_listed(chosen.values(), saved)]),
-            **dict(_versions(one)),
-            **dict(_code(directory.code)),
-            **dict(_runs(one)),
-            **dict(_events(directory)),
-            **saved,
-        }
-        files = {name: source for name, source in content.items() if not name.endswith("/")}
-        # Each file is read twice: to describe it, and to write it.
-        meter = ByteMeter(progress, 2 * sum(map(_size, files.values())))
-        folders = tuple(name.rstrip("/") for name in content if name.endswith("/"))
-        manifest = Manifest(
-            experiment=one.view.id,
-            owner=one.view.owner,
-            made=time.time(),
-            masked=masked,
-            checkpoints=tuple(chosen),
-            directories=folders,
-            files={name: _described(source, meter) for name, source in files.items()},
-        )
-        _write(target, scratch / "bundle", manifest, files, meter)
-    return Bundled(target, target.stat().st_size, tuple(chosen), masked)
+    try:
+        with ExitStack() as stack:
+            if chosen:
+                stack.enter_context(held(one.directory, chosen, by="a bundle that is being made"))
+            scratch = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
+            manifest = _make(one, target, chosen, Path(stack.enter_context(scratch)), progress)
+    except OSError as error:
+        raise BundleError(f"{error.filename} can't be bundled: {error.strerror}") from error
+    return Bundled(target, target.stat().st_size, manifest.checkpoints, manifest.masked)
+
+
+def _make(
+    one: ExperimentSnapshot,
+    target: Path,
+    chosen: Mapping[str, CheckpointView],
+    scratch: Path,
+    progress: Progress,
+) -> Manifest:
+    directory = one.directory
+    config = ExperimentConfig.from_dict(directory.config())
+    saved = _checkpoints(directory, chosen.values(), scratch)
+    content: dict[str, Source] = {
+        CONFIG: encode_json(config.masked()),
+        FACTS: encode_json([*_facts(one), *_listed(chosen.values(), saved)]),
+        **dict(_versions(one)),
+        **dict(_code(directory.code)),
+        **dict(_runs(one)),
+        **dict(_events(directory)),
+        **saved,
+    }
+    files = {name: source for name, source in content.items() if not name.endswith("/")}
+    # Each file is read twice: to describe it, and to write it.
+    meter = ByteMeter(progress, 2 * sum(map(_size, files.values())))
+    manifest = Manifest(
+        experiment=one.view.id,
+        owner=one.view.owner,
+        made=time.time(),
+        masked=_masked(config),
+        checkpoints=tuple(chosen),
+        directories=tuple(name.rstrip("/") for name in content if name.endswith("/")),
+        files={name: _described(source, meter) for name, source in files.items()},
+    )
+    _write(target, scratch / "bundle", manifest, files, meter)
+    return manifest
 
 
 def _refuse(one: ExperimentSnapshot, target: Path) -> None:
@@ -151,16 +160,12 @@ def _chosen(one: ExperimentSnapshot, which: Which) -> Iterator[CheckpointView]:
         if which == "best" and trial_id != one.view.best_trial:
             continue
         trial = fold_trial(one.directory.trial(trial_id), one.facts.context(trial_id))
-        there = [c for c in trial.checkpoints if c.state != "DELETED" and c.kind is None]
-        outputs = [c for c in trial.checkpoints if c.state != "DELETED" and c.kind is not None]
-        yield from (c for c in outputs if c.resources or c.kind == OUTPUTS)
-        if which == "latest":
-            there = there[-1:]
-        elif which == "best":
-            best = trial.best_validation
-            there = [c for c in there if best is not None and c.steps == best.steps] or there[-1:]
-            there = there[-1:]
-        yield from there
+        left = [c for c in trial.checkpoints if c.state != "DELETED"]
+        yield from (c for c in left if c.kind == OUTPUTS or (c.kind is not None and c.resources))
+        saved, best = [c for c in left if c.kind is None], trial.best_validation
+        if which == "best" and best is not None:
+            saved = [c for c in saved if c.steps == best.steps] or saved
+        yield from saved if which == "all" else saved[-1:]
 
 
 def _masked(config: ExperimentConfig) -> tuple[str, ...]:
@@ -182,7 +187,6 @@ def _facts(one: ExperimentSnapshot) -> Iterator[dict[str, Any]]:
 
 
 def _versions(one: ExperimentSnapshot) -> Iterator[tuple[str, bytes]]:
-    """The record of what it ran, if there is one."""
     code, software = kept_versions(one)
     if code is not None or software is not None:
         yield VERSIONS, msgspec.json.encode(Versions(code=code, software=software))
@@ -214,9 +218,9 @@ def _events(directory: ExperimentDir) -> Iterator[tuple[str, bytes]]:
 
 def _checkpoints(
     directory: ExperimentDir, chosen: Iterable[CheckpointView], scratch: Path
-) -> dict[str, Path | bytes]:
+) -> dict[str, Source]:
     storages = storages_of(directory)
-    found: dict[str, Path | bytes] = {}
+    found: dict[str, Source] = {}
     for one in chosen:
         storage = storages.of(one.storage)
         _refuse_damaged(one, storage)
@@ -228,13 +232,14 @@ def _checkpoints(
                 storage.get(one.uuid, folder, None, digests_of(directory, one))
             except InvalidCheckpointException as error:
                 raise BundleError(str(error)) from error
-        parts = ((name, path) for name, path in _files(folder) if is_part_of(name, one))
-        found |= {f"checkpoints/{one.uuid}/{name}": path for name, path in parts}
+        for name in list_resources(folder, follow=True):  # a link as its target
+            if is_part_of(name, one) and not leads_nowhere(folder / name):
+                found[f"checkpoints/{one.uuid}/{name}"] = folder / name
     return found
 
 
 def _listed(
-    chosen: Iterable[CheckpointView], saved: Mapping[str, Path | bytes]
+    chosen: Iterable[CheckpointView], saved: Mapping[str, Source]
 ) -> Iterator[dict[str, Any]]:
     """Facts about checkpoints whose files differ here from the record: links become files."""
     for checkpoint in chosen:
@@ -257,58 +262,32 @@ def _refuse_damaged(one: CheckpointView, storage: Storage) -> None:
 
 
 def _code(folder: Path) -> Iterator[tuple[str, Path]]:
-    for name in _names(folder, follow=False):
+    for name in list_resources(folder):
         # No links to a pipe or the like: opening it would wait.
         kept = name.endswith("/") or (folder / name).is_file()
         if kept and "__pycache__" not in name.split("/"):
             yield f"code/{name}", folder / name
 
 
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """A checkpoint's files and directories: a link as its target, none for one without a target."""
-    for name in _names(folder, follow=True):
-        if not leads_nowhere(folder / name):
-            yield name, folder / name
-
-
-def _names(folder: Path, *, follow: bool) -> Iterable[str]:
-    """All that lies in a directory; a directory has a slash at the end of its name."""
-    try:
-        return list_resources(folder, follow=follow)
-    except OSError as error:
-        raise BundleError(f"{error.filename} can't be read: {error.strerror}") from error
-
-
 # -- the file --------------------------------------------------------------------------------------
 
 
-def _size(source: Path | bytes) -> int:
-    try:
-        return len(source) if isinstance(source, bytes) else source.stat().st_size
-    except OSError:
-        return 0  # its reader reports the reason
+def _size(source: Source) -> int:
+    return len(source) if isinstance(source, bytes) else source.stat().st_size
 
 
-def _described(source: Path | bytes, meter: ByteMeter) -> File:
-    if isinstance(source, bytes):
-        meter.add(len(source))
-        return File(size=len(source), sha256=hashlib.sha256(source).hexdigest())
+def _described(source: Source, meter: ByteMeter) -> File:
     digest = hashlib.sha256()
-    try:
-        with source.open("rb") as file:
-            state = os.fstat(file.fileno())
-            while data := file.read(_BLOCK):
-                digest.update(data)
-                meter.add(len(data))
-    except OSError as error:
-        raise BundleError(f"{source} can't be read: {error.strerror}") from error
-    return File(
-        size=state.st_size, sha256=digest.hexdigest(), executable=bool(state.st_mode & 0o100)
-    )
+    with _opened(source) as file:
+        executable = isinstance(source, Path) and bool(source.stat().st_mode & 0o100)
+        while data := file.read(_BLOCK):
+            digest.update(data)
+            meter.add(len(data))
+        return File(size=file.tell(), sha256=digest.hexdigest(), executable=executable)
 
 
 def _write(
-    target: Path, stage: Path, manifest: Manifest, files: dict[str, Path | bytes], meter: ByteMeter
+    target: Path, stage: Path, manifest: Manifest, files: dict[str, Source], meter: ByteMeter
 ) -> None:
     with stage.open("wb") as out:
         with tarfile.open(fileobj=out, **(_format(target) or {"mode": "w"})) as archive:
@@ -345,7 +324,7 @@ class _Metered:
         return data
 
 
-def _opened(source: Path | bytes) -> IO[bytes]:
+def _opened(source: Source) -> IO[bytes]:
     return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
 
 

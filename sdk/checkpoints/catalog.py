@@ -1,8 +1,5 @@
-"""All checkpoints of a store, or one by its id: from the index, or from folded records.
-
-No directory is searched. Each experiment's files are read once; the index has the result until the
-experiment changes.
-"""
+"""All checkpoints of a store, or one by its id: from the index, or from folded records, which the
+index then has until the experiment changes. No directory is searched."""
 
 from __future__ import annotations
 
@@ -93,9 +90,8 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
 
 
 def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
-    """Correct the links in the experiment's directory to its best and its newest checkpoint, except
-    in another user's experiment. `saved` are the checkpoints as the caller knows them; they are
-    read again only where a link is wrong."""
+    """Correct the links to the best and the newest checkpoint, except in another user's experiment.
+    The checkpoints `saved` are read again only where a link is wrong."""
     if saved.base is None or directory.foreign_owner():
         return
     known = [saved]

@@ -22,15 +22,13 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """One checkpoint: `Client().checkpoint(UUID)` returns it, `Experiment.checkpoints()` all.
+    """One checkpoint, with its `uuid` and the ids of its experiment and of the trial that saved it.
+    `Client().checkpoint(UUID)` returns it, `Experiment.checkpoints()` all.
 
     Only the owner of its experiment may change it: `LifecycleError` for others, and for a deleted
     checkpoint. Methods raise `StoreError` if its records can't be read.
 
     Attributes:
-        uuid: Its storage id.
-        experiment_id: The id of its experiment.
-        trial_id: The id of the trial that saved it.
         steps_completed: How many batches were trained.
         report_time: When it was saved, in seconds since 1970; None if that was not recorded.
         size: The bytes of all its files.
@@ -39,7 +37,6 @@ class Checkpoint:
         problem: The fault that `verify()` or a list found in its files; None without a fault.
         validation_metrics: The numeric validation metrics of exactly its weights, by name.
         searcher_metric: The searcher's metric among them; None if it was not validated.
-        smaller_is_better: Whether the best searcher metric is the smallest.
         objectives: The metrics and constraints of its search; None if one metric decides.
     """
 
@@ -148,16 +145,15 @@ class Checkpoint:
         return ExperimentConfig.from_dict(self._directory.config()).masked()
 
     def kept_by(self) -> list[str]:
-        """Return its users, such as "model resnet version 3": it can't be deleted meanwhile."""
+        """Return what needs it, such as "model resnet version 3", so that it can't be deleted."""
         from detslurm.store import fold_facts
 
         kept = fold_facts(self._directory).checkpoints.kept.values()
         return [fact.kept_by for fact in kept if self.uuid in fact.uuids]
 
     def used_by(self, model: str | None = None, version: int | None = None) -> list[int]:
-        """Return the trials that have reported that they use it (see `core.experimental`); by
-        default all, else those that use it as a version of this `model`, or as this `version` of
-        it."""
+        """Return the trials that have reported that they use it (see `core.experimental`), by
+        default all; else those that use it as this `version` of this `model`."""
         from detslurm.store import fold_facts
 
         used = fold_facts(self._directory).checkpoints.used
@@ -165,9 +161,8 @@ class Checkpoint:
         return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return its trial's metrics at exactly its step, then all metrics of the trials that have
-        reported that they use it (`used_by()`), such as a batch inference; of one `group`, or by
-        default of all."""
+        """Return its trial's metrics at exactly its step, then all metrics of the trials that use
+        it (`used_by()`), such as a batch inference; of one `group`, or by default of all."""
         rows = trial_metrics(self._directory.trial(self.trial_id), group)
         exactly = (row for row in rows if row.steps == self.steps_completed)
         own = (TrialMetrics.of_row(self.trial_id, row) for row in exactly)
@@ -205,15 +200,13 @@ class Checkpoint:
         be read: in a shared store the code is its owner's alone.
 
         The directory appears when everything is in it and was checked. The next download continues
-        an interrupted download, and copies nothing where all of it is there already. It is a
-        `LifecycleError` if it was deleted, its files are gone, or the directory holds something
-        else.
+        an interrupted download. It is a `LifecycleError` if it was deleted, its files are gone, or
+        the directory holds something else.
 
         Args:
             path: The directory, which must not exist or be empty; by default `checkpoints/<uuid>`.
             mode: No effect; `DownloadMode.AUTO` by default.
-            progress: Gets the copied bytes and the bytes of all files, again and again; by default
-                unused.
+            progress: Gets the copied bytes and all bytes, again and again; by default unused.
         """
         from detslurm.sdk.checkpoints.download import download
 
@@ -221,13 +214,10 @@ class Checkpoint:
         return download(self._directory, self.reload().view, target, progress)
 
     def load(self, loader: Callable[[Path], Any] | None = None) -> Any:
-        """Return the loaded checkpoint, read in place or from a copy if its files are in a bucket.
-
-        `loader` gets the directory and returns the object, such as `lambda path: torch.load(path)`.
-        By default `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial. It is a
+        """Return the object that `loader` makes of its directory (for a bucket of a copy). By
+        default `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial. It is a
         `LifecycleError` if its files are gone, or it is not a `PyTorchTrial`'s and there is no
-        `loader`.
-        """
+        `loader`."""
         from detslurm.sdk.checkpoints.loading import load_trial, where_it_is
 
         with where_it_is(self.path, self.download) as path:
@@ -242,8 +232,7 @@ class Checkpoint:
     # -- changes of it -----------------------------------------------------------------------------
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give it more `metadata`, plain data as JSON has it (else `ValueError`), by name; a value
-        with the same name is replaced."""
+        """Set values of its `metadata`, which are plain data as in JSON (else `ValueError`)."""
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, metadata, ())
@@ -261,24 +250,20 @@ class Checkpoint:
         delete(self._directory, [self])
 
     def remove_files(self, globs: Iterable[str]) -> list[str]:
-        """Delete some of its files and return their names: it is PARTIALLY_DELETED then. It is a
-        `LifecycleError` if the checkpoint is needed.
-
-        `globs` are patterns of paths relative to the checkpoint, as a list (`TypeError` for a
-        text); `**` spans directories. Without any nothing is deleted, and its files are recorded
-        again as they are.
-        """
+        """Delete the files that match `globs` and return their names: it is PARTIALLY_DELETED then.
+        It is a `LifecycleError` if it is needed, a `TypeError` if `globs` is not a list. In these
+        relative patterns `**` spans directories. Without any its files are recorded again."""
         from detslurm.sdk.checkpoints.changes import remove_files
 
         return remove_files(self._directory, self, settings.as_list("globs", globs))
 
     def verify(self, *, deep: bool = False) -> str | None:
-        """Return the fault in its files, by the record of when it was saved; None without a fault.
+        """Return the fault in its files, by the record of its save, in a sentence; None without a
+        fault. That it was deleted, or its storage can't be seen from here, is a sentence, too.
 
-        A deleted checkpoint or a storage that can't be seen from here is returned as such, in a
-        sentence. The result is recorded, too, and shown in lists from then on; where that can't be,
-        there is a warning. With `deep` (not by default) it reads all files that have checksums
-        inside (those of `torch.save` and NumPy's `.npz` do), and compares not only names and sizes.
+        The result is recorded and shown in lists; where that can't be, there is a warning. With
+        `deep` (not by default) it not only compares names and sizes, but reads all files that have
+        checksums inside: those of `torch.save` and NumPy's `.npz` do.
         """
         from detslurm.sdk.checkpoints.verification import verify
 

@@ -13,7 +13,8 @@ from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 from detslurm.sdk.enums import OrderBy
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.experiments.ordering import ordered
-from detslurm.store import CheckpointView, ExperimentDir, NotFound, Store
+from detslurm.storage import SharedFS
+from detslurm.store import ExperimentDir, NotFound, Store
 from detslurm.store.checkpoint_index import SavedCheckpoints
 from detslurm.store.metric_rank import metric_rank
 from detslurm.store.objectives import objectives_of
@@ -69,11 +70,8 @@ def best_first(
     sort_by: str | None = None,
     smaller_is_better: bool | None = None,
 ) -> list[Checkpoint]:
-    """Those that are complete and have the metric, by default the searcher's, the best first.
-
-    Where a search has several objectives they decide by default: front by front, and each front by
-    the first metric.
-    """
+    """Those that are complete and have the metric, the best first. By default the searcher's metric
+    decides, or its objectives: front by front, and each front by the first metric."""
     if (sort_by is None) != (smaller_is_better is None):
         raise ValueError("sort_by and smaller_is_better are given together, or neither of them")
     name = sort_by if sort_by is not None else "searcher_metric"
@@ -101,8 +99,8 @@ def front_of(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
 
 def fronts_of(checkpoints: Iterable[Checkpoint]) -> frozenset[str]:
-    """The ids of those on the Pareto front of their experiment, where its search has several
-    objectives; all checkpoints of each experiment are needed."""
+    """The ids of those on the Pareto fronts of searches with several objectives. All checkpoints of
+    each experiment are needed."""
     groups: dict[int, list[Checkpoint]] = defaultdict(list)
     for one in checkpoints:
         if one.objectives is not None:
@@ -146,8 +144,6 @@ def found_by(checkpoints: Iterable[Checkpoint], prefix: str) -> Checkpoint:
 
 def as_stored(store: Store, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     """The checkpoints, DELETED where their directories are gone from a visible disk."""
-    from detslurm.storage import SharedFS
-
     groups: dict[Path, list[Checkpoint]] = defaultdict(list)
     for one in checkpoints:
         if one.path is not None and one.state != "DELETED":
@@ -165,23 +161,3 @@ def _missing(base: Path, checkpoints: Sequence[Checkpoint]) -> Iterator[Checkpoi
     for one in checkpoints:
         if one.uuid not in names and not (base / one.uuid).is_dir():
             yield one
-
-
-def marked(directory: ExperimentDir, views: Sequence[CheckpointView]) -> list[CheckpointView]:
-    """As `as_stored`, for plain views of an experiment's checkpoints."""
-    import msgspec
-
-    from detslurm.sdk.checkpoints.catalog import storages_of
-
-    if not views:
-        return []
-    storages = storages_of(directory)
-    folders = {c.uuid: storages.of(c.storage).direct(c.uuid) for c in views}
-    on_disk = [c for c in views if folders[c.uuid] is not None]
-    unseen = storages.unreachable(on_disk)
-    return [
-        msgspec.structs.replace(c, state="DELETED")
-        if (path := folders[c.uuid]) is not None and c.uuid not in unseen and not path.is_dir()
-        else c
-        for c in views
-    ]

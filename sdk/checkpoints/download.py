@@ -39,8 +39,7 @@ def download(
     progress: Progress | None = None,
 ) -> Path:
     """Copy a checkpoint; links in it become what they lead to. The copy grows in a directory beside
-    the target, which gets the target's name at the end. A target that has to stay gets what grew in
-    a directory inside it."""
+    the target, or inside of a target that has to stay, and has its names at the end."""
     uuid = checkpoint.uuid
     if checkpoint.state == "DELETED":
         raise LifecycleError(f"checkpoint {uuid} was deleted")

@@ -35,13 +35,10 @@ class FindingCheckpoints:
     def checkpoints(
         self, experiment_ids: Iterable[int | str] | None = None, *, deleted: bool = False
     ) -> list[Checkpoint]:
-        """Return the checkpoints of experiments as they were recorded, by experiment and trial.
-        Their files are not looked at. Raises `NotFound` without a store or one of the experiments.
-
-        Args:
-            experiment_ids: The ids or names of the experiments; by default all that can be read.
-            deleted: Whether to return deleted ones, too; off by default.
-        """
+        """Return checkpoints as they were recorded, by experiment and trial: those of the
+        experiments with the ids or names `experiment_ids`, by default of all that can be read, and
+        with `deleted` also deleted ones. Their files are not looked at. Raises `NotFound` without a
+        store or one of the experiments."""
         from detslurm.sdk.checkpoints.catalog import saved_checkpoints
         from detslurm.sdk.checkpoints.choosing import objects
 

@@ -83,17 +83,10 @@ class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect that a policy would have on an experiment now.
-
-    Attributes:
-        policy: The policy.
-        checkpoints: Those that it would delete, by trial, oldest first.
-        freed: Their bytes.
-        stay: The number of complete checkpoints that stay.
-        kept_by: Why others stay that the policy alone would not keep, by storage id.
-        unranked: Whether none has a validation of the searcher's metric.
-        problems: Sentences about those that stay because their storage can't be seen from here.
-    """
+    """The effect that a policy would have on an experiment now: the `checkpoints` to be deleted, by
+    trial, oldest first, their bytes, and the number of those that `stay`. `kept_by` has the reasons
+    to keep some, by id; `problems` names storages that can't be seen from here; `unranked` means
+    that no checkpoint has a validation of the searcher's metric."""
 
     policy: GCPolicy
     checkpoints: tuple[DoomedCheckpoint, ...]
@@ -160,9 +153,8 @@ def _doomed(
 
 
 class SettledExperiment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A finished experiment in which there is nothing left to delete: its checkpoints in use and
-    those that should not exist any more, their directory (None for a bucket), and the digests of
-    the records of what it ran."""
+    """A finished experiment with nothing left to delete: its checkpoints in use and those that are
+    over, their directory (None for a bucket), and the digests of the records of what it ran."""
 
     used: tuple[str, ...] = ()
     over: tuple[str, ...] = ()

@@ -1,8 +1,7 @@
 """The remains of crashes: files that belong to nothing any more, by evidence.
 
 Everything that is not known to be over stays: a checkpoint that a run may be writing now, the files
-of other users' records, unreadable files. Directories are listed by their exact names, none is
-searched.
+of other users' records, unreadable files. Directories are listed by exact names, not searched.
 """
 
 from __future__ import annotations
@@ -61,9 +60,8 @@ def _leftover(kind: Kind, path: Path, experiment: int | None = None) -> Leftover
 
 @dataclass
 class Known:
-    """The checkpoints that an experiment's records name, by id: those in use and those that are
-    over, and the storage of each that is not in the configured storage. Unreadable records
-    (`problems`) may name others."""
+    """The checkpoints that records name: in use, or over; the storage of those `elsewhere` than in
+    the configured storage; and the unreadable records, which may name others."""
 
     used: set[str] = field(default_factory=set)
     over: dict[str, Kind] = field(default_factory=dict)

@@ -17,14 +17,8 @@ _KIB: Final = 1024
 
 
 class Quota(NamedTuple):
-    """The room on one file system.
-
-    Attributes:
-        path: A directory on it.
-        free: The free bytes; None if unknown.
-        used: The bytes of this user that count; None if unknown.
-        limit: The bytes that this user may have; None if there is no limit, or it is unknown.
-    """
+    """The room on the file system of a directory: its free bytes, and those that this user has and
+    may have. None is unknown; a `limit` of None may also be no limit."""
 
     path: str
     free: int | None = None
@@ -71,10 +65,10 @@ def _output(argv: Sequence[str]) -> str:
 
 
 def parsed(text: str) -> tuple[int | None, int | None]:
-    """Used and allowed bytes in the output of `quota -w -p` or `lfs quota -q`.
+    """Used and allowed bytes in the output of `quota -w -p` or `lfs quota -q`; None is unknown.
 
     Both have the file system, the KiB in use, the quota and the limit, and lfs begins a line behind
-    a long path; a star behind a number marks it as exceeded. Anything else is unknown.
+    a long path; a star behind a number marks it as exceeded.
     """
     words = text.replace("*", " ").split()
     for place, *numbers in zip(words, words[1:], words[2:], words[3:], strict=False):

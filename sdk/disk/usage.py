@@ -35,15 +35,8 @@ SETTLED: Final = 3600.0
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes by kind of file.
-
-    Attributes:
-        checkpoints: Checkpoints that were not deleted, as they were recorded.
-        logs: The output of trials and jobs.
-        metrics: Reported metrics and records, with their compacted form.
-        code: The frozen code, as it was recorded.
-        tensorboard: TensorBoard's files beside the checkpoints.
-    """
+    """Bytes by kind of file: `checkpoints` and frozen `code` as they were recorded, the `logs` of
+    trials and jobs, `metrics` and other records, and TensorBoard's files beside the checkpoints."""
 
     checkpoints: int = 0
     logs: int = 0
@@ -62,15 +55,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExperimentUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The disk usage of one experiment.
-
-    Attributes:
-        id: Its id.
-        name: Its name.
-        owner: The user who submitted it.
-        state: Its state, such as "COMPLETED".
-        usage: Its bytes by kind of file.
-    """
+    """The disk usage of one experiment."""
 
     id: int
     name: str

@@ -31,13 +31,10 @@ class CheckpointChoice:
     ) -> list[Checkpoint]:
         """Return the checkpoints in an order, by default the best searcher metric first.
 
-        `sort_by` and `order_by` are given together or not at all, else it is a `ValueError`.
-
-        Args:
-            sort_by: The name of a validation metric, or a `CheckpointSortBy`; by default the
-                searcher's metric.
-            order_by: An `OrderBy`, or "asc" or "desc"; not given by default.
-            max_results: The largest number of checkpoints to return; by default all.
+        `sort_by` is the name of a validation metric, or a `CheckpointSortBy`, by default the
+        searcher's metric; with it goes `order_by`, an `OrderBy`, "asc" or "desc" (by default
+        neither is given). Only one of the two is a `ValueError`, as is a negative `max_results`,
+        the largest number of checkpoints to return; by default all.
         """
         from detslurm.sdk.checkpoints.choosing import best_first, in_order
 
@@ -56,13 +53,12 @@ class CheckpointChoice:
     def top_checkpoint(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> Checkpoint:
-        """Return the best checkpoint; `LifecycleError` if none has a validation with that metric.
+        """Return the best checkpoint.
 
         By default the searcher's metric decides, else that of the name `sort_by`; with it goes
         `smaller_is_better`, whether the smallest is the best. Only one of the two is a
         `ValueError`. Where a search has several metrics or constraints, this is by default the
-        best by the first metric, of the checkpoints that keep all constraints: it is one of
-        `pareto_checkpoints()`.
+        best of `pareto_checkpoints()` by the first metric.
 
         Example:
             import detslurm as det
@@ -80,11 +76,10 @@ class CheckpointChoice:
         return self.top_n_checkpoints(1, sort_by, smaller_is_better)[0]
 
     def pareto_checkpoints(self) -> list[Checkpoint]:
-        """Return the Pareto front: the complete checkpoints that no other one beats in one of the
+        """Return the Pareto front: the complete checkpoints that no other beats in one of the
         searcher's metrics without a loss in another, by the first metric. They keep all
-        constraints: it is a `LifecycleError` if none does, or none has a validation. With a single
-        metric these are all checkpoints with its best value.
-        """
+        constraints: it is a `LifecycleError` if none does. With a single metric these are all
+        checkpoints with its best value."""
         from detslurm.sdk.checkpoints.choosing import best_first, front_of, unrated
 
         every = self._candidates()
@@ -101,8 +96,8 @@ class CheckpointChoice:
     def top_n_checkpoints(
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
     ) -> list[Checkpoint]:
-        """Return the best checkpoints, the best first, with arguments as in `top_checkpoint`:
-        `limit` at most, which is at least 1. Anything else is a `ValueError`."""
+        """Return at most `limit` checkpoints, which is 1 or more (else it is a `ValueError`), the
+        best first; other arguments are as in `top_checkpoint`."""
         from detslurm.sdk.checkpoints.choosing import best_first, unrated
 
         if limit < 1:
@@ -130,9 +125,7 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
         """Return the committed checkpoints of all trials, by trial, oldest first, without deleted
         ones. A checkpoint has the state "DELETED" if its files were removed from the disk
         otherwise."""
-        from detslurm.sdk.checkpoints.catalog import of_snapshot
-
-        return self._objects(of_snapshot(self._snapshot))
+        return self._checkpoints_of(None)
 
     def _candidates(self) -> list[Checkpoint]:
         """Its own, and those of the searches that it goes on with: their trials are its trials."""
@@ -149,8 +142,7 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
             created = before.facts.created
         return found
 
-    def _checkpoints_of(self, trial_ids: Iterable[int]) -> list[Checkpoint]:
-        """The checkpoints of some trials; as `checkpoints`."""
+    def _checkpoints_of(self, trial_ids: Iterable[int] | None) -> list[Checkpoint]:
         from detslurm.sdk.checkpoints.catalog import of_snapshot
 
         return self._objects(of_snapshot(self._snapshot, trial_ids))

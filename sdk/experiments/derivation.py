@@ -34,19 +34,17 @@ class DerivedExperiments(ExperimentBase):
         """Continue a finished, canceled or failed experiment from its latest checkpoints, and
         return a new experiment.
 
-        Its trials go on counting: their curves begin with the reports of this one's trials up to
-        the checkpoint. The other arguments and errors are as in `Client.submit`; its `submission`
-        has the ids of its trials and jobs.
+        Its trials go on counting: their curves begin with the reports up to the checkpoint. The
+        other arguments and errors are as in `Client.submit`; its `submission` has the ids of its
+        trials and jobs.
 
         Args:
             overrides: Changes of single keys, each as `a.b=YAML`; by default none. A COMPLETED
-                experiment has to get something to go on with, such as a longer
-                `searcher.max_length`.
-            config: A configuration to merge over this one's, as a mapping or the path of a YAML
-                file; by default none.
+                experiment needs something to go on with, such as a longer `searcher.max_length`.
+            config: A mapping, or the path of a YAML file, to merge over this one's configuration;
+                by default none.
             trial_id: Continue this trial alone, with its hyperparameters; by default all trials,
-                or, where results decided what they trained, the search: its trials train on only
-                if it promotes them.
+                or, where results decided, the search: its trials train on if it promotes them.
             context_dir: The directory of the code; by default the code that this experiment ran.
             cluster: `slurm`, `local` or `auto`; by default that of this experiment.
             method_runner: For a custom search, which process runs its method; by default none.
@@ -111,11 +109,10 @@ class DerivedExperiments(ExperimentBase):
         or if the file exists.
 
         Args:
-            path: The file to make, `.tar.gz`, `.tgz` or `.tar`; it must not exist.
-            checkpoints: Those that go along: all, by default the best of the experiment, the latest
-                of each trial, or none.
-            progress: Called with the bytes that were read and with their whole number; by default
-                unused. The file has no name before it is finished.
+            path: The file to make, `.tar.gz`, `.tgz` or `.tar`.
+            checkpoints: All, by default the best of the experiment, the latest of each trial, or
+                none.
+            progress: Called with the bytes that were read, and all bytes; by default unused.
         """
         from detslurm.sdk.bundle.writing import bundle
 

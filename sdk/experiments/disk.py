@@ -33,8 +33,8 @@ class DiskUse(ExperimentBase):
         return usage_of(self._snapshot.directory)
 
     def purge_warnings(self) -> list[str]:
-        """Return warnings of files that the site's purge may soon delete. Empty where the site
-        profile has no `purge_days`. The times of one file of each checkpoint count."""
+        """Return warnings of files that the site's purge may soon delete; none where the site
+        profile has no `purge_days`."""
         from detslurm.sdk.disk.purge import purge_days, warnings_of
 
         rows = self._snapshot.trials.values()
@@ -43,8 +43,8 @@ class DiskUse(ExperimentBase):
 
     def gc_preview(self, policy: GCPolicy | None = None) -> GCPreview:
         """Return the effect that a garbage collection by a `policy`, by default the experiment's
-        own, would have now; nothing is deleted. Raises `LifecycleError` if the checkpoint storage
-        is not visible from here."""
+        own, would have now. Raises `LifecycleError` if the checkpoint storage is not visible from
+        here."""
         from detslurm.sdk.disk.gc import collector_of, preview
 
         return preview(collector_of(self._snapshot.directory), policy)
@@ -59,14 +59,10 @@ class DiskUse(ExperimentBase):
         """Change how many checkpoints are kept, delete the others at once, and return the deleted
         ones.
 
-        Checkpoints stay that a model version, another experiment or a download needs, or from which
-        an unfinished trial may go on. It is a `LifecycleError` if a number is negative, or as for
-        `collect_garbage`, a `TypeError` if it is not whole.
-
-        Args:
-            save_experiment_best: The number of the experiment's best; by default as before.
-            save_trial_best: The number of each trial's best; by default as before.
-            save_trial_latest: The number of each trial's latest; by default as before.
+        The numbers `save_experiment_best`, `save_trial_best` and `save_trial_latest` are by default
+        as before. Checkpoints stay that a model version, another experiment or a download needs, or
+        from which an unfinished trial may go on. It is a `LifecycleError` if a number is negative,
+        or as for `collect_garbage`, a `TypeError` if it is not whole.
         """
         given = {
             "save_experiment_best": save_experiment_best,

@@ -145,11 +145,10 @@ class Lifecycle(ExperimentBase):
         self._snapshot.refresh(())
 
     def delete(self, *, force: bool = False) -> None:
-        """Remove the experiment's checkpoints, logs, metrics and code.
+        """Remove the experiment's checkpoints, logs, metrics and code; its id is not given again.
 
-        Its id is not given again. It is a `LifecycleError` if it is not finished or a checkpoint of
-        it is needed. With `force` (not by default) the storage of a checkpoint need not be visible
-        from here: its files stay then.
+        It is a `LifecycleError` if it is not finished or a checkpoint of it is needed. With `force`
+        (not by default) files stay in a checkpoint storage that is not visible from here.
         """
         from detslurm.sdk.disk.deletion import delete
 

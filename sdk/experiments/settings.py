@@ -71,11 +71,11 @@ class Settings(ExperimentBase):
 
     def set_budget(self, slot_hours: float | None) -> None:
         """Limit the slot-hours that the experiment's runs may use together to `slot_hours`, None
-        for no limit.
+        for no limit. Earlier use counts.
 
         Once they are used, the experiment is paused: its trials save and are held. After a raise of
-        the budget `activate()` goes on. The use before there was a budget counts, too, by the
-        beginning and end of each run. Experiments without slots have no budget (`LifecycleError`).
+        the budget `activate()` goes on. Experiments without slots have no budget
+        (`LifecycleError`).
         """
         from detslurm.sdk.costs import budget
 
@@ -88,8 +88,8 @@ class Settings(ExperimentBase):
 
     def set_priority(self, priority: int) -> None:
         """Change the order among the user's own jobs; replaces a weight. The `priority` is 1
-        (first) to 99 (last), 42 without any; anything else is a `LifecycleError`. It becomes the
-        nice value of the experiment's jobs, and of all that it submits later."""
+        (first) to 99 (last), 42 without any; it becomes the nice value of the experiment's jobs,
+        also of later ones."""
         if not FIRST <= settings.whole("priority", priority) <= LAST:
             raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
         self._set("priority", priority)
@@ -97,11 +97,8 @@ class Settings(ExperimentBase):
 
     def set_weight(self, weight: float) -> None:
         """Change the order among the user's own jobs by a fair share's weight; replaces a priority.
-
-        Slurm has no shares among the jobs of one user: the `weight` stands for the priority 42 /
-        `weight`, so that twice the weight is half the number. An experiment without one has 1. A
-        number that is not positive and finite is a `LifecycleError`.
-        """
+        Slurm has no such shares: a `weight`, positive and finite, is the priority 42 / `weight`. An
+        experiment without one has 1."""
         try:
             priority = priority_of_weight(settings.number("weight", weight))
         except ValueError as error:
@@ -110,14 +107,13 @@ class Settings(ExperimentBase):
         self._queues.change(self._queued(), Nice=nice_of(priority))
 
     def set_resource_pool(self, resource_pool: str) -> None:
-        """Move waiting jobs and later submissions to the partition `resource_pool`; running jobs
-        stay. Raises `SlurmError` if the cluster refuses or does not answer; then nothing is
-        recorded."""
+        """Move waiting jobs and later submissions to the partition `resource_pool`. Raises
+        `SlurmError` if the cluster refuses or does not answer; then nothing is recorded."""
         self._change_pending("resource_pool", resource_pool, "Partition")
 
     def set_qos(self, qos: str) -> None:
-        """Give waiting jobs and later submissions another quality of service, `qos`. Raises
-        `SlurmError` if the cluster refuses or does not answer; then nothing is recorded."""
+        """Give waiting jobs and later submissions the quality of service `qos`; errors are as for
+        `set_resource_pool`."""
         self._change_pending("qos", qos, "QOS")
 
     def _change_pending(self, name: str, value: str, slurm_name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
@@ -19,12 +19,8 @@ FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 class ExportedTrial(NamedTuple):
     """The result of an export of one trial.
 
-    Attributes:
-        experiment: The id of its experiment.
-        trial: Its id.
-        run_id: The name under which other tools know it, the same at every export.
-        change: "new"; "changed" since the last export; or "unchanged".
-        rows: How many rows of metrics were written.
+    `run_id` is its name in other tools, the same at every export. `change` is "new", "changed" or
+    "unchanged", and `rows` is the number of rows of metrics that were written.
     """
 
     experiment: int
@@ -34,7 +30,7 @@ class ExportedTrial(NamedTuple):
     rows: int
 
 
-Progress = Callable[[ExportedTrial], None]
+Progress = Callable[[ExportedTrial], object]
 
 
 def export(
@@ -42,23 +38,14 @@ def export(
     to: Format,
     folder: os.PathLike[str] | str,
     *,
-    progress: Progress | None = None,
+    progress: Progress = lambda _: None,
 ) -> list[ExportedTrial]:
-    """Bring the export of experiments in a directory up to date, and return the result of each
-    trial; nothing goes over the network.
+    """Bring the export of experiments in a `folder`, which is made if need be, up to date; call
+    `progress` after each trial, and return the result of each.
 
-    Each trial that has run becomes a run with its hyperparameters, its configuration with secrets
-    masked, its state and its clean curve. A trial that has not changed since the last export is not
-    written again. It is a `LifecycleError` if the format's library is missing, another export is at
-    work in the directory, or it has an experiment of another store under the same id; `StoreError`
-    if an experiment can't be read.
-
-    Args:
-        experiments: The experiments.
-        to: The format: "csv", "parquet", "tensorboard", "wandb" (offline runs), "mlflow" (a SQLite
-            tracking file) or "trackio" (its local database).
-        folder: The directory, which is made if need be.
-        progress: Called after each trial; nothing by default.
+    It is a `LifecycleError` if the library of the format `to` is missing, another export is at work
+    in the folder, or it has an experiment of another store under the same id; `StoreError` if an
+    experiment can't be read.
 
     Example:
         import csv
@@ -76,13 +63,9 @@ def export(
     """
     if to not in FORMATS:
         raise LifecycleError(f"can't export to {to!r}: there are {', '.join(FORMATS)}")
-    from detslurm.sdk.export import isolation, updating
+    from detslurm.sdk.export.updating import require, update
 
-    updating.require(to)
+    require(to)
     path = Path(folder).expanduser().absolute()
     path.mkdir(parents=True, exist_ok=True)
-    chosen: Sequence[Experiment] = list(experiments)
-    note = progress or (lambda _: None)
-    if to in isolation.ISOLATED:
-        return isolation.update(chosen, to, path, note)
-    return updating.update(chosen, to, path, note)
+    return update(list(experiments), to, path, progress)

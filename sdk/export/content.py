@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,22 +26,20 @@ Rows = Sequence[MetricRow]
 
 @dataclass(frozen=True)
 class ExperimentContent:
-    """An experiment as other tools get it. `mark` distinguishes it from an experiment of the same
-    id elsewhere; `config` is masked."""
+    """An experiment as other tools get it, with the trials that have begun. `mark` distinguishes it
+    from an experiment of the same id elsewhere; `config` is masked."""
 
     mark: str
     view: ExperimentView
     config: Mapping[str, Any]
-    trials: tuple[TrialContent, ...]
+    trials: list[TrialContent] = field(default_factory=list, repr=False)
 
     @property
     def id(self) -> int:
-        """The experiment's id."""
         return self.view.id
 
     @property
     def name(self) -> str:
-        """The experiment's name."""
         return self.view.name
 
     @property
@@ -54,14 +52,22 @@ class ExperimentContent:
 class TrialContent:
     """A trial as other tools get it."""
 
-    run_id: str
+    experiment: ExperimentContent
     row: TrialRow
     directory: TrialDir
 
     @property
     def id(self) -> int:
-        """The trial's id."""
         return self.row.id
+
+    @property
+    def run_id(self) -> str:
+        """Its name in other tools."""
+        return f"{self.experiment.mark}-{self.id}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.experiment.name}/{self.id}"
 
     @property
     def over(self) -> bool:
@@ -78,7 +84,7 @@ class TrialContent:
         found = shown_artifacts(ExperimentDir.at(self.directory.experiment_path), self.directory)
         return sorted((one for some in found.values() for one in some), key=lambda one: one.steps)
 
-    def read(self) -> list[MetricRow]:
+    def read(self) -> Rows:
         """Its clean curve, read now: the rows of all groups by step."""
         return trial_metrics(self.directory)
 
@@ -87,9 +93,7 @@ class ExportWriter:
     """A format; a writer is made for the directory of an export. Everything is on disk when
     `write_experiment` returns."""
 
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
-    ) -> None:
+    def write_trial(self, trial: TrialContent, rows: Rows, restarted: bool) -> None:
         """Replace a trial that has changed; `restarted` where it has another run than before."""
 
     def write_experiment(self, experiment: ExperimentContent) -> None:
@@ -98,15 +102,13 @@ class ExportWriter:
 
 def content_of(experiment: Experiment) -> ExperimentContent:
     """An experiment with the trials that have begun."""
-    view, directory = experiment.view, experiment._snapshot.directory
+    directory = experiment._snapshot.directory
     mark = directory.mark_in(None)
     assert mark is not None
-    trials = tuple(
-        TrialContent(f"{mark}-{row.id}", row, directory.trial(row.id))
-        for row in experiment.trial_rows
-        if row.run_count
-    )
-    return ExperimentContent(mark, view, experiment.config, trials)
+    found = ExperimentContent(mark, experiment.view, experiment.config)
+    begun = (row for row in experiment.trial_rows if row.run_count)
+    found.trials.extend(TrialContent(found, row, directory.trial(row.id)) for row in begun)
+    return found
 
 
 def scalars(row: MetricRow) -> Iterator[tuple[str, float]]:

@@ -10,6 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
+from mlflow.entities import Metric, Param
+from mlflow.tracking import MlflowClient
+
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.export.content import (
     ExperimentContent,
@@ -35,28 +38,26 @@ class MlflowWriter(ExportWriter):
     """Writes `mlflow.db`; images and tables are in `artifacts`."""
 
     def __init__(self, folder: Path) -> None:
-        from mlflow.tracking import MlflowClient
-
         if "?" in str(folder):  # there the address of a database ends, and its options begin
             raise LifecycleError(f"MLflow can't have its file in {folder}: a '?' is in its name")
         self._folder = folder
         self._client = MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
         self._experiments: dict[str, str] = {}
 
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
-    ) -> None:
+    def write_trial(self, trial: TrialContent, rows: Rows, restarted: bool) -> None:
         """Add to the run of a trial; after a restart, the earlier run goes to MLflow's trash."""
-        home = self._home(experiment)
-        run_id = self._run_of(home, trial)
+        home = self._home(trial.experiment)
+        wanted = f"tags.`{_RUN}` = '{trial.run_id}'"
+        found = self._client.search_runs([home], wanted, max_results=1)
+        run_id = found[0].info.run_id if found else None
         if run_id is not None and restarted:
             self._client.delete_run(run_id)
             run_id = None
         if run_id is None:
-            run_id = self._begin(home, experiment, trial)
+            run_id = self._begin(home, trial)
         self._log(run_id, trial, rows)
         self._log_artifacts(run_id, trial)
-        self._describe(run_id, experiment, trial)
+        self._describe(run_id, trial)
 
     def _home(self, experiment: ExperimentContent) -> str:
         """The MLflow experiment, found by its mark whatever its name was."""
@@ -64,30 +65,24 @@ class MlflowWriter(ExportWriter):
         if known is None:
             wanted = f"tags.`{_EXPERIMENT}` = '{experiment.mark}'"
             found = self._client.search_experiments(filter_string=wanted, max_results=1)
-            known = found[0].experiment_id if found else self._new(experiment)
-            self._client.rename_experiment(known, _name(experiment))
+            name = f"{experiment.id} {experiment.name}"[:500]
+            known = found[0].experiment_id if found else self._create(experiment, name)
+            self._client.rename_experiment(known, name)
             description = experiment.view.description[:_DESCRIPTION]
             self._client.set_experiment_tag(known, _NOTE, description)
             self._experiments[experiment.mark] = known
         return known
 
-    def _new(self, experiment: ExperimentContent) -> str:
+    def _create(self, experiment: ExperimentContent, name: str) -> str:
         tags = {_EXPERIMENT: experiment.mark}
         place = (self._folder / "artifacts").as_uri()
-        name = _name(experiment)
         return str(self._client.create_experiment(name, artifact_location=place, tags=tags))
 
-    def _run_of(self, home: str, trial: TrialContent) -> str | None:
-        found = self._client.search_runs([home], f"tags.`{_RUN}` = '{trial.run_id}'", max_results=1)
-        return str(found[0].info.run_id) if found else None
-
-    def _begin(self, home: str, experiment: ExperimentContent, trial: TrialContent) -> str:
-        from mlflow.entities import Param
-
+    def _begin(self, home: str, trial: TrialContent) -> str:
         tags = {_RUN: trial.run_id, "detslurm.trial": str(trial.id)}
         run = self._client.create_run(home, start_time=_milliseconds(trial.row.started), tags=tags)
         run_id = str(run.info.run_id)
-        named = [*trial.hparams.items(), *flat(experiment.config, "config.")]
+        named = [*trial.hparams.items(), *flat(trial.experiment.config, "config.")]
         keys = _keys(name for name, _ in named)
         params = [Param(key, _value(v)) for key, (_, v) in zip(keys, named, strict=True)]
         for some in _batches(params, _PARAMS):
@@ -96,8 +91,6 @@ class MlflowWriter(ExportWriter):
 
     def _log(self, run_id: str, trial: TrialContent, rows: Rows) -> None:
         """Log all rows; MLflow ignores those that it has."""
-        from mlflow.entities import Metric
-
         tags = dict.fromkeys(tag for row in rows for tag, _ in scalars(row))
         keys = dict(zip(tags, _keys(tags), strict=True))
         metrics = [
@@ -116,16 +109,15 @@ class MlflowWriter(ExportWriter):
                     Path(folder, f"{one.steps}.{one.media}").write_bytes(one.data)
                 self._client.log_artifacts(run_id, folder, _key(name) or "_")
 
-    def _describe(self, run_id: str, experiment: ExperimentContent, trial: TrialContent) -> None:
+    def _describe(self, run_id: str, trial: TrialContent) -> None:
         """Write all that may change after a run has begun."""
-        tags = {_key(_LABEL + label): "true" for label in experiment.view.labels}
+        tags = {_key(_LABEL + label): "true" for label in trial.experiment.view.labels}
         for earlier in self._client.get_run(run_id).data.tags:
             if earlier.startswith(_LABEL) and earlier not in tags:
                 self._client.delete_tag(run_id, earlier)
         for tag, value in {**tags, "detslurm.state": trial.row.state}.items():
             self._client.set_tag(run_id, tag, value)
-        name = f"{experiment.name}/{trial.id}"[:250]
-        self._client.update_run(run_id, status="RUNNING", name=name)
+        self._client.update_run(run_id, status="RUNNING", name=trial.name[:250])
         if trial.over:
             status = _STATUS.get(trial.row.state, "FINISHED")
             self._client.set_terminated(run_id, status, _milliseconds(trial.row.ended))
@@ -137,10 +129,6 @@ def _by_name(one: Artifact) -> str:
 
 def _milliseconds(seconds: float | None) -> int | None:
     return None if seconds is None else int(seconds * 1000)
-
-
-def _name(experiment: ExperimentContent) -> str:
-    return f"{experiment.id} {experiment.name}"[:500]
 
 
 def _keys(names: Iterable[str]) -> Iterator[str]:

@@ -9,12 +9,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from detslurm._base.display import spreadsheet_text
 from detslurm.sdk.experiments.pareto import ParetoStatus, front_columns, pareto_statuses
 from detslurm.sdk.export.content import ExperimentContent, ExportWriter, TrialContent
 from detslurm.sdk.trials.metrics import moment
+from detslurm.sdk.whole_file import whole_file
 from detslurm.store import fs
 from detslurm.store.columns import column_name
 from detslurm.store.curve import flat
@@ -22,48 +23,13 @@ from detslurm.store.curve import flat
 _METRIC_KEYS = ("experiment", "trial", "run", "group", "steps", "time")
 
 Row = dict[str, Any]
-Columns = dict[str, list[Any]]
 
 
-def trial_rows(experiment: ExperimentContent) -> list[Row]:
-    """A row for each trial: its state, its hyperparameters, its best validation."""
-    found = pareto_statuses(experiment.view, (trial.row for trial in experiment.trials))
-    return [_trial_row(experiment, trial, found.get(trial.id)) for trial in experiment.trials]
+class ExportTable(NamedTuple):
+    """Values by column; `times` names the columns of moments, whatever their values are."""
 
-
-def _trial_row(
-    experiment: ExperimentContent, trial: TrialContent, status: ParetoStatus | None
-) -> Row:
-    row, best = trial.row, trial.row.best_validation
-    checkpoint = row.latest_checkpoint
-    found = {
-        "experiment": experiment.id,
-        "trial": row.id,
-        "run_id": trial.run_id,
-        "state": row.state,
-        "reason": row.end_reason,
-        "started": moment(row.started),
-        "ended": moment(row.ended),
-        "runs": row.run_count,
-        "restarts": row.restarts,
-        "steps": row.steps,
-        "best_steps": best.steps if best else None,
-        f"best_{experiment.view.metric or 'value'}": best.value if best else None,
-        **({} if status is None else front_columns(status)),
-        "latest_checkpoint": checkpoint.uuid if checkpoint else None,
-    }
-    return {**found, **{f"hparams.{name}": value for name, value in trial.hparams.items()}}
-
-
-def metric_rows(experiment: ExperimentContent) -> Iterator[Row]:
-    """A row for each group and step of each trial, on the clean curve."""
-    for trial in experiment.trials:
-        for row in trial.read():
-            keys = (experiment.id, trial.id, row.run, row.group, row.steps, moment(row.time))
-            found = dict(zip(_METRIC_KEYS, keys, strict=True))
-            for name, value in flat(row.metrics):
-                found[column_name(name, _METRIC_KEYS)] = value
-            yield found
+    columns: dict[str, list[Any]]
+    times: Sequence[str]
 
 
 class _Tables(ExportWriter):
@@ -79,21 +45,58 @@ class _Tables(ExportWriter):
         place = self._folder / experiment.folder
         place.mkdir(exist_ok=True)
         config = json.dumps(experiment.config, indent=2, default=str)
+        trials = ExportTable(_columns(_trial_rows(experiment)), ("started", "ended"))
+        metrics = ExportTable(_columns(_metric_rows(experiment), _METRIC_KEYS), ("time",))
         _replace(place / "config.json", lambda stage: stage.write_text(config + "\n"))
-        trials = _columns(trial_rows(experiment))
-        metrics = _columns(metric_rows(experiment), _METRIC_KEYS)
-        trials_path, metrics_path = (place / f"{n}.{self.ending}" for n in ("trials", "metrics"))
-        _replace(trials_path, lambda stage: self._write(stage, trials, ("started", "ended")))
-        _replace(metrics_path, lambda stage: self._write(stage, metrics, ("time",)))
+        _replace(place / f"trials.{self.ending}", lambda stage: self._write(stage, trials))
+        _replace(place / f"metrics.{self.ending}", lambda stage: self._write(stage, metrics))
 
-    def _write(self, path: Path, columns: Columns, times: Sequence[str]) -> None:
-        """Write columns; `times` are those of moments, whatever their values are."""
+    def _write(self, path: Path, table: ExportTable) -> None:
         raise NotImplementedError
 
 
-def _columns(rows: Iterable[Row], keys: Sequence[str] = ()) -> Columns:
+def _trial_rows(experiment: ExperimentContent) -> Iterator[Row]:
+    """A row for each trial: its state, its hyperparameters, its best validation."""
+    found = pareto_statuses(experiment.view, (trial.row for trial in experiment.trials))
+    for trial in experiment.trials:
+        yield _trial_row(trial, found.get(trial.id))
+
+
+def _trial_row(trial: TrialContent, status: ParetoStatus | None) -> Row:
+    row, best, metric = trial.row, trial.row.best_validation, trial.experiment.view.metric
+    return {
+        "experiment": trial.experiment.id,
+        "trial": row.id,
+        "run_id": trial.run_id,
+        "state": row.state,
+        "reason": row.end_reason,
+        "started": moment(row.started),
+        "ended": moment(row.ended),
+        "runs": row.run_count,
+        "restarts": row.restarts,
+        "steps": row.steps,
+        "best_steps": best.steps if best else None,
+        f"best_{metric or 'value'}": best.value if best else None,
+        **({} if status is None else front_columns(status)),
+        "latest_checkpoint": row.latest_checkpoint.uuid if row.latest_checkpoint else None,
+        **{f"hparams.{name}": value for name, value in trial.hparams.items()},
+    }
+
+
+def _metric_rows(experiment: ExperimentContent) -> Iterator[Row]:
+    """A row for each group and step of each trial, on the clean curve."""
+    for trial in experiment.trials:
+        for row in trial.read():
+            keys = (experiment.id, trial.id, row.run, row.group, row.steps, moment(row.time))
+            found = dict(zip(_METRIC_KEYS, keys, strict=True))
+            for name, value in flat(row.metrics):
+                found[column_name(name, _METRIC_KEYS)] = value
+            yield found
+
+
+def _columns(rows: Iterable[Row], keys: Sequence[str] = ()) -> dict[str, list[Any]]:
     """The values of rows by column; the columns `keys` exist without a row, too."""
-    columns: Columns = {name: [] for name in keys}
+    columns: dict[str, list[Any]] = {name: [] for name in keys}
     for count, row in enumerate(rows):
         for name in row:
             columns.setdefault(name, [None] * count)
@@ -102,14 +105,10 @@ def _columns(rows: Iterable[Row], keys: Sequence[str] = ()) -> Columns:
     return columns
 
 
-def _replace(path: Path, write: Callable[[Path], Any]) -> None:
-    stage = Path(fs.temporary_name(str(path)))
-    try:
-        write(stage)
-        fs.sync_file(str(stage))
-        stage.replace(path)
-    finally:
-        fs.discard(str(stage))
+def _replace(path: Path, write: Callable[[Path], object]) -> None:
+    with whole_file(path) as draft:
+        write(draft)
+        fs.sync_file(str(draft))
 
 
 class CsvWriter(_Tables):
@@ -117,11 +116,11 @@ class CsvWriter(_Tables):
 
     ending = "csv"
 
-    def _write(self, path: Path, columns: Columns, times: Sequence[str]) -> None:
+    def _write(self, path: Path, table: ExportTable) -> None:
         with path.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(map(spreadsheet_text, columns))
-            for row in zip(*columns.values(), strict=True):
+            writer.writerow(map(spreadsheet_text, table.columns))
+            for row in zip(*table.columns.values(), strict=True):
                 writer.writerow([spreadsheet_text(_cell(value)) for value in row])
 
 
@@ -136,11 +135,13 @@ class ParquetWriter(_Tables):
 
     ending = "parquet"
 
-    def _write(self, path: Path, columns: Columns, times: Sequence[str]) -> None:
+    def _write(self, path: Path, table: ExportTable) -> None:
         import pyarrow
         import pyarrow.parquet
 
-        arrays = {name: _array(values, time=name in times) for name, values in columns.items()}
+        arrays = {
+            name: _array(values, time=name in table.times) for name, values in table.columns.items()
+        }
         pyarrow.parquet.write_table(pyarrow.table(arrays), os.fspath(path), compression="zstd")
 
 

@@ -9,15 +9,18 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
+from tensorboard.compat.proto.tensor_pb2 import TensorProto
+from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+from tensorboard.plugins.text.metadata import create_summary_metadata
+from tensorboard.summary.writer.record_writer import RecordWriter
+
 from detslurm._base.tensorboard_tags import tensorboard_tag
-from detslurm.sdk.export.content import (
-    ExperimentContent,
-    ExportWriter,
-    Rows,
-    TrialContent,
-    reported_at,
-    scalars,
-)
+from detslurm.sdk.export.content import ExportWriter, Rows, TrialContent, reported_at, scalars
 from detslurm.store.artifacts import Artifact
 
 
@@ -27,11 +30,9 @@ class TensorboardWriter(ExportWriter):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
-    ) -> None:
+    def write_trial(self, trial: TrialContent, rows: Rows, restarted: bool) -> None:
         """Put an event file in the place of the earlier file."""
-        place = self._folder / experiment.folder / f"trial-{trial.id}"
+        place = self._folder / trial.experiment.folder / f"trial-{trial.id}"
         place.mkdir(parents=True, exist_ok=True)
         number = 1
         for earlier in place.glob("events.out.tfevents.*"):
@@ -45,9 +46,6 @@ class TensorboardWriter(ExportWriter):
 
 
 def _write(path: Path, events: Iterable[Any]) -> None:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.summary.writer.record_writer import RecordWriter
-
     with path.open("wb") as file:
         records = RecordWriter(file)
         for event in (Event(wall_time=0, file_version="brain.Event:2"), *events):
@@ -57,9 +55,6 @@ def _write(path: Path, events: Iterable[Any]) -> None:
 
 
 def _events(trial: TrialContent, rows: Rows) -> Iterator[Any]:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-
     for row in rows:
         points = [
             Summary.Value(
@@ -75,9 +70,6 @@ def _events(trial: TrialContent, rows: Rows) -> Iterator[Any]:
 
 def _artifact(one: Artifact) -> Any:
     """An image, a histogram, or text: a table, and the source of SVG, which has no image there."""
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
-
     if one.media in ("png", "jpeg"):
         image = Summary.Image(encoded_image_string=one.data)
         value = Summary.Value(tag=one.name, image=image)
@@ -102,12 +94,6 @@ def _artifact(one: Artifact) -> Any:
 
 
 def _text(name: str, data: bytes) -> Any:
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
-    from tensorboard.compat.proto.types_pb2 import DT_STRING
-    from tensorboard.plugins.text.metadata import create_summary_metadata
-
     shown = b"    " + data.replace(b"\n", b"\n    ")  # Markdown's form of plain text
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
     tensor = TensorProto(dtype=DT_STRING, string_val=[shown], tensor_shape=shape)
@@ -117,39 +103,26 @@ def _text(name: str, data: bytes) -> Any:
 
 def _session_start(trial: TrialContent) -> Iterator[Any]:
     """The page of hyperparameters."""
-    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-
     started = trial.row.started or 0.0
-    info = plugin_data_pb2.SessionStartInfo(group_name=trial.run_id, start_time_secs=started)
-    for name, value in trial.hparams.items():
-        field = info.hparams[name]
-        if isinstance(value, bool):
-            field.bool_value = value
-        elif isinstance(value, (int, float)):
-            field.number_value = value
-        else:
-            field.string_value = str(value)
-    yield _session(metadata.SESSION_START_INFO_TAG, started, session_start_info=info)
+    values = {
+        name: value if isinstance(value, (int, float)) else str(value)
+        for name, value in trial.hparams.items()
+    }
+    summary = hparams_pb(values, trial_id=trial.run_id, start_time_secs=started)
+    yield Event(wall_time=started, summary=summary)
 
 
 def _session_end(trial: TrialContent) -> Iterator[Any]:
-    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
-
     if not trial.over:
         return
     ended = trial.row.ended or 0.0
     good = trial.row.state == "COMPLETED"
     status = api_pb2.STATUS_SUCCESS if good else api_pb2.STATUS_FAILURE
     info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=ended)
-    yield _session(metadata.SESSION_END_INFO_TAG, ended, session_end_info=info)
-
-
-def _session(tag: str, when: float, **info: Any) -> Any:
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
-
-    data = plugin_data_pb2.HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **info)
+    data = plugin_data_pb2.HParamsPluginData(
+        version=metadata.PLUGIN_DATA_VERSION, session_end_info=info
+    )
     about = metadata.create_summary_metadata(data)
+    tag = metadata.SESSION_END_INFO_TAG
     value = Summary.Value(tag=tag, metadata=about, tensor=metadata.NULL_TENSOR)
-    return Event(wall_time=when, summary=Summary(value=[value]))
+    yield Event(wall_time=ended, summary=Summary(value=[value]))

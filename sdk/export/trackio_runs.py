@@ -6,14 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from detslurm.sdk.export.content import (
-    ExperimentContent,
-    ExportWriter,
-    Rows,
-    TrialContent,
-    reported_at,
-    scalars,
-)
+from trackio.sqlite_storage import SQLiteStorage
+
+from detslurm.sdk.export.content import ExportWriter, Rows, TrialContent, reported_at, scalars
 from detslurm.store import MetricRow
 
 
@@ -23,28 +18,25 @@ class TrackioWriter(ExportWriter):
     def __init__(self, folder: Path) -> None:
         (folder / "trackio").mkdir(exist_ok=True)
 
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
-    ) -> None:
+    def write_trial(self, trial: TrialContent, rows: Rows, restarted: bool) -> None:
         """Put a run in the place of an earlier run."""
-        from trackio.sqlite_storage import SQLiteStorage
-
-        project, name = f"experiment-{experiment.id}", f"{experiment.name}/{trial.id}"
-        SQLiteStorage.delete_run(project, name, run_id=trial.run_id)
+        project = f"experiment-{trial.experiment.id}"
+        SQLiteStorage.delete_run(project, trial.name, run_id=trial.run_id)
         logged = [(row, dict(scalars(row))) for row in rows]
         SQLiteStorage.bulk_log(
             project,
-            name,
+            trial.name,
             [numbers for _, numbers in logged],
             steps=[row.steps for row, _ in logged],
             timestamps=[_moment(trial, row) for row, _ in logged],
-            config=_config(experiment, trial),
+            config=_config(trial),
             log_ids=[f"{trial.run_id}/{row.group}/{row.steps}" for row, _ in logged],
             run_id=trial.run_id,
         )
 
 
-def _config(experiment: ExperimentContent, trial: TrialContent) -> dict[str, Any]:
+def _config(trial: TrialContent) -> dict[str, Any]:
+    experiment = trial.experiment
     about = {
         "experiment": experiment.id,
         "trial": trial.id,

@@ -13,14 +13,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from detslurm.sdk.export.content import (
-    ExperimentContent,
-    ExportWriter,
-    Rows,
-    TrialContent,
-    reported_at,
-    scalars,
-)
+import wandb
+
+from detslurm.sdk.export.content import ExportWriter, Rows, TrialContent, reported_at, scalars
 from detslurm.store.artifacts import Artifact
 
 
@@ -30,13 +25,11 @@ class WandbWriter(ExportWriter):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write_trial(
-        self, experiment: ExperimentContent, trial: TrialContent, rows: Rows, restarted: bool
-    ) -> None:
+    def write_trial(self, trial: TrialContent, rows: Rows, restarted: bool) -> None:
         """Write the run of a trial, in the place of an earlier run."""
         for earlier in self._folder.glob(f"wandb/offline-run-*-{trial.run_id}"):
             shutil.rmtree(earlier)
-        run = self._begin(experiment, trial)
+        run = self._begin(trial)
         logged: list[tuple[int, float, dict[str, Any]]] = [
             (row.steps, reported_at(trial, row), dict(scalars(row))) for row in rows
         ]
@@ -48,9 +41,13 @@ class WandbWriter(ExportWriter):
         run.summary.update({"detslurm/state": trial.row.state})
         run.finish(exit_code=1 if trial.row.state == "ERROR" else 0)
 
-    def _begin(self, experiment: ExperimentContent, trial: TrialContent) -> Any:
-        import wandb
-
+    def _begin(self, trial: TrialContent) -> Any:
+        experiment = trial.experiment
+        about = {
+            "experiment": experiment.id,
+            "trial": trial.id,
+            "config": dict(experiment.config),
+        }
         settings = wandb.Settings(
             mode="offline",
             root_dir=str(self._folder),
@@ -69,25 +66,16 @@ class WandbWriter(ExportWriter):
             project="detslurm",
             group=f"{experiment.id} {experiment.name}"[:128],
             id=trial.run_id,
-            name=f"{experiment.name}/{trial.id}"[:128],
+            name=trial.name[:128],
             notes=experiment.view.description or None,
             tags=[re.sub(r"[,/\\#?%:\s]+", "-", label)[:64] for label in experiment.view.labels],
-            config={
-                **trial.hparams,
-                "detslurm": {
-                    "experiment": experiment.id,
-                    "trial": trial.id,
-                    "config": dict(experiment.config),
-                },
-            },
+            config={**trial.hparams, "detslurm": about},
             settings=settings,
         )
 
 
 def _media(one: Artifact, folder: Path) -> Any:
     """An artifact as W&B has it; SVG is its HTML."""
-    import wandb
-
     if one.media == "svg":
         return wandb.Html(one.data.decode("utf-8", "replace"), inject=False)
     if one.media != "json":

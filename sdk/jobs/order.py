@@ -9,8 +9,8 @@ its own nice reaches; where that is not enough, jobs behind it give way.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from detslurm.sdk.jobs.job import Job
 
@@ -18,8 +18,6 @@ LEAST_PRIORITY = 2
 """Below it Slurm cuts off what a nice subtracts: the order would be that of the ids."""
 # Ages grow between two calls and Slurm rounds each sum: a new order must survive one point.
 _MARGIN = 1
-# Of two orders that cost the same, users expect the order that moves the job itself.
-_WEIGHT_OF_MOVED, _WEIGHT = 1, 2
 
 
 class OrderError(ValueError):
@@ -28,13 +26,7 @@ class OrderError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Decides when a pending job is considered.
-
-    Attributes:
-        job_id: The id of the job, or of the array that waits as a whole.
-        priority: Slurm's priority, with the nice subtracted; a greater one is considered earlier.
-        nice: Its nice.
-    """
+    """A pending job in Slurm's order: `priority` is Slurm's, with the nice subtracted."""
 
     job_id: int
     priority: int
@@ -56,8 +48,8 @@ def in_order(ranks: Iterable[Rank]) -> list[Rank]:
 
 
 def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> list[Rank]:
-    """Jobs in the order that is wanted: one directly ahead of another, or directly behind it. A job
-    that is already on the right side of the other stays where it is."""
+    """Jobs in the wanted order: one directly ahead of another, or behind it, or where it is if that
+    is so already."""
     now = in_order(ranks)
     ids = [rank.job_id for rank in now]
     if (ids.index(job_id) < ids.index(anchor)) == ahead:
@@ -71,74 +63,41 @@ def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> li
 def nice_values(
     wanted: Sequence[Rank], job_id: int, *, least_nice: int | None = 0, least_priority: int | None
 ) -> dict[int, int]:
-    """The nice values to set for the order `wanted` of pending jobs of one partition, by job id:
-    those with the least total change. Raises `OrderError` if there are none.
+    """The nice values to set for the order `wanted` of pending jobs of one partition, by job id.
 
-    The job `job_id` moves; the others keep their order, and their nice where they can. `least_nice`
-    is the smallest nice that the user may set (None for an operator, who may set any),
-    `least_priority` the smallest priority that may result (None for any).
+    The job `job_id` moves, as far as its nice reaches; the jobs behind it then give way by the
+    least that is enough. `least_nice` is the smallest nice that the user may set, `least_priority`
+    the smallest priority that may result (None for any): else `OrderError`.
     """
-    pairs = list(pairwise(wanted))
-    shifts = list(accumulate((_gap(a, b) for a, b in pairs), initial=0))
-    blocks: list[_Block] = []
-    for rank, shift in zip(wanted, shifts, strict=True):
-        weight = _WEIGHT_OF_MOVED if rank.job_id == job_id else _WEIGHT
-        low = None if least_priority is None else min(least_priority, rank.priority) + shift
-        high = None if least_nice is None else rank.with_nice(min(least_nice, rank.nice)).priority
-        blocks.append(_Block([(rank, shift, weight)], low, None if high is None else high + shift))
-        # Pool adjacent violators: neighbours that would come out in the wrong order share a level.
-        while len(blocks) > 1 and blocks[-2].level < blocks[-1].level:
-            last = blocks.pop()
-            blocks[-1] = blocks[-1].joined(last)
-    found = (
-        (rank, rank.nice + rank.priority - (block.level - shift))
-        for block in blocks
-        for rank, shift, _ in block.members
-    )
-    return {rank.job_id: nice for rank, nice in found if nice != rank.nice}
+    place = [rank.job_id for rank in wanted].index(job_id)
+    found = list(wanted)
+    if place + 1 < len(found):
+        _raise(found, place, least_nice)
+    for before, behind in pairwise(range(max(place - 1, 0), len(found))):
+        most = found[before].priority - _gap(wanted[before], wanted[behind])
+        rank = found[behind]
+        if rank.priority > most:
+            found[behind] = rank.with_nice(rank.nice + rank.priority - most)
+            if least_priority is not None and most < least_priority:
+                raise OrderError("the priorities here are too small for nice values to order them")
+    pairs = zip(wanted, found, strict=True)
+    return {new.job_id: new.nice for old, new in pairs if new.nice != old.nice}
+
+
+def _raise(found: list[Rank], place: int, least_nice: int | None) -> None:
+    """Bring the job at a place before the next one, as far as its nice may fall."""
+    job, behind = found[place], found[place + 1]
+    nice = job.nice - (behind.priority + _gap(job, behind) - job.priority)
+    if least_nice is not None:
+        nice = max(nice, min(least_nice, job.nice))
+    if nice < job.nice:
+        found[place] = job.with_nice(nice)
 
 
 def _gap(first: Rank, second: Rank) -> int:
     """By how much the first's priority must exceed the second's to be considered before it."""
     by_id = 0 if first.job_id < second.job_id else 1
     return by_id if first.place < second.place else by_id + _MARGIN
-
-
-@dataclass
-class _Block:
-    """Neighbours whose priorities, shifted by the gaps between them, become equal."""
-
-    members: list[tuple[Rank, int, int]]
-    low: int | None
-    high: int | None
-    level: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise OrderError("the priorities here are too small for nice values to order them")
-        self.level = self._median()
-        if self.high is not None:
-            self.level = min(self.level, self.high)
-        if self.low is not None:
-            self.level = max(self.level, self.low)
-
-    def joined(self, other: _Block) -> _Block:
-        """Both as one."""
-        lows = [b.low for b in (self, other) if b.low is not None]
-        highs = [b.high for b in (self, other) if b.high is not None]
-        return _Block(
-            self.members + other.members, max(lows, default=None), min(highs, default=None)
-        )
-
-    def _median(self) -> int:
-        """The level at the least sum of changes; of several the highest, which costs no rank."""
-        levels = sorted((rank.priority + shift, weight) for rank, shift, weight in self.members)
-        half, below = sum(weight for _, weight in levels), 0
-        for level, weight in levels:
-            below += 2 * weight
-            if below > half:
-                return level
-        raise AssertionError("a block has a member")
 
 
 # -- places in the queue -------------------------------------------------------------------------
@@ -151,8 +110,6 @@ class JobPlace:
     Jobs that are held are not counted: none of them can start.
 
     Attributes:
-        job_id: The id of the job, or of the array whose waiting elements are meant.
-        resource_pool: The partition that it waits in.
         rank: Its place among the pending jobs of its user there, counted from 1; 0 if it is held.
         own: How many pending jobs its user has there.
         others_ahead: How many jobs of other users stand before it; None if none can be seen.
@@ -181,9 +138,7 @@ class JobPlace:
 
 
 def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
-    """A job's place among all jobs of the queue, in scheduling order, as shown to the user
-    `me`; None if it waits no more.
-    """
+    """A job's place among all jobs of the queue, as shown to `me`; None if it has started."""
     job = waiting(jobs, job_id)
     if job is None:
         return None
@@ -199,9 +154,7 @@ def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
 
 
 def waiting(jobs: Iterable[Job], job_id: str) -> Job | None:
-    """The pending job, or the foremost pending elements of the array; held ones if there are no
-    others.
-    """
+    """The pending job, or the foremost pending elements of the array; held ones come last."""
     found = [job for job in jobs if job.job_id == job_id and job.waiting]
     return min(found, key=lambda job: (job.held, job.position), default=None)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Model(Described[ModelRow]):
-    """A name for checkpoints, as it was when it was read last: `Client().get_model(NAME)` gives it.
+    """A name for checkpoints, as it was when it was read last. `Client().get_model(NAME)` gives it.
 
     Only the user who made it may change it: `StoreError` for others. Changes raise `LifecycleError`
     for text that is not printable, and `TypeError` for a value of another type.
@@ -59,9 +59,8 @@ class Model(Described[ModelRow]):
     # -- its versions ------------------------------------------------------------------------------
 
     def get_version(self, version: int = -1) -> ModelVersion | None:
-        """Return a version as it is now: that of the number `version`, or by default (-1) the
-        newest, None if there is none. Raises `NotFound` if there is no such version, or it was
-        deleted."""
+        """Return the `version` of this number as it is now, else `NotFound`; by default (-1) the
+        newest, None if there is none."""
         self.reload()
         if version == -1:
             newest = max(self.row.versions, default=None)
@@ -69,14 +68,13 @@ class Model(Described[ModelRow]):
         return self._version(settings.whole("a version", version))
 
     def list_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
-        """Return all versions as they are now; `order_by` is the order of their numbers, by default
-        the newest first."""
+        """Return all versions as they are now, by default the newest first (`order_by`)."""
         self.reload()
         newest_first = order_by is OrderBy.DESC
         return [self._version(n) for n in sorted(self.row.versions, reverse=newest_first)]
 
     def get_versions(self, order_by: OrderBy = OrderBy.DESC) -> list[ModelVersion]:
-        """Return the versions by an older name of the method; arguments as in `list_versions`."""
+        """Return `list_versions` by an older name; arguments as in `list_versions`."""
         deprecated("Model.get_versions", "list_versions")
         return self.list_versions(order_by)
 
@@ -89,19 +87,12 @@ class Model(Described[ModelRow]):
         labels: Iterable[str] = (),
         metadata: Mapping[str, Any] | None = None,
     ) -> ModelVersion:
-        """Make a checkpoint the next version, and return that; nothing deletes its files while it
-        is a version.
+        """Make a checkpoint (`checkpoint_uuid`: itself, its id, or the first 4 or more characters
+        of that) the next version, and return it. Nothing deletes the files of a version.
 
-        It is a `LifecycleError` if there is no such checkpoint, or it is another user's, whose jobs
-        may delete it; `StoreError` if it was deleted; `NotFound` if the model was deleted.
-
-        Args:
-            checkpoint_uuid: The checkpoint's id, 4 or more characters with which only that begins,
-                or the checkpoint itself.
-            name: A name for the version, one line; by default none.
-            notes: Notes for its users; by default none.
-            labels: Labels for the version; by default none.
-            metadata: Plain data about the version; by default none.
+        The version's `name` (one line), `notes`, `labels` and `metadata` (plain data) are empty by
+        default. It is a `LifecycleError` if there is no such checkpoint, or it is another user's;
+        `StoreError` if it was deleted; `NotFound` if the model was.
 
         Example:
             import detslurm as det
@@ -174,8 +165,7 @@ class Model(Described[ModelRow]):
         self._change(lambda row: {"archived": False})
 
     def delete(self) -> None:
-        """Delete it with all its versions; their checkpoints stay, and may be deleted then. Its
-        name is free, its id is not given again."""
+        """Delete it with all its versions. Their checkpoints stay, and may be deleted then."""
         deleted: list[ModelRow] = []
 
         def decide(state: RegistryState) -> ModelDeleted:

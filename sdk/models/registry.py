@@ -28,7 +28,7 @@ class Registry:
         """Return a checkpoint by its id."""
 
     def registry_state(self) -> RegistryState:
-        """Return the registry as it is now; what of it can't be read is reported by `warn`."""
+        """Return the registry as it is now; `warn` gets what of it can't be read."""
         state = self.store.models.state()
         for problem in state.problems:
             self.warn(f"left out: {problem}")
@@ -44,15 +44,9 @@ class Registry:
     ) -> Model:
         """Make a model: a name for checkpoints, which become its versions.
 
-        It is a `LifecycleError` if an argument is not as it should be, a `StoreError` if another
-        model has the name.
-
-        Args:
-            name: One line of printable text without "/", and not a number.
-            description: Printable text; empty by default.
-            metadata: Plain data about it; by default none.
-            labels: Lines of printable text; by default none.
-            workspace_name: The name of its workspace; by default none.
+        The `name` is one line of printable text without "/", and not a number. `description`,
+        `metadata` (plain data), `labels` (lines of text) and `workspace_name` are empty by default.
+        It is a `LifecycleError` if one is not as it should be, a `StoreError` if the name is taken.
 
         Example:
             from detslurm.sdk import Client
@@ -77,8 +71,7 @@ class Registry:
         return Model(self, self.store.models.commit(lambda state: fact).model(fact.name))
 
     def get_model(self, identifier: str | int) -> Model:
-        """Return a model as it is now, by its name or its id (`identifier`); `NotFound` if there is
-        none."""
+        """Return a model by its name or id (`identifier`); `NotFound` if there is none."""
         from detslurm.sdk.models.model import Model
 
         number = isinstance(identifier, str) and identifier.isascii() and identifier.isdigit()
@@ -101,17 +94,13 @@ class Registry:
         archived: bool = False,
     ) -> list[Model]:
         """Return models as they are now, in the order `sort_by` (the name by default) and
-        `order_by` (ascending by default). It is a `ValueError` if they can't be sorted by that.
+        `order_by` (ascending by default); a `ValueError` if they can't be sorted by that.
 
-        Args:
-            name: Only models whose name contains this text, in any case; by default all.
-            description: Only models whose description contains this text, in any case; by default
-                all.
-            labels: Only models that have all of these; by default none.
-            workspace: Only models of this workspace; by default of all.
-            user: Only models that this user made; by default of all.
-            archived: Whether to include archived models; off by default.
+        By default these are all but the `archived` models. Else they are those whose `name` and
+        `description` contain these texts, in any case, and which have all these `labels`, are in
+        this `workspace` and were made by this `user`.
         """
+        from detslurm.sdk.experiments.ordering import ordered
         from detslurm.sdk.models.model import Model
 
         wanted = set(labels)
@@ -125,8 +114,6 @@ class Registry:
             and workspace in (None, row.workspace)
             and user in (None, row.user)
         ]
-        from detslurm.sdk.experiments.ordering import ordered
-
         rows = ordered(found, _SORT_KEYS[ModelSortBy(sort_by)], order_by)
         return [Model(self, row) for row in rows]
 

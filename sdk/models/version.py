@@ -147,11 +147,8 @@ class Described(ABC, Generic[Row]):
 
 
 class ModelVersion(Described[VersionRow]):
-    """A version of a model, as it was when it was read last: `Model.get_version()` gives it.
-
-    Only the user who made the model may change it: `StoreError` for others. Changes raise
-    `LifecycleError` for text that is not printable, and `TypeError` for a value of another type.
-    """
+    """A version of a model, as it was when it was read last. `Model.get_version()` gives it.
+    Changes raise `LifecycleError`, `StoreError` and `TypeError` as those of a `Model`."""
 
     def __repr__(self) -> str:
         return (
@@ -190,9 +187,7 @@ class ModelVersion(Described[VersionRow]):
         return self._registry.checkpoint(self.row.uuid)
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the metrics that its trial reported at exactly the checkpoint's step, then those
-        of the trials that use the checkpoint, such as a batch inference; in the `group`, such as
-        "validation", or in all groups by default."""
+        """Return the metrics of its checkpoint; arguments as in `Checkpoint.get_metrics`."""
         return self.checkpoint.get_metrics(group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
@@ -205,8 +200,7 @@ class ModelVersion(Described[VersionRow]):
         self._change(lambda row: {"name": wanted})
 
     def delete(self) -> None:
-        """Delete the version; its checkpoint stays, and may be deleted then. Its number is not
-        given again."""
+        """Delete it. Its checkpoint stays, and may be deleted; its number is not given again."""
         fact = VersionDeleted(model=self.model_id, version=self.version)
         self._registry.store.models.commit(lambda state: fact)
         self._release([self.row])

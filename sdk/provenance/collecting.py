@@ -20,17 +20,10 @@ _SLACK = 1.0  # seconds for what git's and Python's limits don't count
 
 @dataclass(frozen=True)
 class CodeSource:
-    """Where the answers come from.
-
-    Attributes:
-        folder: The directory of the code.
-        python: The interpreter that trains; None for the one that runs this.
-        modules: The environment modules that the jobs load.
-        prepared: The part of the configuration by which jobs set up their own environment; None
-            without such a part.
-        in_container: Whether the code runs in a container, whose packages can't be seen.
-        copied_from: The experiment whose frozen code this is; None for a user's directory.
-    """
+    """Where the answers come from: the directory of the code, the interpreter that trains (None:
+    this), and the environment modules that the jobs load. `prepared` is the part of the
+    configuration by which jobs set up their own environment; the packages in a container can't be
+    seen; frozen code is that of the experiment `copied_from`."""
 
     folder: Path
     python: str | None = None

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from detslurm.store.provenance import Software
 from detslurm.store.software import loaded_modules, software_here, software_of
@@ -18,12 +18,6 @@ _QUESTION: Final = """\
 import json, platform, sys
 print(json.dumps([platform.python_version(), sys.prefix, sys.path[1:]]))
 """
-
-
-class _Answer(NamedTuple):
-    version: str
-    prefix: str
-    path: Sequence[str]
 
 
 def software_of_python(
@@ -47,8 +41,9 @@ def software_of_python(
     return software_of(*answer, modules, env)
 
 
-def _asked(python: str, env: Mapping[str, str]) -> _Answer:
-    """The answer of another interpreter. Raises `OSError`, `ValueError` or `SubprocessError`."""
+def _asked(python: str, env: Mapping[str, str]) -> tuple[str, str, Sequence[str]]:
+    """Version, prefix and path of another interpreter. Raises `OSError`, `ValueError` or
+    `SubprocessError`."""
     done = subprocess.run(
         [python, "-c", _QUESTION],
         env=dict(env),
@@ -58,4 +53,5 @@ def _asked(python: str, env: Mapping[str, str]) -> _Answer:
         timeout=LIMIT,
         check=True,
     )
-    return _Answer(*json.loads(done.stdout))
+    version, prefix, path = json.loads(done.stdout)
+    return version, prefix, path

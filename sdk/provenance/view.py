@@ -27,22 +27,15 @@ _OPTION = "#SBATCH "
 
 @dataclass(frozen=True)
 class Provenance:
-    """The record of what an experiment ran.
+    """The record of what an experiment ran; what is unknown is None or empty.
 
-    Attributes:
-        code: The version of its code; None where none is recorded, or it is another user's.
-        software: The Python that trains, with its packages, as the first run found it, else the
-            submission; None where none is recorded.
-        other_software: That of later runs, where it was another.
-        unsure: The parts of the configuration by which jobs may have other software than the
-            submission found; None where there are none, or a run recorded its software.
-        host: The node of the submission; None if unknown.
-        detslurm: The version of detslurm; None if unknown.
-        optuna: The version of Optuna, where it draws the samples; else None.
-        container: The runtime and the image of the code's container, or the command that starts
-            the container; empty without a container.
-        sbatch: The options of sbatch as they were sent, of the first job that was submitted.
-        hardware: The hardware of the nodes by name, of the first 50 trials.
+    `code` is None, too, where it is another user's. `software` is the Python that trains, as the
+    first run found it, else the submission; `other_software` that of later runs, where it was
+    another. `unsure` names the parts of the configuration by which jobs may have other software
+    than the submission found, until a run records its software. `host` is the node of the
+    submission. `optuna` is its version where it draws the samples. `container` has the runtime and
+    the image, or the command that starts it. `sbatch` has the options that the first job was sent
+    with. `hardware` is that of the nodes by name, of the first 50 trials.
     """
 
     code: CodeVersion | None = None

@@ -50,12 +50,8 @@ def ask_nodes(
 ) -> NodesJobFacts:
     """Run the job on the template's nodes, and again without a first node that lacks something.
 
-    Args:
-        cluster: Where to submit.
-        template: A job of the site with one slot on each node.
-        folder: A directory in the store.
-        patience: The seconds in which the job has to start.
-        notify: Gets a message once the job is queued.
+    The `template` has one slot on each node, the `folder` is in the store, and the job has to start
+    in `patience` seconds.
     """
     lacking: dict[str, str] = {}
     for _ in range(_TRIES):

@@ -85,19 +85,12 @@ def selftest(
 ) -> SelfTestReport:
     """Try a cluster with a dozen short jobs, and return what they found.
 
-    Args:
-        connect: Returns the cluster.
-        root: The directory of the store, in which all files lie for a while.
-        pool: The partition; by default that of experiments.
-        full: Whether to ask every node of the partition, instead of a few; off by default.
-        image: The image of a container to try, as in `environment.image`; by default none.
-        timeout: The seconds after which jobs that have not ended are cancelled, 900 by default.
-        notify: Gets messages on the progress.
+    All files lie for a while in the store (`root`). Only some nodes of the partition are asked, by
+    default that of experiments, all with `full`. An `image`, as in `environment.image`, is tried as
+    a container. Jobs that have not ended after `timeout` seconds are cancelled.
 
-    Raises:
-        LifecycleError: If there is no Slurm here.
-        SlurmError: If Slurm does not answer at all.
-        ConfigErrors: If the site profile is wrong.
+    Raises `LifecycleError` without Slurm, `SlurmError` if Slurm does not answer at all,
+    `ConfigErrors` if the site profile is wrong.
     """
     cluster = connect()
     if cluster.name != "slurm":

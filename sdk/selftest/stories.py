@@ -86,13 +86,9 @@ def stories(
 ) -> Iterator[Story]:
     """The experiments for a cluster, those that take longest first.
 
-    Args:
-        limits: The rules of the cluster.
-        pool: The partition to try.
-        nodes: Its nodes; empty where the site does not show them.
-        folder: Where files of the selftest lie.
-        mpi: Whether mpi4py is installed.
-        options: Options of sbatch for jobs of the site, such as its account, after a blank.
+    `nodes` are those of the pool, empty where the site does not show them. Files lie in `folder`,
+    `mpi` says whether mpi4py is installed, and `options` are those of sbatch for jobs of the site,
+    after a blank.
     """
     here = limits.partition(pool)
     yield Story(

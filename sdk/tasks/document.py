@@ -35,14 +35,9 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 class TaskDocument(NamedTuple):
     """The configuration of a task, as its document has it.
 
-    Attributes:
-        kind: A name in `KINDS`.
-        config: The keys that experiments have, too.
-        entrypoint: The program of the document; None without any.
-        idle_timeout: Seconds after which the task ends itself if it is idle; None for never.
-        work_dir: The directory that the program runs in, as it is; None for the frozen context.
-        notebook_idle_type: The uses of a notebook that count beside a running cell, a value of
-            `IDLE_TYPES`.
+    `config` has the keys that experiments have, too. The task ends after `idle_timeout` idle
+    seconds (None: never), in the `work_dir` (None: the frozen context). A value of `IDLE_TYPES`
+    says which uses of a notebook count beside a running cell.
     """
 
     kind: str
@@ -59,19 +54,13 @@ def read_document(
     overrides: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> TaskDocument:
-    """Read the configuration of a task.
+    """Read the configuration of a task of a kind in `KINDS`.
 
     A notebook and a TensorBoard run in the current directory unless the document has a `work_dir`;
-    a command runs in its frozen context, and the sessions of a shell in the home directory.
-
-    Args:
-        kind: A name in `KINDS`.
-        config_file: The path of a YAML file (`-`: standard input); by default none.
-        overrides: Changes of single keys, each as `a.b=YAML`.
-        options: Values of the command's own options, which come first, as a nested mapping.
-
-    Raises:
-        ConfigErrors: If a key of tasks is wrong. The other keys are checked at the submission.
+    a command runs in its frozen context, and the sessions of a shell in the home directory. The
+    values of the command's own `options` come first, then each override (`a.b=YAML`), then the file
+    (`-`: standard input). Raises `ConfigErrors` if a key of tasks is wrong; the submission checks
+    the others.
 
     Example:
         document = read_document("shell", overrides=["resources.slots=1", "idle_timeout=2h"])

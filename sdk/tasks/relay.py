@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from detslurm._base.multiplexer import Multiplexer
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.tasks.step import step_beside
+from detslurm.sdk.tasks.waiting import step_beside
 
 if TYPE_CHECKING:
     from detslurm.store.address import Address
@@ -32,16 +32,9 @@ def relay_command(address: Address) -> list[str]:
 
 
 async def relay(place: Path, command: Sequence[str]) -> None:
-    """Listen on this machine, and relay connections until the command ends.
-
-    Args:
-        place: The Unix socket to listen on, which is removed at the end.
-        command: See `relay_command`.
-
-    Raises:
-        LifecycleError: If the command has ended.
-        OSError: If it can't listen.
-    """
+    """Listen on the Unix socket `place`, which is removed at the end, and relay connections by a
+    `relay_command`. Raises `LifecycleError` when the command has ended, `OSError` if it can't
+    listen."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command, stdin=pipe, stdout=pipe, start_new_session=True

@@ -14,43 +14,18 @@ from typing import TYPE_CHECKING, Final
 from detslurm._base.access import as_owner_of, user_name
 from detslurm._base.ssh_client import CONFIG, SESSION, ShellHost, host_alias
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.tasks.step import step_beside
-from detslurm.sdk.tasks.waiting import address_of
+from detslurm.sdk.tasks.waiting import address_of, step_beside
 
 if TYPE_CHECKING:
-    from detslurm.sdk.tasks.document import TaskDocument
     from detslurm.sdk.tasks.task import Task
     from detslurm.store.address import Address
 
 _LAPTOP_FOLDER: Final = "~/.ssh"
 
 
-def shell_entrypoint(document: TaskDocument, sshd: str | bool | None) -> list[str]:
-    """Return the program of a shell's job.
-
-    Args:
-        document: The configuration.
-        sshd: The site's `sshd`: its path, or whether it may run.
-    """
-    words = ["python3", "-m", "detslurm.exec.tasks.shell_server"]
-    options = {
-        "--idle": document.idle_timeout,
-        "--work-dir": document.work_dir,
-        "--sshd": "no" if sshd is False else sshd if isinstance(sshd, str) else None,
-    }
-    given = ((name, str(value)) for name, value in options.items() if value is not None)
-    return [*words, *(word for pair in given for word in pair)]
-
-
 @dataclass(frozen=True)
 class Shell:
-    """A shell that runs, as its user reaches it.
-
-    Attributes:
-        task: Its id.
-        address: Where it can be reached.
-        has_srun: Whether its job is one of Slurm's.
-    """
+    """A shell that runs, as its user reaches it; `has_srun` if its job is one of Slurm's."""
 
     task: int
     address: Address
@@ -58,14 +33,8 @@ class Shell:
 
     @classmethod
     def of(cls, task: Task) -> Shell:
-        """Return the shell of a task, as the task was read last.
-
-        Args:
-            task: The task.
-
-        Raises:
-            LifecycleError: If it has ended, or takes no sessions yet.
-        """
+        """Return the shell of a task, as the task was read last. Raises `LifecycleError` if it has
+        ended, or takes no sessions yet."""
         if task.is_over:
             forget_keys(task)
         address = address_of(task)
@@ -76,16 +45,11 @@ class Shell:
         return Path(self.address.key or "")
 
     def open_command(self, options: Sequence[str] = ()) -> list[str]:
-        """Return the command of a session on this machine.
+        """Return the command of a session on this machine; `options` are more words for `ssh`.
 
         Where sshd can't open terminals, options still lead to ssh, because they forward ports or
-        name a command.
-
-        Args:
-            options: More words for `ssh`; by default none.
-
-        Raises:
-            LifecycleError: If the job has no sshd, and srun can't take its place.
+        name a command. Raises `LifecycleError` if the job has no sshd, and srun can't take its
+        place.
         """
         has_ssh, problem = self.address.port is not None, self.address.problem
         if has_ssh and (options or not problem or not self.has_srun):
@@ -97,14 +61,8 @@ class Shell:
         return [*step_beside(self.address), "--pty", "sh", str(self._folder / SESSION)]
 
     def laptop(self, login: str) -> ShellHost:
-        """Return the shell as a laptop sees it.
-
-        Args:
-            login: `USER@HOST` of the login node.
-
-        Raises:
-            LifecycleError: If the job has no sshd.
-        """
+        """Return the shell as a laptop sees it, through `USER@HOST` of the login node. Raises
+        `LifecycleError` if the job has no sshd."""
         if self.address.port is None:
             raise LifecycleError(
                 f"{self.address.problem}. On the login node `detslurm shell open {self.task}`"
@@ -115,21 +73,13 @@ class Shell:
         return ShellHost(self.task, host, port, user_name(), folder, login)
 
     def laptop_command(self, login: str) -> list[str]:
-        """Return the one command with which a laptop opens a session.
-
-        Args:
-            login: `USER@HOST` of the login node.
-        """
+        """Return the one command with which a laptop opens a session."""
         if self.address.port is None:
             return ["ssh", "-t", login, shlex.join(self.open_command())]
         return self.laptop(login).command()
 
     def fetch_command(self, login: str) -> str:
-        """Return the command that copies the keys to a laptop.
-
-        Args:
-            login: `USER@HOST` of the login node.
-        """
+        """Return the command that copies the keys to a laptop."""
         return f"scp -rp {shlex.quote(f'{login}:{self._folder}')} {_LAPTOP_FOLDER}/"
 
 

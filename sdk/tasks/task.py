@@ -18,10 +18,8 @@ _NO_STATUS: Final = 1
 class Task:
     """A command, shell, notebook or TensorBoard, as it was when it was read last.
 
-    `Client().task(ID)` returns an existing task, and `Client().start_task` a new task.
-
-    Attributes:
-        experiment: The experiment that it is; `experiment.config` is its configuration.
+    `Client().task(ID)` returns an existing task, and `Client().start_task` a new task. Its
+    configuration is that of the `experiment` that it is.
     """
 
     def __init__(self, experiment: Experiment) -> None:

@@ -7,10 +7,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from itertools import chain, islice, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from detslurm.sdk.trials.log_lines import EVERYTHING, RANK_PREFIX, Filter, LogLine, parse
 from detslurm.store import CorruptRecord, ExperimentDir, TrialDir, fs
@@ -129,14 +129,7 @@ def _last_traceback(recent: list[LogLine]) -> int | None:
 
 
 def _forward(path: Path) -> Iterator[str]:
-    try:
-        file = _opened(path)
-    except FileNotFoundError:
-        return
-    except CorruptRecord as error:
-        yield str(error)
-        return
-    with file:
+    with _readable(path) as file:
         while line := file.readline(_LONGEST):
             yield line.decode("utf-8", "replace").rstrip("\n")
 
@@ -146,16 +139,19 @@ def _opened(path: Path) -> BufferedReader:
     return open_shown(path, path.parents[1 if path.parent.name == "jobs" else 3])
 
 
+def _readable(path: Path) -> BinaryIO:
+    """The same; empty where there is none, and the reason where it can't be shown."""
+    try:
+        return _opened(path)
+    except FileNotFoundError:
+        return BytesIO()
+    except CorruptRecord as error:
+        return BytesIO(str(error).encode())
+
+
 def _backward(path: Path, end: int | None = None) -> Iterator[str]:
     """Lines from the last to the first, of the first `end` bytes."""
-    try:
-        file = _opened(path)
-    except FileNotFoundError:
-        return
-    except CorruptRecord as error:
-        yield str(error)
-        return
-    with file:
+    with _readable(path) as file:
         position = file.seek(0, 2) if end is None else end
         rest: bytes | None = None
         while position > 0:

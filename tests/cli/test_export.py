@@ -289,7 +289,7 @@ def test_experiments_of_several_stores_are_exported_from_a_process_of_its_own(
         for loss in losses:
             one.run(one.experiment(), losses=[loss], end="completed")
     given = [(scene, 1), (other, 2), (scene, 3)]
-    monkeypatch.setattr("detslurm.sdk.export.isolation.ISOLATED", ("csv",))
+    monkeypatch.setattr("detslurm.sdk.export.updating._ISOLATED", ("csv",))
     done = export([one.client.experiment(n) for one, n in given], "csv", tmp_path / "out")
     marks = [one.store.experiment(n).mark_in(None) for one, n in given]
     assert [one.run_id.partition("-")[0] for one in done] == marks

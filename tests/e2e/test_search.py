@@ -11,7 +11,7 @@ import optuna
 import pytest
 
 from detslurm.searcher import Search, State
-from detslurm.searcher.optuna.bridge import LastingBridge
+from detslurm.searcher.optuna.bridge import Bridge
 from detslurm.searcher.simulation import simulate
 from detslurm.searcher.trials import TrialPlan
 from detslurm.store import EventLog, RunView
@@ -291,7 +291,7 @@ def test_a_model_of_the_results_chooses_samples_as_in_a_simulation(desk: Desk) -
     state = assert_sound(desk, number)
     config = desk.experiment(number).config()
     search = Search(config)
-    bridge = LastingBridge(search.searcher, search.space, search.seed)
+    bridge = Bridge(search.searcher, search.space, search.seed)
     expected = simulate(config, 1, _Bowl(), suggest=bridge.suggest)
     assert [trial.modelled for trial in state.trials] == [False] * 4 + [True, True, False]
     assert [trial.metric for trial in state.trials] == [trial.metric for trial in expected.each]

@@ -10,6 +10,7 @@ import venv
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -515,11 +516,13 @@ class TestANode:
     ) -> None:
         """Where /tmp is memory, which counts as the job's."""
         one = packed(environment, tmp_path)
-        monkeypatch.setattr(staging, "mounted_kind", lambda place: "tmpfs")
+        free = 3 * (one["size"] + staging._SPARE)
+        found = SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=0)
+        monkeypatch.setattr(os, "statvfs", lambda _: found)
         os.close(staged(one).lock)
         staging.main([])
-        monkeypatch.setattr(staging, "_memory", lambda: 3 * one["size"])
-        assert "is memory" in reason(one)
+        monkeypatch.setattr(staging, "mounted_kind", lambda place: "tmpfs")
+        assert "free, and it takes" in reason(one)
 
     def test_what_lasts_is_given_up(
         self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
@@ -560,40 +563,3 @@ def test_containers_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigErrors, match="environment of its image"):
         Client(tmp_path / "store").plan(config, cluster="local")
-
-
-@pytest.mark.parametrize(
-    ("env", "mib"),
-    [
-        ({}, []),
-        ({"SLURM_MEM_PER_NODE": "0"}, []),
-        ({"SLURM_MEM_PER_NODE": "1000"}, [1000]),
-        ({"SLURM_MEM_PER_CPU": "250", "SLURM_CPUS_ON_NODE": "4"}, [1000]),
-        ({"SLURM_MEM_PER_GPU": "500", "SLURM_GPUS_ON_NODE": "2"}, [1000]),
-        ({"SLURM_MEM_PER_GPU": "500"}, [500]),
-    ],
-)
-def test_the_memory_of_a_job(env: dict[str, str], mib: list[int]) -> None:
-    """However it was asked for."""
-    assert [given >> 20 for given in staging._given_memory(env)] == mib
-
-
-@pytest.mark.parametrize(
-    ("cgroups", "first"),
-    [
-        ("0::/system.slice/job_1/step_0\n", "/sys/fs/cgroup/system.slice/job_1/step_0/memory.max"),
-        (
-            "5:cpu,cpuacct:/x\n4:memory:/slurm/job_1\n",
-            "/sys/fs/cgroup/memory/slurm/job_1/memory.limit_in_bytes",
-        ),
-    ],
-)
-def test_the_limits_of_a_job(cgroups: str, first: str) -> None:
-    """Any of them may be the strictest."""
-    files = [str(file) for file in staging._cgroup_files(cgroups)]
-    assert files[0] == first
-    assert files[-1] in {
-        "/sys/fs/cgroup/memory.max",
-        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-    }
-    assert len(files) == cgroups.rpartition(":")[2].count("/") + 1

@@ -18,7 +18,7 @@ from detslurm.sdk.submission.entrypoint import (
     one_node_problem,
 )
 from detslurm.sdk.tasks.document import experiment_config, read_document
-from detslurm.sdk.tasks.notebook import notebook_entrypoint
+from detslurm.sdk.tasks.programs import notebook_entrypoint
 
 CODE = {
     "train.py": "print('training')",

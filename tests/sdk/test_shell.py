@@ -8,7 +8,8 @@ import pytest
 
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.tasks.document import read_document
-from detslurm.sdk.tasks.shell import Shell, login_node, shell_entrypoint
+from detslurm.sdk.tasks.programs import shell_entrypoint
+from detslurm.sdk.tasks.shell import Shell, login_node
 from detslurm.store.address import Address
 
 SSHD = Address(run=1, job="5", host="n3", port=2222, key="/store/detslurm-shell-7")

@@ -12,13 +12,7 @@ import pytest
 
 from detslurm.slurm import command
 from detslurm.slurm.job_record import options_of, parse_job_records
-from detslurm.slurm.script_arguments import (
-    arguments,
-    behind,
-    command_line_options,
-    options_of_variables,
-    script_options,
-)
+from detslurm.slurm.script_arguments import arguments, behind
 from detslurm.slurm.user_script import keep, submit_again
 from tests.cluster.waiting import wait_for
 from tests.slurm.bench import Bench
@@ -118,7 +112,6 @@ def test_a_script_is_queued_once_though_the_answer_was_lost(
     recipe = {
         "job": "1",
         "command": "/a/batch.sh",
-        "given": {},
         "variables": [],
         "options": ["--job-name=x"],
         "arguments": ["two words", "x"],
@@ -182,29 +175,12 @@ def test_arguments_by_the_command_line_of_sbatch(monkeypatch: pytest.MonkeyPatch
     assert arguments("1200", record) == ["1", "--x=2"]
 
 
-def test_what_the_user_asked_for_comes_before_the_record() -> None:
-    """The script's own lines end with its first command; words behind its name are its own."""
-    script = (
-        "#!/bin/bash\n#SBATCH -A lab --time=10 # --qos=x\n\n#SBATCH -C 'a&b'\ntrue\n#SBATCH -q y\n"
-    )
-    assert script_options(script) == {"account": "lab", "time": "10", "constraint": "a&b"}
-    assert script_options("#SBATCH --comment='open\n") == {}
-    line = "sbatch -p low --account=lab2 --comment=it's ./job.sh --qos=own"
-    assert command_line_options("/a/job.sh", line) == {"partition": "low", "account": "lab2"}
-    assert command_line_options("/a/job.sh", "sbatch --wrap=x -A y") == {}
-    assert options_of_variables({"SBATCH_TIMELIMIT": "1", "SBATCH_QOS": "x", "HOME": "/"}) == [
-        "qos",
-        "time",
-    ]
-
-
 def test_what_is_kept_of_a_command_line_has_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others may read the store; the options that count are kept."""
+    """Others may read the store."""
     line = "SubmitLine=sbatch -A lab --export=ALL,WANDB_API_KEY=hush job.sh\n   Command=/a/job.sh\n"
     monkeypatch.setattr(command, "run", lambda *_, **__: f"{RECORD.rstrip()}\n   {line}")
     recipe = keep("7", tmp_path / "batch.sh")
     assert recipe is not None
-    assert recipe["given"] == {"account": "lab"}
     assert "hush" not in str(recipe)

@@ -538,16 +538,18 @@ def artifacts_data(trial: Trial) -> list[dict[str, Any]]:
 
 def trial_data(trial: Trial, *, metrics: bool) -> dict[str, Any]:
     """A trial for JSON, with all its runs and checkpoints."""
+    from msgspec.structs import replace
+
     from detslurm.cli.experiment.efficiency import as_data
-    from detslurm.sdk.checkpoints.choosing import marked
 
     view: TrialView = trial.view
+    states = {one.uuid: one.state for one in trial.checkpoints()}
     data = {
         **trial_row(trial),
         "efficiency": as_data(trial.efficiency()),
         "seed": view.seed,
         "runs": list(view.runs),
-        "checkpoints": marked(trial.experiment._snapshot.directory, view.checkpoints),
+        "checkpoints": [replace(c, state=states.get(c.uuid, c.state)) for c in view.checkpoints],
         "metadata": view.metadata,
         "alerts": list(view.alerts),
         "artifacts": artifacts_data(trial),

@@ -77,7 +77,7 @@ def start(
       detslurm notebook start --config idle_timeout=2h --config notebook_idle_type=activity
       detslurm notebook start --detach --port 0
     """
-    from detslurm.sdk.tasks.notebook import notebook_entrypoint
+    from detslurm.sdk.tasks.programs import notebook_entrypoint
 
     document = document_of(KIND, options)
     if directory is not None:

@@ -27,12 +27,7 @@ relay_option = click.option(
 
 
 class Way(NamedTuple):
-    """A way from a laptop to a server.
-
-    Attributes:
-        tunnel: The command for the laptop.
-        url: The address for its browser.
-    """
+    """A way from a laptop to a server: the command there, and the address for its browser."""
 
     tunnel: str
     url: str

@@ -67,7 +67,7 @@ def start(ssh_options: tuple[str, ...], detach: bool, **options: Any) -> None:
       detslurm shell start --detach --config idle_timeout=2h
     """
     from detslurm.sdk.parts import load_site
-    from detslurm.sdk.tasks.shell import shell_entrypoint
+    from detslurm.sdk.tasks.programs import shell_entrypoint
 
     document = document_of(KIND, options)
     task = client().start_task(

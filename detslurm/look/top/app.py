@@ -83,9 +83,7 @@ class Told(Message):
 class TopApp(App[None]):
     """Experiments above, a page of the one under the cursor below.
 
-    Args:
-        watcher: Looks at the store and the queue.
-        acting: Makes the client that changes experiments; gets where its warnings go.
+    `acting` makes the client that changes experiments; it gets where its warnings go.
     """
 
     TITLE = "detslurm top"

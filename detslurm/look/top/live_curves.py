@@ -21,11 +21,7 @@ NO_LINE = Line([], [], [])
 
 
 class LiveCurves:
-    """The clean curves of a trial's metrics, as `read_together` has read them last.
-
-    Args:
-        trial: The trial.
-    """
+    """The clean curves of a trial's metrics, as `read_together` has read them last."""
 
     def __init__(self, trial: TrialDir) -> None:
         self._trial = trial

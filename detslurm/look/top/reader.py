@@ -26,12 +26,8 @@ class PollInterval:
         self._pause = SOONEST
 
     def after(self, *, changed: bool, cost: float) -> float:
-        """Return how long to wait after a look.
-
-        Args:
-            changed: Whether it has found anything new.
-            cost: The processor time that the process took since the look before, in seconds.
-        """
+        """Return how many seconds to wait after a look that has found something new or not, and
+        since the look before has `cost` the process that many seconds of processor time."""
         self._pause = SOONEST if changed else min(1.5 * self._pause, LATEST)
         return max(self._pause, min(cost / SHARE, MOST))
 
@@ -39,12 +35,8 @@ class PollInterval:
 class Reader:
     """Looks again and again, soon after a request has changed, else at the pace of what happens.
 
-    The thread is a daemon: a file server that hangs keeps no program from ending.
-
-    Args:
-        poll: Looks.
-        show: Gets each view, in the thread.
-        failed: Gets a fault of our own, in the thread, which then ends.
+    The thread is a daemon: a file server that hangs keeps no program from ending. In the thread,
+    `show` gets each view, and `failed` a fault of our own, after which the thread ends.
     """
 
     def __init__(

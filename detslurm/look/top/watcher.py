@@ -41,15 +41,8 @@ _VALIDATION: Final = "validation"
 
 @dataclass(frozen=True)
 class Request:
-    """A request to the watcher.
-
-    Attributes:
-        experiment: The id of the experiment under the cursor; None before any exists.
-        trial: The id of the trial under the cursor; None for the first that runs, or the best.
-        page: The page of it.
-        search: Words that experiments must have.
-        metric: The metric of the curves, where there are any; None for the searcher's.
-    """
+    """A request to the watcher. Without an `experiment` it is about the newest, without a `trial`
+    about the first that runs, or the best; the `metric` is the searcher's by default."""
 
     experiment: int | None = None
     trial: int | None = None
@@ -60,23 +53,9 @@ class Request:
 
 @dataclass
 class TopView:
-    """The content of the screen.
-
-    Attributes:
-        request: The request that it answers.
-        experiments: The rows of the upper table.
-        hidden: How many experiments have no row.
-        title: A line about the part below it.
-        rows: The rows of the page; empty where it has none.
-        curves: The curves of the page.
-        legend: A line for each curve.
-        metrics: The metrics that the trials have reported, the searcher's first.
-        metric: The metric of these curves; None without any.
-        log: The last lines of the log.
-        problems: The failures, in sentences.
-        queue_time: When the queue was listed, in seconds since 1970; None before.
-        changed: Whether anything is new since the last look.
-    """
+    """The content of the screen: `hidden` experiments have no row, `metrics` begin with the
+    searcher's, `queue_time` is in seconds since 1970, and `changed` says whether anything is new
+    since the last look."""
 
     request: Request
     experiments: Rows = field(default_factory=dict)
@@ -94,13 +73,7 @@ class TopView:
 
 
 class Watcher:
-    """Looks at a store and its queue, as often as asked.
-
-    Args:
-        root: The directory of the store; by default the commands' store.
-        connect: As for `Client`.
-        clock: For tests; seconds that only grow.
-    """
+    """Looks at a store and its queue, as often as asked; by default at the commands' store."""
 
     def __init__(
         self,

@@ -23,42 +23,29 @@ class BracketPlan:
 
 def bracket_plans(searcher: Mapping[str, Any]) -> list[BracketPlan]:
     """The brackets of an async_halving (one) or an adaptive_asha."""
-    divisor, units = searcher.get("divisor", 4), max_units(searcher)
-    trials, atonce = searcher["max_trials"], searcher.get("max_concurrent_trials", 16)
-    if searcher["name"] == "async_halving":
-        rungs = searcher["num_rungs"]
-        return [
-            BracketPlan(
-                units=rung_units(rungs, units, divisor),
-                max_trials=trials,
-                concurrency=first_trials(rungs, trials, divisor, atonce),
-            )
-        ]
+    divisor, longest = searcher.get("divisor", 4), max_units(searcher)
     counts = rung_counts(searcher)
-    shares = share_trials(trials, divisor, counts)
-    limits = share_concurrency(atonce, divisor, shares)
-    return [
-        BracketPlan(
-            units=rung_units(rungs, units, divisor),
-            max_trials=share,
-            concurrency=min(limit, share),
-        )
-        for rungs, share, limit in zip(counts, shares, limits, strict=True)
-    ]
+    units = [rung_units(rungs, longest, divisor) for rungs in counts]
+    return _plans(searcher, units, share_trials(searcher["max_trials"], divisor, counts))
 
 
 def longer_plans(searcher: Mapping[str, Any], brackets: Sequence[Bracket]) -> list[BracketPlan]:
     """The brackets of a search that goes on: those that it had, with more rungs on top where its
     trials may train longer, and with their shares of the trials that are new."""
-    divisor, atonce = searcher.get("divisor", 4), searcher.get("max_concurrent_trials", 16)
-    longest = max_units(searcher)
+    divisor, longest = searcher.get("divisor", 4), max_units(searcher)
     units = [longer_units([r.units for r in b.rungs], longest, divisor) for b in brackets]
     wanted = share_trials(searcher["max_trials"], divisor, [len(b.rungs) for b in brackets])
-    shares = larger_shares([b.max_trials for b in brackets], wanted)
+    return _plans(searcher, units, larger_shares([b.max_trials for b in brackets], wanted))
+
+
+def _plans(
+    searcher: Mapping[str, Any], units: Sequence[Sequence[int]], shares: Sequence[int]
+) -> list[BracketPlan]:
+    divisor, at_once = searcher.get("divisor", 4), searcher.get("max_concurrent_trials", 16)
     if searcher["name"] == "async_halving":
-        limits = [first_trials(len(units[0]), shares[0], divisor, atonce)]
+        limits = [first_trials(len(units[0]), shares[0], divisor, at_once)]
     else:
-        limits = share_concurrency(atonce, divisor, shares)
+        limits = share_concurrency(at_once, divisor, shares)
     return [
         BracketPlan(units=each, max_trials=share, concurrency=min(limit, share))
         for each, share, limit in zip(units, shares, limits, strict=True)
@@ -92,6 +79,8 @@ def first_trials(num_rungs: int, max_trials: int, divisor: float, atonce: int) -
 
 def rung_counts(searcher: Mapping[str, Any]) -> list[int]:
     """The number of rungs of each bracket, largest first."""
+    if searcher["name"] == "async_halving":
+        return [searcher["num_rungs"]]
     if given := searcher.get("bracket_rungs"):
         return sorted(given, reverse=True)
     divisor = searcher.get("divisor", 4)

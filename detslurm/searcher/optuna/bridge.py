@@ -141,21 +141,11 @@ class Bridge:
 
     def _replayed(self, history: TrialHistory) -> Any | None:
         """A study to which the history was replayed; None where it answers otherwise."""
-        study = self._begun(history)
-        return study if self._replay(study, {}, history, 0) else None
-
-    def _begun(self, history: TrialHistory) -> Any:
-        """A study that has the results of earlier experiments alone."""
         study = self._study(self._sampler(history.known))
         for known in history.known:
             study.add_trial(self._frozen(known))
-        return study
-
-    def _replay(
-        self, study: Any, trials: dict[int, Any], history: TrialHistory, start: int
-    ) -> bool:
-        """Let a study have what came after the first `start` steps; whether it drew the same."""
-        for step in history.order[start:]:
+        trials: dict[int, Any] = {}
+        for step in history.order:
             index = step if step >= 0 else ~step
             known = history.trials[index]
             if step < 0:
@@ -164,8 +154,8 @@ class Bridge:
             if index not in trials:
                 trials[index] = self._ask(study, index)
             if trials[index].params != to_params(self._space, known.hparams):
-                return False  # another version of Optuna or numpy drew it
-        return True
+                return None  # another version of Optuna or numpy drew it
+        return study
 
     def _ask(self, study: Any, index: int) -> Any:
         """The next trial of a study: a point that is to be tried first, or the sampler's choice."""
@@ -299,30 +289,6 @@ class Bridge:
         if isinstance(inner, str):
             args["wrapped_pruner"] = self._pruner_of(inner, args.pop("wrapped_args", None) or {})
         return _made(getattr(self._optuna.pruners, PRUNERS[name]), args, "searcher.pruner_args")
-
-
-class LastingBridge(Bridge):
-    """A bridge that keeps its study from question to question, for a process that lives as long
-    as its search, such as `simulate(config, workers, curves, suggest=LastingBridge(...).suggest)`.
-    """
-
-    def __init__(self, searcher: Mapping[str, Any], space: Mapping[str, Any], seed: int) -> None:
-        super().__init__(searcher, space, seed)
-        self._lasting: Any = None
-        self._asked: dict[int, Any] = {}
-        self._steps = 0
-
-    def suggest(self, history: TrialHistory, wanted: Iterable[int]) -> list[dict[str, Any]]:
-        if self._searcher["name"] != "optuna":
-            return super().suggest(history, wanted)
-        self._lasting = self._lasting or self._begun(history)
-        self._replay(self._lasting, self._asked, history, self._steps)
-        self._steps = len(history.order)
-        events = []
-        for index in wanted:
-            self._asked[index] = self._ask(self._lasting, index)
-            events.append(self._sampled(index, self._asked[index]))
-        return events
 
 
 class _Shared(dict[str, Any]):

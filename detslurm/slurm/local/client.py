@@ -42,7 +42,8 @@ _UPDATES = {"nice": "nice", "arraytaskthrottle": "throttle"}
 
 
 class LocalCluster:
-    """Jobs on this machine, run by a detached scheduler that exists while there are jobs."""
+    """Jobs on this machine, run by a detached scheduler that exists while there are jobs; `Cluster`
+    describes its methods."""
 
     name = "local"
 
@@ -60,15 +61,12 @@ class LocalCluster:
             raise SlurmError(reason, "Ask for less, or submit to a Slurm cluster.")
 
     def allowance(self, request: JobRequest) -> Allowance:
-        """Any number."""
         return Allowance()
 
     def allowance_now(self, charge: Mapping[str, Any]) -> Allowance:
-        """Any number."""
         return Allowance()
 
     def submit(self, request: JobRequest) -> str:
-        """Queue the request and return its job id; safe once this returns."""
         self.check(request)
         request.folder.mkdir(parents=True, exist_ok=True)
         job = self._new_job(request)
@@ -82,29 +80,23 @@ class LocalCluster:
         return answer
 
     def submitted(self, folder: Path, mark: str) -> str | None:
-        """The job of the request with this folder and mark, if the journal has it."""
         jobs = Jobs(journal.read(self.paths.journal)).jobs.values()
         of = {(job.request.folder, job.request.mark): str(job.id) for job in jobs}
         return of.get((folder, mark))
 
     def cancel(self, refs: Collection[str], *, pending_only: bool = False) -> None:
-        """End these jobs; jobs that are over already are skipped."""
         self._ask("cancel", refs=_checked(refs), pending_only=pending_only)
 
     def notify(self, refs: Collection[str], *, steps: bool = False) -> None:
-        """SIGUSR2 to the batch process of each."""
         self._ask("notify", refs=_checked(refs))
 
     def requeue(self, ref: str, *, hold: bool = False, only_running: bool = False) -> None:
-        """Back into the queue with exactly this element; held until released when `hold`."""
         self._ask("requeue", ref=_checked([ref])[0], hold=hold, only_running=only_running)
 
     def hold(self, refs: Collection[str]) -> None:
-        """Keep queued jobs from starting, running ones from starting again."""
         self._ask("hold", refs=_checked(refs))
 
     def release(self, refs: Collection[str]) -> None:
-        """Let held jobs start."""
         self._ask("release", refs=_checked(refs))
 
     def update(self, ref: str, **fields: str | int) -> None:
@@ -122,7 +114,6 @@ class LocalCluster:
         raise SlurmError("the local cluster orders by nice alone")
 
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
-        """All that is known of these jobs; absent means unknown on this machine."""
         if not job_ids:
             return {}
         try:
@@ -155,7 +146,6 @@ class LocalCluster:
         return {}
 
     def nodes(self) -> list[NodeInfo]:
-        """This machine alone."""
         from detslurm.slurm.local.view import node
 
         return [node(*self._journal())]
@@ -169,21 +159,17 @@ class LocalCluster:
         return Jobs(journal.read(self.paths.journal)), Slots(slots["cpus"], tuple(slots["gpus"]))
 
     def pending_details(self, job: JobInfo, ref: str, rival: str | None) -> PendingDetails:
-        """Nothing: all that counts here is in the queue and the nodes."""
         from detslurm.slurm.pending_details import PendingDetails
 
         return PendingDetails()
 
     def start_of(self, options: Sequence[str]) -> float:
-        """Always refused: nothing is planned here."""
         raise SlurmError("the local cluster plans no starts")
 
     def expecting_limits(self) -> AbstractContextManager[None]:
-        """No other program has to be asked."""
         return nullcontext()
 
     def limits(self) -> ClusterLimits:
-        """One partition, one node, no preemption."""
         return self._limits
 
     @cached_property
