@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -23,11 +22,6 @@ from tests.sdk.scenes import YAML, Scene
 TRUNCATE = "{truncate_fraction: 0.5}"
 COMPLETED = Decision("completed", "the code exited with 0", Action.STOP)
 PREEMPTED = Decision("preempted", "preempted by Slurm", Action.REQUEUE)
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path / "store")
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from detslurm.exec import search_worker, worker_pool
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.slurm import SlurmError
 from detslurm.store import ExperimentDir, StoreFault, fold_facts
-from tests.exec.test_search_worker import Desk, busy, desk, scene
+from tests.exec.test_search_worker import Desk, busy, desk
 from tests.sdk.scenes import Queue, Scene
 
-__all__ = ["busy", "desk", "scene"]
+__all__ = ["busy", "desk"]
 
 
 @pytest.mark.usefixtures("busy")
