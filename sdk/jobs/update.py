@@ -34,13 +34,7 @@ _WORD = re.compile(r"[\w.,:@+-]+")
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """One change of one job.
-
-    Attributes:
-        job_id: The id of the job, or of the array whose waiting elements are meant.
-        name: The setting to change, such as "priority" or "ahead-of".
-        value: Its new value; for "max-slots" None is no limit.
-    """
+    """One change of a job, or of the waiting elements of an array; the value None is no limit."""
 
     job_id: str
     name: str
@@ -223,10 +217,8 @@ class Made:
     """The result of a change.
 
     Attributes:
-        changed: Whether anything had to be changed.
         gave_way: The user's other jobs whose nice became greater for it.
-        set_back: Whether it got a better priority than the default, and yet a greater nice: on
-            this site jobs without a priority have the nice 0.
+        set_back: Whether its nice grew with a better priority, as jobs without any have the nice 0.
     """
 
     changed: bool
