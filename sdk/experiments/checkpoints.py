@@ -125,9 +125,7 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
         """Return the committed checkpoints of all trials, by trial, oldest first, without deleted
         ones. A checkpoint has the state "DELETED" if its files were removed from the disk
         otherwise."""
-        from detslurm.sdk.checkpoints.catalog import of_snapshot
-
-        return self._objects(of_snapshot(self._snapshot))
+        return self._checkpoints_of(None)
 
     def _candidates(self) -> list[Checkpoint]:
         """Its own, and those of the searches that it goes on with: their trials are its trials."""
@@ -144,8 +142,7 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
             created = before.facts.created
         return found
 
-    def _checkpoints_of(self, trial_ids: Iterable[int]) -> list[Checkpoint]:
-        """The checkpoints of some trials; as `checkpoints`."""
+    def _checkpoints_of(self, trial_ids: Iterable[int] | None) -> list[Checkpoint]:
         from detslurm.sdk.checkpoints.catalog import of_snapshot
 
         return self._objects(of_snapshot(self._snapshot, trial_ids))

@@ -118,9 +118,12 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
     def trials(self) -> list[Trial]:
         """Return the experiment's trials, by id."""
+        return self._trials(self._snapshot.trials)
+
+    def _trials(self, ids: Iterable[int]) -> list[Trial]:
         from detslurm.sdk.trials.trial import Trial
 
-        return [Trial(self, number) for number in self._snapshot.trials]
+        return [Trial(self, number) for number in ids]
 
     def pareto_front(self) -> list[Trial]:
         """Return the trials on the Pareto front: those that no other trial beats in one of the
@@ -131,19 +134,16 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         `view.best_trial` is one of them.
         """
         from detslurm.sdk.experiments.pareto import front_ids
-        from detslurm.sdk.trials.trial import Trial
 
-        return [Trial(self, number) for number in front_ids(self.row, self.trial_rows)]
+        return self._trials(front_ids(self.row, self.trial_rows))
 
     def first_trial(self) -> Trial:
         """Return the trial with the smallest id; `LifecycleError` if there is no trial yet."""
-        from detslurm.sdk.trials.trial import Trial
-
         search = self._snapshot.search
         ids = list(search.created_ids if search is not None else self._snapshot.trials)
         if not ids:
             raise LifecycleError(f"experiment {self.id} has no trials yet")
-        return Trial(self, ids[0])
+        return self._trials(ids[:1])[0]
 
     def list_trials(
         self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
@@ -151,13 +151,11 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         """Return the experiment's trials sorted by `sort_by` (by default their ids) in the
         direction `order_by` (by default ascending); those without the value come last."""
         from detslurm.sdk.experiments.ordering import trials_by
-        from detslurm.sdk.trials.trial import Trial
 
         def size(row: TrialRow) -> int:
-            return Trial(self, row.id).total_checkpoint_size
+            return self._trials([row.id])[0].total_checkpoint_size
 
-        rows = trials_by(self.trial_rows, sort_by, order_by, size=size)
-        return [Trial(self, row.id) for row in rows]
+        return self._trials(r.id for r in trials_by(self.trial_rows, sort_by, order_by, size=size))
 
     def iter_trials(
         self,

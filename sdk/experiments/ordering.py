@@ -150,7 +150,7 @@ def selected(
         raise ValueError(f"{unknown[0]!r} is not a state, but one of {', '.join(ExperimentState)}")
     query = ExperimentQuery(
         states=frozenset(map(ExperimentState, wanted)),
-        labels=frozenset(settings.as_list("labels", labels or ())),
+        labels=settings.as_list("labels", labels or ()),
         users=frozenset(settings.as_list("users", users or ())),
     )
     return [

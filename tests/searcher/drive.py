@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from detslurm.searcher import Search, State
@@ -28,6 +28,27 @@ def ask(search: Search, state: State, worker: str = "w") -> int | None:
     """A worker asks for a trial."""
     search.apply(state, [{"e": "work_requested", "worker": worker}])
     return state.assignment(worker)
+
+
+def take(search: Search, state: State, worker: str = "w") -> int:
+    """A worker gets a trial."""
+    index = ask(search, state, worker)
+    assert index is not None, "nothing waits"
+    return index
+
+
+def begun(search: Search, workers: int) -> State:
+    """A search of which the workers w0, w1, ... have asked for a trial each."""
+    state = search.initial()
+    for number in range(workers):
+        ask(search, state, f"w{number}")
+    return state
+
+
+def to_end(search: Search, state: State) -> Iterator[int]:
+    """The trials that a worker takes, one after the other, until the search is over."""
+    while not state.done:
+        yield take(search, state)
 
 
 def report(search: Search, state: State, index: int, length: int, metric: Any, **more: Any) -> None:

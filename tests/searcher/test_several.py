@@ -14,7 +14,7 @@ from detslurm.searcher.objectives import Objectives
 from detslurm.searcher.optuna.bridge import SAMPLERS, Bridge
 from detslurm.searcher.preview import preview
 from detslurm.searcher.simulation import simulate
-from tests.searcher.drive import SPACE, ask, leave, search
+from tests.searcher.drive import SPACE, ask, begun, leave, search
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -81,9 +81,7 @@ def test_stopping_lets_the_best_ranks_go_on(bound: dict[str, Any], last_stops: b
 
 def test_a_refused_sample_takes_its_result_along() -> None:
     chosen = search("async_halving", **PROMOTION, **TWO)
-    state = chosen.initial()
-    for index in range(4):
-        ask(chosen, state, f"w{index}")
+    state = begun(chosen, 4)
     for index in (0, 1):
         report(chosen, state, index, 2, {"loss": index, "speed": -index})
     leave(chosen, state, 0, "invalid_hp")
