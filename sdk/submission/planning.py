@@ -43,7 +43,8 @@ from detslurm.sdk.submission.sources import (
 from detslurm.sdk.submission.unused import unused_note
 from detslurm.searcher import decides_by_results, trial_count
 from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.plan import JobPlan, PlanError, plan_job
+from detslurm.slurm.layout import PlanError
+from detslurm.slurm.plan import JobPlan, plan_job
 from detslurm.store import ExperimentDir, Store, probe
 from detslurm.store.used_resources import recall_used
 
