@@ -50,7 +50,8 @@ from detslurm.searcher.events import KnownResults
 from detslurm.searcher.known import summary
 from detslurm.searcher.preview import preview, shortfall
 from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.plan import JobPlan, PlanError, plan_job
+from detslurm.slurm.layout import PlanError
+from detslurm.slurm.plan import JobPlan, plan_job
 from detslurm.store import ExperimentDir, Store, probe
 from detslurm.store.search_records import BLOCK
 from detslurm.store.used_resources import recall_used

@@ -29,7 +29,7 @@ from detslurm.sdk.submission.sources import keeping
 from detslurm.searcher import Search
 from detslurm.searcher.method import length_of
 from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.plan import JobArray
+from detslurm.slurm.arrays import JobArray
 from detslurm.store import EventLog, ExperimentDir, Store, StoreError, fs, records
 from detslurm.store.objectives import SeveralObjectives
 
