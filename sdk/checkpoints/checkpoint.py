@@ -145,7 +145,7 @@ class Checkpoint:
         return ExperimentConfig.from_dict(self._directory.config()).masked()
 
     def kept_by(self) -> list[str]:
-        """Return its users, such as "model resnet version 3": it can't be deleted meanwhile."""
+        """Return what needs it, such as "model resnet version 3", so that it can't be deleted."""
         from detslurm.store import fold_facts
 
         kept = fold_facts(self._directory).checkpoints.kept.values()
@@ -232,8 +232,7 @@ class Checkpoint:
     # -- changes of it -----------------------------------------------------------------------------
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give it more `metadata`, plain data as JSON has it (else `ValueError`), by name; a value
-        with the same name is replaced."""
+        """Set values of its `metadata`, which are plain data as in JSON (else `ValueError`)."""
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, metadata, ())
@@ -252,11 +251,8 @@ class Checkpoint:
 
     def remove_files(self, globs: Iterable[str]) -> list[str]:
         """Delete the files that match `globs` and return their names: it is PARTIALLY_DELETED then.
-        It is a `LifecycleError` if the checkpoint is needed.
-
-        `globs` is a list (`TypeError` for a text) of relative patterns; `**` spans directories.
-        Without any nothing is deleted, and its files are recorded again as they are.
-        """
+        It is a `LifecycleError` if it is needed, a `TypeError` if `globs` is not a list. In these
+        relative patterns `**` spans directories. Without any its files are recorded again."""
         from detslurm.sdk.checkpoints.changes import remove_files
 
         return remove_files(self._directory, self, settings.as_list("globs", globs))

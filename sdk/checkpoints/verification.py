@@ -119,8 +119,7 @@ def loss_of(checkpoint: CheckpointView, storage: Storage) -> str | None:
 
 
 def unusable(checkpoint: CheckpointView, storage: Storage) -> str | None:
-    """Why nothing can go on from it, in a sentence; None where something can. A checkpoint that
-    can't be read may be whole."""
+    """Why nothing can go on from it, in a sentence; None where something can."""
     try:
         loss = loss_of(checkpoint, storage)
     except OSError as error:
@@ -137,8 +136,7 @@ def _found(checkpoint: CheckpointView, storage: Storage) -> Mapping[str, int]:
 
 
 def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
-    """Whether a file belongs to the checkpoint: outputs of batches may lie beside uncommitted files
-    of runs that were killed."""
+    """Whether a file belongs to it: killed runs leave files beside committed outputs of batches."""
     return checkpoint.kind != BATCH_OUTPUTS or as_recorded(name) in checkpoint.resources
 
 
