@@ -20,10 +20,6 @@ LEAST_PRIORITY = 2
 _MARGIN = 1
 
 
-class OrderError(ValueError):
-    """No nice values that this user may set give the wanted order."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rank:
     """A pending job in Slurm's order: `priority` is Slurm's, with the nice subtracted."""
@@ -62,12 +58,13 @@ def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> li
 
 def nice_values(
     wanted: Sequence[Rank], job_id: int, *, least_nice: int | None = 0, least_priority: int | None
-) -> dict[int, int]:
+) -> dict[int, int] | None:
     """The nice values to set for the order `wanted` of pending jobs of one partition, by job id.
 
     The job `job_id` moves, as far as its nice reaches; the jobs behind it then give way by the
-    least that is enough. `least_nice` is the smallest nice that the user may set, `least_priority`
-    the smallest priority that may result (None for any): else `OrderError`.
+    least that is enough. `least_nice` is the smallest nice that the user may set (None for an
+    operator), `least_priority` the smallest priority that may result (None for any); the result is
+    None where that is not enough.
     """
     place = [rank.job_id for rank in wanted].index(job_id)
     found = list(wanted)
@@ -79,7 +76,7 @@ def nice_values(
         if rank.priority > most:
             found[behind] = rank.with_nice(rank.nice + rank.priority - most)
             if least_priority is not None and most < least_priority:
-                raise OrderError("the priorities here are too small for nice values to order them")
+                return None
     pairs = zip(wanted, found, strict=True)
     return {new.job_id: new.nice for old, new in pairs if new.nice != old.nice}
 

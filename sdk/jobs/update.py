@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from detslurm._base.access import user_name
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs import order
-from detslurm.sdk.jobs.order import OrderError, Rank, competing, place_of, waiting
+from detslurm.sdk.jobs.order import Rank, competing, place_of, waiting
 from detslurm.sdk.jobs.queues import compressed
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import DEFAULT, FIRST, LAST, nice_of, priority_of_weight
@@ -327,12 +327,12 @@ class QueueUpdate:
         """By the job's own nice; else as an operator may; else by `scontrol top`; else by those
         of the jobs behind it."""
         floor = None if self._cluster.name == "local" else order.LEAST_PRIORITY
-        values = _nice_values(wanted, job, floor)
+        values = order.nice_values(wanted, job, least_priority=floor)
         if values is not None and values.keys() <= {job}:
             self._set_nice(values)
             return
         freely = order.nice_values(wanted, job, least_nice=None, least_priority=floor)
-        if freely != values and self._permitted(freely):
+        if freely is not None and freely != values and self._permitted(freely):
             return
         if _lacks_priority(wanted, job) and self._permitted_top(job):
             return
@@ -394,14 +394,6 @@ def _change_experiment(experiment: Experiment, change: JobChange) -> None:
     """A setting of an experiment's job holds for all its jobs, and for those that follow."""
     setter = getattr(experiment, f"set_{change.name.replace('-', '_')}")
     setter(change.value)
-
-
-def _nice_values(wanted: list[Rank], job: int, floor: int | None) -> dict[int, int] | None:
-    """The setting for an ordinary user; None if nothing gives the order."""
-    try:
-        return order.nice_values(wanted, job, least_priority=floor)
-    except OrderError:
-        return None
 
 
 def _lacks_priority(wanted: list[Rank], job: int) -> bool:
