@@ -183,17 +183,7 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return first_trial(self, interval=interval)
 
     def efficiency(self) -> list[Efficiency]:
-        """Return `Trial.efficiency` of each trial that has begun, by id.
-
-        Example:
-            import detslurm as det
-            from detslurm.sdk import Client
-
-            with det.core.init() as core:
-                core.train.report_validation_metrics(1, {"loss": 0.5})
-            (figures,) = Client().experiment(1).efficiency()
-            assert figures.gpu_percent is None  # not available, which is not 0
-        """
+        """Return `Trial.efficiency` of each trial that has begun, by id."""
         from detslurm.sdk.costs.efficiency import efficiencies
 
         begun = [(trial.directory, trial.view) for trial in self.trials() if trial.row.run_count]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from detslurm.searcher import Search, State
+from detslurm.searcher.optuna.bridge import Bridge
 
 SPACE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 Metric = Callable[[int, int], Any]
@@ -34,6 +36,15 @@ def take(search: Search, state: State, worker: str = "w") -> int:
     """A worker gets a trial."""
     index = ask(search, state, worker)
     assert index is not None, "nothing waits"
+    return index
+
+
+def take_sampled(search: Search, state: State) -> int:
+    """A worker gets a trial, for which a fresh process asks Optuna; what is in the log is JSON."""
+    index = take(search, state)
+    bridge = Bridge(search.searcher, search.space, search.seed)
+    events = bridge.suggest(search.history(state), search.unsampled(state))
+    search.apply(state, json.loads(json.dumps(events)))
     return index
 
 
