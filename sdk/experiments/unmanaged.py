@@ -139,7 +139,7 @@ def _submit(
     mark: str,
 ) -> None:
     from detslurm.slurm import user_script
-    from detslurm.store.job_claims import first_job, inherit_claims, successors
+    from detslurm.store.unmanaged import first_job, inherit_claims, successors
 
     elements = [script["elements"][index] for index in indices] if script["elements"] else []
     # The experiment may have begun in a job that went on with an earlier one's.
