@@ -43,7 +43,6 @@ def examine_container(
 
     Args:
         image: A path, or a name as in `environment.image`.
-        connect: Returns the cluster.
         root: The directory of the store, where the job's files lie for a while.
         pool: The partition; by default that of experiments.
         runtime: A value of `slurm.container`; by default the site profile's.

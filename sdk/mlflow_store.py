@@ -86,7 +86,6 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         return PagedList(*SearchUtils.paginate(found, page_token, max_results))
 
     def get_experiment(self, experiment_id: str) -> Experiment:
-        """The experiment of an id."""
         return _experiment(self._experiment(experiment_id).row)
 
     def get_experiment_by_name(self, experiment_name: str) -> Experiment | None:
@@ -109,7 +108,6 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
     # -- runs ------------------------------------------------------------------------------------
 
     def get_run(self, run_id: str) -> Run:
-        """The run of a trial."""
         experiment, trial = self._trial(run_id)
         return next(run for run in _runs(experiment) if run.info.run_id == str(trial.id))
 
@@ -143,7 +141,6 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         max_results: int | None = None,
         page_token: str | None = None,
     ) -> PagedList:
-        """All values of a metric of a run, by step."""
         experiment, trial = self._trial(run_id)
         rows = {one.id: one.read() for one in experiment.trials}
         metrics = _metrics(trial, rows[trial.id], _names(rows.values()))

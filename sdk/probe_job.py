@@ -32,8 +32,7 @@ def scratch_folder(root: Path, prefix: str) -> Iterator[Path]:
 
 
 class ProbeEnd(NamedTuple):
-    """The end of a wait for a job's file: its bytes, or None; the job as it was seen last, or None;
-    whether it has begun."""
+    """The file's bytes, or None; the job as it was seen last, or None; whether it has begun."""
 
     data: bytes | None
     seen: JobInfo | None
@@ -43,15 +42,7 @@ class ProbeEnd(NamedTuple):
 def wait_for_file(
     cluster: Cluster, job_id: str, path: Path, *, start: float, run: float
 ) -> ProbeEnd:
-    """Wait for a file that a job writes.
-
-    Args:
-        cluster: The cluster of the job, which is asked every 30 s, and more often at first.
-        job_id: The job.
-        path: The file.
-        start: The seconds in which the job has to start.
-        run: The seconds that it may run.
-    """
+    """Wait for a file that a job writes; it has `start` seconds to begin, and `run` to write."""
     begun, asked = time.monotonic(), 0.0
     started: float | None = None
     seen: JobInfo | None = None

@@ -7,9 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from submitit.helpers import DelayedSubmission
+
 from detslurm.sdk.client import Client
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.experiments.experiment import Experiment
+from detslurm.sdk.functions.packing import packed, training_config
 
 
 def submit(
@@ -64,10 +67,6 @@ def submit(
 def _function(
     client: Client, function: Callable[..., Any], config: Mapping[str, Any], more: dict[str, Any]
 ) -> Experiment:
-    from submitit.helpers import DelayedSubmission
-
-    from detslurm.sdk.functions.packing import packed, training_config
-
     with packed([DelayedSubmission(function)]) as path:
         return client.submit(training_config(function, config), path.parent, **more)
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import msgspec
 
 from detslurm.config.secret_values import masked_values
 from detslurm.sdk.bundle.writing import put
+from detslurm.sdk.doctor import examine
 from detslurm.sdk.errors import BundleError
 from detslurm.sdk.hiding import hidden, secrets_in
 from detslurm.sdk.jobs.status import JobRef
@@ -115,8 +117,6 @@ def _json(value: Any) -> bytes:
 
 
 def _versions() -> dict[str, Any]:
-    from importlib.metadata import version
-
     uname = os.uname()
     return {
         "detslurm": version("detslurm"),
@@ -146,8 +146,6 @@ def _jobs(trial: Trial) -> list[dict[str, Any]]:
 
 
 def _findings(trial: Trial) -> list[dict[str, Any]]:
-    from detslurm.sdk.doctor import examine
-
     experiment = trial.experiment
     cluster = experiment.view.cluster or "auto"
     root = experiment._snapshot.directory.store.path

@@ -11,6 +11,7 @@ from benchmarks.bench import Bench
 from benchmarks.measure import interleaved, timed
 from benchmarks.report import Row
 from detslurm.core._checkpoint import CheckpointContext
+from detslurm.core._checkpoint_records import CheckpointRecords
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._recorder import Recorder
 from detslurm.storage import SharedFS
@@ -24,9 +25,8 @@ def measure(bench: Bench) -> Iterator[Row]:
     block = os.urandom(1 << 20)
     recorder = Recorder(folder / "run-1.jsonl")
     storage = SharedFS(folder / "checkpoints")
-    context = CheckpointContext(
-        DistributedContext(), storage, recorder, needs_steps=True
-    )  # fmt: skip
+    records = CheckpointRecords(recorder, needs_steps=True)
+    context = CheckpointContext(DistributedContext(), storage, records)
 
     def ours() -> float:
         def save() -> None:

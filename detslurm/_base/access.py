@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,8 +81,6 @@ def as_owner_of(folder: str) -> Iterator[None]:
 
 
 def _groups_of(state: os.stat_result) -> list[int]:
-    import pwd
-
     try:
         return os.getgrouplist(pwd.getpwuid(state.st_uid).pw_name, state.st_gid)
     except KeyError:  # the account is gone
@@ -90,8 +89,6 @@ def _groups_of(state: os.stat_result) -> list[int]:
 
 def user_name() -> str:
     """The acting user, by the process's user id, which the environment can't fake."""
-    import pwd
-
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -60,11 +60,6 @@ def first_in_path() -> str | None:
 
 
 def with_library(env: Mapping[str, str], place: str) -> dict[str, str]:
-    """An environment whose Python finds detslurm in the library.
-
-    Args:
-        env: The environment.
-        place: The library.
-    """
+    """An environment whose Python finds detslurm in the library, which is at `place`."""
     given = [path for path in env.get("PYTHONPATH", "").split(":") if path and path != place]
     return {**env, "PYTHONPATH": ":".join([*given, place])}

@@ -31,12 +31,7 @@ class ShownAsText:
 
 
 def html_head(title: str, facts: Mapping[str, Any]) -> str:
-    """A title and the facts that are known, as a list.
-
-    Args:
-        title: The title.
-        facts: Values by name; None and "" are left out.
-    """
+    """A title and the facts that are known, as a list; those that are None or "" are left out."""
     from html import escape
 
     known = ((name, value) for name, value in facts.items() if value not in ("", None))
@@ -45,12 +40,7 @@ def html_head(title: str, facts: Mapping[str, Any]) -> str:
 
 
 def html_table(heads: Sequence[str], lines: Iterable[Iterable[Any]]) -> str:
-    """A table; "" if it has no lines.
-
-    Args:
-        heads: The titles of the columns.
-        lines: The cells of each line; a value that is missing is "-".
-    """
+    """A table of lines of cells; "" without lines. A value that is missing is "-"."""
     from html import escape
 
     head = "".join(f"<th>{escape(name)}</th>" for name in heads)
@@ -64,12 +54,7 @@ _NUMBER = re.compile(r"[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|Infinity)")
 
 
 def spreadsheet_text(value: Any) -> Any:
-    """Return a cell of a table that no spreadsheet takes for a formula.
-
-    Args:
-        value: The cell. A text that begins as a formula gets an apostrophe before it; numbers and
-            all other values stay as they are.
-    """
+    """A cell that no spreadsheet takes for a formula: such a text gets an apostrophe before it."""
     if not isinstance(value, str) or not _FORMULA.match(value) or _NUMBER.fullmatch(value):
         return value
     return f"'{value}"

@@ -5,6 +5,7 @@ Their names identify the process that owns them; the next process removes the fi
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Iterator
@@ -108,7 +109,6 @@ def make_socket_directory() -> Path:
 
 
 def _make_socket_directory(folder: Path) -> Path:
-    import atexit
     import shutil
     import tempfile
 
@@ -125,7 +125,6 @@ def make_directory(label: str) -> Path:
 
     Leftovers of this node's killed processes are removed first.
     """
-    import atexit
     import shutil
     import tempfile
 

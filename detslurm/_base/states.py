@@ -82,11 +82,9 @@ _KINDS: Final = frozenset(FailureKind)
 
 
 def spares_restart(digest: str | None, earlier: str | None) -> bool:
-    """Return whether a failed run uses no restart: its site failed, for the first time in a row.
+    """Whether a failed run uses no restart: its site failed, for the first time in a row.
 
-    Args:
-        digest: The digest of the run's failure; None for a failure that is not recognised.
-        earlier: The digest for the run before; None if that run was no restart.
+    `earlier` is the digest for the run before; None if that run was no restart.
     """
     if digest not in _KINDS or digest == earlier:
         return False

@@ -9,12 +9,7 @@ from detslurm._base import contract
 
 def tensorboard_tag(group: str, name: str) -> str:
     """The tag of a metric: `training/loss`, or `Determined/loss` and `Determined/val_loss` where
-    the environment asks for Determined's tags.
-
-    Args:
-        group: The group of the report.
-        name: The metric's name; slashes stand between the parts of a nested name.
-    """
+    the environment asks for Determined's tags. Slashes separate the parts of a nested name."""
     if os.environ.get(contract.TENSORBOARD_TAGS) != "determined":
         return f"{group}/{name}"
     if group == "training":

@@ -6,6 +6,7 @@ import click
 
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Column, Document, Table, describes, shows
+from detslurm.sdk.parts import packaged, purpose
 
 
 @click.group("batch-script")
@@ -17,14 +18,25 @@ def batch_script() -> None:
 @shows
 def list_scripts() -> Table:
     """List the batch scripts, each with its purpose."""
-    from detslurm.sdk.parts import packaged, purpose
+    return packaged_table("batch", ".sbatch", "Purpose")
 
-    rows = [{"name": n, "purpose": purpose(t)} for n, t in packaged("batch", ".sbatch").items()]
+
+def packaged_table(folder: str, suffix: str, purpose_header: str) -> Table:
+    """The files that come with detslurm in a folder, each with its purpose."""
+    rows = [{"name": n, "purpose": purpose(text)} for n, text in packaged(folder, suffix).items()]
     columns = [
         Column("Name", lambda row: row["name"]),
-        Column("Purpose", lambda r: r["purpose"], least=20),
+        Column(purpose_header, lambda row: row["purpose"], least=20),
     ]
     return Table(columns, rows)
+
+
+def packaged_text(folder: str, suffix: str, kind: str, name: str) -> str:
+    """One of these files. Raises BadParameter if there is none of that name."""
+    texts = packaged(folder, suffix)
+    if name not in texts:
+        raise click.BadParameter(f"no {kind} is called {name!r}; there are {', '.join(texts)}")
+    return texts[name]
 
 
 @batch_script.command("print")
@@ -37,10 +49,5 @@ def print_script(name: str) -> Document:
     Examples:
       detslurm batch-script print torch > train.sbatch
     """
-    from detslurm.sdk.parts import packaged
-
-    texts = packaged("batch", ".sbatch")
-    if name not in texts:
-        raise click.BadParameter(f"no script is called {name!r}; there are {', '.join(texts)}")
-    text = texts[name].rstrip("\n")
+    text = packaged_text("batch", ".sbatch", "script", name).rstrip("\n")
     return Document(lambda: text, lambda: {"name": name, "script": text + "\n"})

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
 from detslurm.cli.arguments.ids import client, several_ids
-from detslurm.cli.output.printing import Document, describes
-
-if TYPE_CHECKING:
-    from detslurm.sdk.experiments.comparison import Comparison, Difference
+from detslurm.cli.output.printing import Document, describes, human_time, table
+from detslurm.sdk.experiments.comparison import Comparison, Difference
 
 _PARTS = {"Results": "Result", "Configuration": "Key", "Environment": "Part", "Code": "File"}
 """The parts in their order, each with the title of its first column."""
-_SECONDS = "seconds"
-_NAMES = {_SECONDS: "duration"}
 
 
 @click.command()
@@ -53,26 +49,17 @@ def _text(found: Comparison, what: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Difference]) -> str:
-    from detslurm.cli.output.printing import table
-
-    cells = [
-        [_NAMES.get(row.name, row.name), *(_cell(row.name, value) for value in row.values)]
-        for row in rows
-    ]
+    cells = [[_name(row.name), *(_cell(row.name, value) for value in row.values)] for row in rows]
     return table(heads, cells)
+
+
+def _name(name: str) -> str:
+    return "duration" if name == "seconds" else name
 
 
 def _cell(name: str, value: object) -> object:
     if value is None:
         return "-"
-    if name == _SECONDS and isinstance(value, int):
-        from detslurm.cli.output.human import human_time
-
+    if name == "seconds" and isinstance(value, int):
         return human_time(value)
-    return value if isinstance(value, (int, float, str)) else _json(value)
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)
+    return value if isinstance(value, (int, float, str)) else json.dumps(value)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from detslurm.cli.output.printing import note
 
@@ -80,18 +82,13 @@ def install(shell: str | None) -> None:
     note(f"Completion is there in every new {name}.")
 
 
-def _printing(shell: str) -> click.Command:
-    """The command that prints the script for one shell, as `kubectl completion bash` does."""
-
-    @click.command(shell, help=f"Print the script for {shell}, to be read by it.")
-    def show() -> None:
-        click.echo(_source(shell), nl=False)
-
-    return show
+def _print_script(shell: str) -> None:
+    click.echo(_source(shell), nl=False)
 
 
-for _name in _SHELLS:
-    completion.add_command(_printing(_name))
+for _name in _SHELLS:  # as `kubectl completion bash` does
+    _help = f"Print the script for {_name}, to be read by it."
+    completion.command(_name, help=_help)(partial(_print_script, _name))
 
 
 def _current() -> str:
@@ -114,9 +111,7 @@ def _script_path(shell: str) -> Path:
 
 
 def _source(shell: str) -> str:
-    from click.shell_completion import get_completion_class
-
-    from detslurm.cli.app import app
+    from detslurm.cli.app import app  # which imports this module by name
 
     kind = get_completion_class(shell)
     assert kind is not None

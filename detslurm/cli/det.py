@@ -10,7 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import click
+
 from detslurm.cli import det_tables
+from detslurm.cli.app import app, run
 
 _USAGE = "usage: python -m detslurm.compat det COMMAND ...  (det's commands, done by detslurm)"
 
@@ -54,13 +57,23 @@ def translate(argv: Sequence[str]) -> Translated:
     renamed = det_tables.RENAMED.get(path, {})
     options, program = _divided(path, rest[1:])
     words = [renamed.get(word, word) for word in options]
-    kept = _without(words, det_tables.IGNORED.get(path, {}), notes)
+    kept = _without(words, _ignored(group, command), notes)
     refused = det_tables.REFUSED.get(path, {})
     for word in kept:
         if (name := word.partition("=")[0]) in refused:
             raise NoMeaning(f"`{name}` has no meaning here: {refused[name]}")
     added = det_tables.ADDED.get(path, ())
     return Translated([group, command, *added, *kept, *program], notes)
+
+
+def _ignored(group: str, name: str) -> dict[str, det_tables.Ignored]:
+    """The options of a group that its command `name` does not have."""
+    context = click.Context(app)
+    commands = app.get_command(context, group)
+    command = commands.get_command(context, name) if isinstance(commands, click.Group) else None
+    own = {option for param in command.params for option in param.opts} if command else set()
+    known = det_tables.IGNORED.get(group, {})
+    return {option: ignored for option, ignored in known.items() if option not in own}
 
 
 def _divided(path: str, words: list[str]) -> tuple[list[str], list[str]]:
@@ -106,8 +119,6 @@ def _without(
 
 def main(argv: Sequence[str]) -> int:
     """Run one command line of det; returns the exit status."""
-    from detslurm.cli.app import run
-
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_USAGE, file=sys.stderr if not argv else sys.stdout)
         return 0 if argv else 2

@@ -24,69 +24,56 @@ GLOBAL: Mapping[str, Ignored] = {
     **_ignored("users are those of the cluster", "-u --user"),
     **_ignored(_NO_SERVER, "-m --master"),
 }
-_PAGES = _ignored("lists have no pages", "--limit --offset --pages")
-_ORDER = _ignored("the list is in the order of names", "--sort-by --order-by")
+_COMMON = {
+    **_ignored("lists have no pages", "--limit --offset --pages"),
+    **_ignored("lists have an order of their own, or --sort", "--sort-by --order-by"),
+    **_ignored("a log holds all runs of the trial", "--allocation-id"),
+}
+_WORKSPACES = "-w --workspace --workspace-name"
+_TASK = {
+    **_COMMON,
+    **_ignored("tasks are listed by their kind", f"{_WORKSPACES} -p --project-name"),
+    **_ignored("it needs no code, and works where you are", "-c --context -i --include"),
+    **_ignored("no browser is opened", "--no-browser", takes_value=False),
+}
 _FOLDER = {
+    **_COMMON,
     **_ignored("jobs run as the user who submits", "--agent-uid --agent-gid"),
     **_ignored("jobs run as the user who submits", "--agent-user --agent-group"),
     **_ignored(
-        "`checkpoint_storage` stands in the configuration or the site profile",
-        "--checkpoint-storage-config --checkpoint-storage-config-file",
-    ),
-    **_ignored(
-        "`resources.resource_pool` names the partition",
-        "--default-compute-pool --default-aux-pool",
+        "the configuration or the site profile sets it",
+        "--checkpoint-storage-config --checkpoint-storage-config-file"
+        " --default-compute-pool --default-aux-pool",
     ),
     **_ignored(_NO_SERVER, "--cluster-name"),
+    **_ignored("a project has no description", "--description"),
 }
-_LOGS = _ignored("a log holds all runs of the trial", "--allocation-id")
-_TASKS = _ignored("tasks are listed by their kind", "-w --workspace-name -p --project-name")
-_SHOWN_SSH = _ignored(
-    "`detslurm shell show-ssh-command ID` prints it", "--show-ssh-command", takes_value=False
-)
-_SHARED_TEMPLATES = _ignored("templates belong to the store", "-w --workspace --workspace-name")
 IGNORED: Mapping[str, Mapping[str, Ignored]] = {
-    "experiment create": _ignored(
-        "nothing is published: ports are open on the node", "-p --publish", takes_value=False
-    ),
-    "experiment list": _ignored("lists have no pages", "--pages"),
-    "experiment list-trials": _PAGES,
-    "experiment logs": _LOGS,
-    "trial describe": _PAGES,
-    "trial logs": _LOGS,
-    "checkpoint download": _ignored("files are copied from where they are", "--mode"),
-    "cmd run": _TASKS,
-    "cmd list": _TASKS,
-    "shell start": {
-        **_TASKS,
-        **_ignored("sessions begin in your home directory", "-c --context -i --include"),
+    "experiment": {
+        **_COMMON,
+        **_ignored("ports are open on the node", "-p --publish", takes_value=False),
+    },
+    "trial": _COMMON,
+    "checkpoint": _ignored("files are copied from where they are", "--mode"),
+    "cmd": _TASK,
+    "shell": {
+        **_TASK,
         **_ignored("the key of a shell has no passphrase", "--passphrase", takes_value=False),
-        **_SHOWN_SSH,
+        **_ignored(
+            "`detslurm shell show-ssh-command ID` prints it",
+            "--show-ssh-command",
+            takes_value=False,
+        ),
     },
-    "shell open": _SHOWN_SSH,
-    "shell list": _TASKS,
-    "notebook start": _TASKS
-    | _ignored("a notebook works in the directory itself", "-i --include")
-    | _ignored("no browser is opened", "--no-browser", takes_value=False),
-    "notebook list": _TASKS,
-    "tensorboard list": _TASKS,
-    "job list": _ignored("lists have no pages", "--offset --pages"),
-    "model list": _PAGES,
-    "model list-versions": _PAGES | _ignored("the newest version comes first", "--order-by"),
-    "workspace list": _PAGES | _ORDER,
-    "workspace list-projects": _PAGES | _ORDER,
-    "workspace create": _FOLDER,
-    "project create": _ignored("a project has no description", "--description"),
-    "project list-experiments": _ignored("lists have no pages", "--pages")
-    | _ignored("`--sort COLUMN` and `--reverse` order the list", "--sort-by --order-by"),
-    "template create": _SHARED_TEMPLATES,
-    "template list": _SHARED_TEMPLATES,
-    "tensorboard start": {
-        **_TASKS,
-        **_ignored("TensorBoard needs no code", "-c --context -i --include"),
-        **_ignored("no browser is opened", "--no-browser", takes_value=False),
-    },
+    "notebook": _TASK,
+    "tensorboard": _TASK,
+    "job": _COMMON,
+    "model": _COMMON,
+    "workspace": _FOLDER,
+    "project": _FOLDER,
+    "template": _ignored("templates belong to the store", _WORKSPACES),
 }
+"""Options by group: they are left out of the commands that have no such option themselves."""
 ADDED: Mapping[str, tuple[str, ...]] = {"tensorboard start": ("--in-job",)}
 RENAMED: Mapping[str, Mapping[str, str]] = {"tensorboard start": {"--trial-ids": "--trial"}}
 _VOLUME = dict.fromkeys(

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
 from detslurm.cli.output.printing import Document, describes
-
-if TYPE_CHECKING:
-    from detslurm.sdk.doctor import Finding
+from detslurm.sdk.container_check import examine_container
+from detslurm.sdk.doctor import Finding, examine
+from detslurm.sdk.jobs.queues import connector
+from detslurm.sdk.store_root import default_root
 
 _MARKS = {
     "ok": ("ok", "green"),
@@ -53,19 +53,12 @@ def doctor(
       detslurm doctor /scratch/$USER
       detslurm doctor --container /images/torch.sif --pool gpu
     """
-    from detslurm.sdk.jobs.queues import connector
-    from detslurm.sdk.store_root import default_root
-
     root = directory.absolute() if directory is not None else default_root()
     connect = partial(connector(root), cluster)
     if container is None:
         if pool is not None or runtime is not None:
             raise click.UsageError("--pool and --runtime need --container")
-        from detslurm.sdk.doctor import examine
-
         return _document(examine(root, connect))
-    from detslurm.sdk.container_check import examine_container
-
     findings = examine_container(
         container, connect, root, pool=pool, runtime=runtime, notify=partial(click.echo, err=True)
     )

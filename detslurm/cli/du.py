@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -13,9 +13,7 @@ from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import Column, Table, note, shows, size
 from detslurm.cli.output.progress import steps
-
-if TYPE_CHECKING:
-    from detslurm.sdk.disk.usage import ExperimentUsage
+from detslurm.sdk.disk.usage import ExperimentUsage
 
 _KINDS = ("total", "checkpoints", "logs", "metrics", "code", "tensorboard")
 

@@ -1,4 +1,4 @@
-"""Messages for expected errors; imported only when something went wrong."""
+"""Messages for expected errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import NamedTuple
 import click
 
 from detslurm.cli.output.printing import print_error
+from detslurm.sdk.errors import LifecycleError, SubmitError
+from detslurm.sdk.parts import ConfigErrors, NotFound, Refused, SlurmError, StoreError
 
 
 class ErrorMessage(NamedTuple):
@@ -20,9 +22,6 @@ class ErrorMessage(NamedTuple):
 
 def described(error: Exception) -> ErrorMessage | None:
     """The message for an expected error, None for a fault of our own."""
-    from detslurm.sdk.errors import LifecycleError, SubmitError
-    from detslurm.sdk.parts import ConfigErrors, NotFound, Refused, SlurmError, StoreError
-
     if isinstance(error, click.ClickException):
         return ErrorMessage(_usage_text(error), "usage", error.exit_code)
     if isinstance(error, ConfigErrors):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 
 from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import any_experiments, client
 from detslurm.cli.output.printing import json_option, note, print_json, size, table
-
-if TYPE_CHECKING:
-    from detslurm.sdk.disk.gc import Collected
+from detslurm.sdk.disk.gc import Collected
 
 
 @click.command()
@@ -39,8 +37,6 @@ def gc(ids: list[int], dry_run: bool, unrecorded: bool, as_json: bool) -> None:
     """
     if unrecorded and ids:
         raise click.UsageError("--unrecorded looks at the whole store: leave out the ids")
-    from msgspec import structs
-
     done = client().gc(ids or None, dry_run=dry_run, unrecorded=unrecorded)
     if as_json:
         print_json({"dry_run": dry_run, "freed": done.freed, **structs.asdict(done)})

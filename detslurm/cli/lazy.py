@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -51,7 +51,7 @@ class LazyGroup(click.Group):
         if args and not args[0].startswith("-") and self.full_name(args[0]) is None:
             if ctx.resilient_parsing:  # a shell completes an unfinished line
                 return None, None, args
-            ctx.fail(f"no such command {args[0]!r}{self._instead(ctx, args)}")
+            ctx.fail(f"no such command {args[0]!r}{self._nearest(args[0])}")
         _, command, rest = super().resolve_command(ctx, args)
         # Usage lines show the full name, whatever was typed.
         return self.full_name(args[0]) if args else None, command, rest
@@ -77,17 +77,6 @@ class LazyGroup(click.Group):
         ]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
-    def _instead(self, ctx: click.Context, args: list[str]) -> str:
-        """Likely meanings: a slip of the finger, or a command of another program."""
-        from detslurm.cli.foreign import elsewhere, synonyms
-
-        # Other programs' commands act on experiments: in other groups the ids are other ids.
-        if ctx.parent is None or self.name == "experiment":
-            known = elsewhere(args[0], args[1:])
-            return f": {known}" if known else self._nearest(args[0])
-        same = synonyms(args[0], self.entries)
-        return _question(same) if same else self._nearest(args[0])
-
     def _nearest(self, given: str) -> str:
         """Likely meanings, here or in a group below: 'experiment list' for `list`."""
         import difflib
@@ -96,7 +85,9 @@ class LazyGroup(click.Group):
         for path in self._paths():
             meant.setdefault(path.rpartition(" ")[2], []).append(path)
         close = difflib.get_close_matches(given, meant, n=1, cutoff=0.6)
-        return _question(meant[close[0]]) if close else ""
+        if not close:
+            return ""
+        return f"; did you mean {' or '.join(map(repr, meant[close[0]][:3]))}?"
 
     def _paths(self) -> Iterator[str]:
         """All names and aliases, and those of the groups below after the group's own name."""
@@ -111,10 +102,6 @@ class LazyGroup(click.Group):
         rows = [(_with_aliases(name, entry), entry.help) for name, entry in self.entries.items()]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
-
-
-def _question(meant: Sequence[str]) -> str:
-    return f"; did you mean {' or '.join(map(repr, meant[:3]))}?"
 
 
 def _with_aliases(name: str, entry: Entry) -> str:

@@ -12,6 +12,8 @@ from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import Entry, lazy_group
 from detslurm.cli.output.printing import Column, Document, Table, describes, shows
 from detslurm.cli.output.tables import columns_text
+from detslurm.sdk.client import Client
+from detslurm.sdk.notices import definition_rows, flush_waiting, recent_notices, send_trial
 
 COMMANDS = {
     "list": Entry("notify:list_notices", "List definitions, and the newest notices.", ("ls",)),
@@ -50,8 +52,6 @@ def list_notices() -> Table:
     Examples:
       detslurm notify list
     """
-    from detslurm.sdk.notices import definition_rows, recent_notices
-
     defined, mine = definition_rows(), client()
     rows = [] if mine.missing() else list(recent_notices(mine.store))
     return Table(
@@ -79,8 +79,6 @@ def test(name: str) -> Document:
     Examples:
       detslurm notify test phone
     """
-    from detslurm.sdk.notices import send_trial
-
     answer = send_trial(name)
     text = f"{name}: {answer.outcome}: {answer.detail}"
     data = {"name": name, "outcome": answer.outcome, "detail": answer.detail}
@@ -99,9 +97,6 @@ def flush() -> Document:
     Examples:
       detslurm notify flush
     """
-    from detslurm.sdk.client import Client
-    from detslurm.sdk.notices import flush_waiting
-
     done = flush_waiting(Client(warn=lambda text: None))
     failed = done.refused + done.unknown
     text = f"{failed} not sent for sure: see `detslurm notify list`" if failed else ""

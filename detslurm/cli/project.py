@@ -6,16 +6,15 @@ A workspace or a project is there while an experiment is in it, so `create` only
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.experiment.list import chosen, list_options
 from detslurm.cli.output.printing import Column, Document, Table, describes, note, shows
-
-if TYPE_CHECKING:
-    from detslurm.sdk.parts import ExperimentRow
+from detslurm.sdk.parts import ExperimentRow, NotFound
+from detslurm.sdk.workspaces import Project, Workspace
 
 
 class Folder(NamedTuple):
@@ -89,8 +88,6 @@ def create_workspace(name: str) -> Document:
     Examples:
       detslurm workspace create vision
     """
-    from detslurm.sdk import Workspace
-
     return _made("workspace", Workspace(client(), name).name, f"{name}/PROJECT")
 
 
@@ -119,8 +116,6 @@ def create_project(workspace: str, project_name: str) -> Document:
     Examples:
       detslurm project create vision digits
     """
-    from detslurm.sdk import Project
-
     path = Project(client(), workspace, project_name).id
     return _made("project", path, path)
 
@@ -164,8 +159,6 @@ def _made(kind: str, name: str, path: str) -> Document:
 
 
 def _projects(workspace: str | None, project: str | None = None) -> Table:
-    from detslurm.sdk.parts import NotFound
-
     rows = [row for row in _rows() if workspace is None or row.workspace == workspace]
     if workspace is not None and not rows:
         raise NotFound(f"no experiment is in a workspace {workspace!r}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,8 +96,6 @@ def _experiments(ids: Sequence[int], trials: Sequence[int]) -> list[Experiment]:
 
 
 def _open(target: Path) -> None:
-    import webbrowser
-
     try:
         opened = _has_screen() and webbrowser.open(target.resolve().as_uri())
     except webbrowser.Error:
@@ -105,9 +106,6 @@ def _open(target: Path) -> None:
 
 def _has_screen() -> bool:
     """Elsewhere a browser of texts would take the terminal, and it knows no JavaScript."""
-    import os
-    import sys
-
     named = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     return sys.platform == "darwin" or any(os.environ.get(name) for name in named)
 

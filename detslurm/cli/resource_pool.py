@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detslurm.cli.arguments.cluster_option import cluster_option
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.output.printing import Column, Table, shows
-
-if TYPE_CHECKING:
-    from detslurm.sdk.jobs.resource_pool import ResourcePool
-    from detslurm.sdk.jobs.slots import NodeSlots
-    from detslurm.sdk.parts import NodeInfo
+from detslurm.sdk.jobs.resource_pool import ResourcePool
+from detslurm.sdk.parts import NodeInfo, compress_indices
 
 _POOL = [
     Column("Name", lambda pool: pool.name + (" *" if pool.default else ""), least=8),
@@ -55,7 +52,7 @@ _AGENT = [
 _SLOT = [
     Column("Agent ID", lambda slots: slots.agent, least=8),
     Column("Slots", lambda slots: slots.count),
-    Column("Slot ID", lambda slots: _ids(slots), drop=3, least=6),
+    Column("Slot ID", lambda slots: compress_indices(slots.slot_ids), drop=3, least=6),
     Column("Type", lambda slots: slots.device or slots.slot_type, drop=4),
     Column("Status", lambda slots: slots.state, "state"),
     Column("Resource Pool", lambda slots: ",".join(slots.resource_pools), drop=2, least=10),
@@ -138,12 +135,6 @@ def _of(some: int | None, of: int | None) -> str:
 
 def _device(node: NodeInfo) -> str:
     return ",".join(node.gpu_types) or ("cuda" if node.gpus else "cpu")
-
-
-def _ids(slots: NodeSlots) -> str:
-    from detslurm.sdk.parts import compress_indices
-
-    return compress_indices(slots.slot_ids)
 
 
 def _minutes(minutes: int | None) -> str:

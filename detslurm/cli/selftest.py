@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from detslurm.cli.output.printing import Document, describes, note
-
-if TYPE_CHECKING:
-    from detslurm.sdk.selftest.running import SelfTestReport
+from detslurm.cli.output.tables import printable
+from detslurm.look.selftest_page import SIGN, counts, heading, selftest_page
+from detslurm.sdk.jobs.queues import connector
+from detslurm.sdk.selftest.running import SelfTestReport
+from detslurm.sdk.selftest.running import selftest as run
+from detslurm.sdk.store_root import default_root
+from detslurm.sdk.whole_file import whole_file
 
 _COLORS = {"ok": "green", "warning": "yellow", "broken": "red", "unknown": None}
 
@@ -52,12 +56,6 @@ def selftest(
       detslurm selftest
       detslurm selftest --pool gpu --full -o selftest.html
     """
-    from detslurm.cli.output.tables import printable
-    from detslurm.sdk.jobs.queues import connector
-    from detslurm.sdk.selftest.running import selftest as run
-    from detslurm.sdk.store_root import default_root
-    from detslurm.sdk.whole_file import whole_file
-
     root = default_root()
     with ExitStack() as files:  # a page that can't be written is no surprise of the last minute
         draft = files.enter_context(whole_file(output)) if output is not None else None
@@ -71,8 +69,6 @@ def selftest(
             notify=lambda text: note(printable(text)),
         )
         if draft is not None:
-            from detslurm.look.selftest_page import selftest_page
-
             draft.write_text(selftest_page(report), encoding="utf-8")
     if output is not None:
         note(f"Wrote {output}")
@@ -80,11 +76,6 @@ def selftest(
 
 
 def _lines(report: SelfTestReport) -> Iterator[str]:
-    import shutil
-
-    from detslurm.cli.output.tables import printable
-    from detslurm.look.selftest_page import SIGN, counts, heading
-
     yield from (f"{name:>12}  {value}" for name, value in heading(report))
     yield ""
     margin = max(len(check.name) for check in report.checks)

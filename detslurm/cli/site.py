@@ -6,8 +6,12 @@ from pathlib import Path
 
 import click
 
+from detslurm.cli.batch_script import packaged_table, packaged_text
 from detslurm.cli.lazy import completed_by
-from detslurm.cli.output.printing import Column, Document, Table, describes, note, shows
+from detslurm.cli.output.printing import Document, Table, describes, note, shows
+from detslurm.sdk.errors import LifecycleError
+from detslurm.sdk.parts import load_site
+from detslurm.sdk.site_report import site_report
 
 
 @click.group()
@@ -38,11 +42,9 @@ def init(output: Path | None, force: bool, example: str | None) -> None:
       detslurm site init -o ~/.config/detslurm/site.yaml
       detslurm site init --from cpu-24h -o ~/.config/detslurm/site.yaml
     """
-    from detslurm.sdk.errors import LifecycleError
-
     if output is not None and output.exists() and not force:
         raise LifecycleError(f"{output} exists already; --force overwrites it")
-    text = _reported() if example is None else _example(example)
+    text = site_report() if example is None else _example(example)
     if output is None:
         click.echo(text, nl=False)
         return
@@ -55,14 +57,7 @@ def init(output: Path | None, force: bool, example: str | None) -> None:
 @shows
 def list_profiles() -> Table:
     """List the examples of site profiles, each with the kind of cluster that it is for."""
-    from detslurm.sdk.parts import packaged, purpose
-
-    rows = [{"name": n, "purpose": purpose(t)} for n, t in packaged("sites", ".yaml").items()]
-    columns = [
-        Column("Name", lambda row: row["name"]),
-        Column("For", lambda row: row["purpose"], least=20),
-    ]
-    return Table(columns, rows)
+    return packaged_table("sites", ".yaml", "For")
 
 
 @site.command()
@@ -70,8 +65,6 @@ def list_profiles() -> Table:
 @describes
 def show(name: str | None) -> Document:
     """Print the site profile that applies here, and its path; or the example NAME."""
-    from detslurm.sdk.parts import load_site
-
     if name is not None:
         example = _example(name)
         return Document(lambda: example.rstrip("\n"), lambda: {"name": name, "profile": example})
@@ -87,16 +80,5 @@ def show(name: str | None) -> Document:
     return Document(text, profile.to_dict)
 
 
-def _reported() -> str:
-    from detslurm.sdk.site_report import site_report
-
-    return site_report()
-
-
 def _example(name: str) -> str:
-    from detslurm.sdk.parts import packaged
-
-    texts = packaged("sites", ".yaml")
-    if name not in texts:
-        raise click.BadParameter(f"no example is called {name!r}; there are {', '.join(texts)}")
-    return texts[name]
+    return packaged_text("sites", ".yaml", "example", name)

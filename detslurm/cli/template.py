@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import Entry, completed_by, lazy_group
 from detslurm.cli.output.printing import Column, Document, Table, describes, shows
-
-if TYPE_CHECKING:
-    from detslurm.sdk.templates import Template
+from detslurm.sdk.templates import Template
 
 COMMANDS = {
     "create": Entry("template:create", "Keep a part of a configuration by a new name."),

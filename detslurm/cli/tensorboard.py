@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,10 +14,15 @@ from detslurm.cli.arguments.ids import any_experiments, any_trials, client
 from detslurm.cli.lazy import Entry, lazy_group
 from detslurm.cli.output.printing import json_option, note, warn
 from detslurm.cli.task.run import task_options
+from detslurm.cli.task.tensorboard import start_in_job
 from detslurm.cli.tunnel import ended_by_signals, is_login_node, tunnel_here
-
-if TYPE_CHECKING:
-    from detslurm.sdk.tensorboard import TensorboardServer
+from detslurm.sdk.tensorboard import (
+    TensorboardServer,
+    event_files,
+    serve,
+    specification,
+    with_snapshots,
+)
 
 tensorboard = lazy_group(
     "tensorboard",
@@ -76,13 +83,9 @@ def start(
       detslurm tensorboard start -t 12 -t 15
       detslurm tensorboard start 7 --print
     """
-    from detslurm.sdk.tensorboard import event_files, serve, specification, with_snapshots
-
     if not ids and not trials:
         raise click.UsageError("name an experiment, or a trial with -t")
     if in_job:
-        from detslurm.cli.task.tensorboard import start_in_job
-
         start_in_job(ids, trials, options, detach=detach, as_json=as_json)
         return
     if detach or as_json or _of_a_job(options):
@@ -95,7 +98,8 @@ def start(
     with ended_by_signals(), with_snapshots(found) as complete:
         server = serve(specification(complete), port)
         _tell(server, " ".join(one.label for one in complete))
-        _wait()
+        while True:
+            signal.pause()
 
 
 def _of_a_job(options: Mapping[str, Any]) -> bool:
@@ -114,8 +118,6 @@ def _print_command(spec: str, missing: list[str]) -> None:
 
 
 def _tell(server: TensorboardServer, labels: str) -> None:
-    import os
-
     way = tunnel_here(_LAPTOP_PORT, f"127.0.0.1:{server.port}")
     click.echo(f"On your laptop:  {way}")
     click.echo(f"then open:       {server.url(_LAPTOP_PORT)}")
@@ -127,10 +129,3 @@ def _tell(server: TensorboardServer, labels: str) -> None:
             "seen enough, or copy `detslurm experiment export ID --to tensorboard -o DIR` to your "
             "laptop and run it there"
         )
-
-
-def _wait() -> None:
-    import signal
-
-    while True:
-        signal.pause()

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
+import importlib.util
+import os
+import sys
+
+from detslurm.sdk.errors import LifecycleError
+
 
 def check_textual(command: str, otherwise: str) -> None:
     """Raise LifecycleError where textual is missing, or a terminal on which it can draw.
@@ -10,14 +17,7 @@ def check_textual(command: str, otherwise: str) -> None:
         command: The command.
         otherwise: The way without a terminal, as the beginning of a sentence.
     """
-    import codecs
-    import os
-    import sys
-    from importlib.util import find_spec
-
-    from detslurm.sdk.errors import LifecycleError
-
-    if find_spec("textual") is None:
+    if importlib.util.find_spec("textual") is None:
         raise LifecycleError(
             f"{command} needs textual, which is not installed for this Python: "
             "pip install 'detslurm[tui]'"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import click
 
+from detslurm.cli.textual_extra import check_textual
+from detslurm.sdk.client import Client
+
 
 @click.command()
 def top() -> None:
@@ -18,11 +21,8 @@ def top() -> None:
     Examples:
       detslurm top
     """
-    from detslurm.cli.textual_extra import check_textual
-
     check_textual("top", "`detslurm experiment list` prints experiments")
-    from detslurm.look.top.app import TopApp
+    from detslurm.look.top.app import TopApp  # which needs textual
     from detslurm.look.top.watcher import Watcher
-    from detslurm.sdk.client import Client
 
     TopApp(Watcher(), lambda warn: Client(warn=warn)).run()

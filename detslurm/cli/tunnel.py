@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import signal
+import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+
+from detslurm._base.access import user_name
 
 
 def tunnel_here(laptop_port: int, target: str) -> str:
     """The command that brings a port or a Unix socket of this machine to a laptop."""
-    import os
-    import socket
-
-    from detslurm._base.access import user_name
-
-    forward = f"{laptop_port}:{target}"
-    return tunnel(os.environ, user_name(), socket.gethostname(), forward)
+    return tunnel(os.environ, user_name(), socket.gethostname(), f"{laptop_port}:{target}")
 
 
 def tunnel(env: Mapping[str, str], user: str, host: str, forward: str) -> str:
     """The same as another user on another machine; jobs are behind a login node."""
-    return _through(
-        env.get("SLURM_SUBMIT_HOST") if "SLURM_JOB_ID" in env else None, user, host, forward
-    )
+    return _through(_submitter(env), user, host, forward)
 
 
 def tunnel_to(node: str, forward: str) -> str:
     """The command that brings a port or a Unix socket of a job's node to a laptop."""
-    import os
-    import socket
-
-    from detslurm._base.access import user_name
-
     login = _submitter(os.environ) or socket.gethostname()
     return _through(login, user_name(), node, forward)
 
@@ -42,24 +36,18 @@ def _submitter(env: Mapping[str, str]) -> str | None:
 
 def _through(login: str | None, user: str, host: str, forward: str) -> str:
     """The command, by way of the login node unless that is the host itself."""
-    import shlex
-
     jump = f"-J {user}@{login} " if login and login != host else ""
     return f"ssh -N -L {shlex.quote(forward)} {jump}{user}@{host}"
 
 
 def is_login_node(env: Mapping[str, str]) -> bool:
     """Whether this is a machine with Slurm outside of any job."""
-    import shutil
-
     return "SLURM_JOB_ID" not in env and shutil.which("sbatch") is not None
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
     """A lost connection ends it like Ctrl-C, so that nothing stays behind."""
-    import signal
-
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # as under nohup

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.lazy import Entry, LazyGroup
 from detslurm.cli.output.printing import Document, describes, note
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here
-
-if TYPE_CHECKING:
-    from detslurm.look.serving import LookServer
+from detslurm.look.access import TOKEN_FIELD, for_own_host, for_token
+from detslurm.look.app import application
+from detslurm.look.ondemand import default_directory, doubts, failure, install
+from detslurm.look.private_files import new_token, private_directory, socket_name
+from detslurm.look.serving import LookServer, LoopbackServer, UnixServer
+from detslurm.sdk.client import Client
+from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
 
 _LAPTOP_PORT = 8080
 
@@ -47,8 +54,6 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from detslurm._base.quantities import counted
-
     with ended_by_signals(), _server(port) as server:
         minutes = counted(idle_minutes, "minute")
         note(f"Until Ctrl-C, the end of this terminal, or {minutes} without a request.")
@@ -65,22 +70,11 @@ ui.entries = {
 
 def _server(port: int | None) -> LookServer:
     """The server, which listens already; how to reach it is printed."""
-    import secrets
-
-    from detslurm.look.app import application
-    from detslurm.sdk import Client
-
     pages = application(Client, token=secrets.token_urlsafe())
     return _on_socket(pages) if port is None else _on_port(pages, port)
 
 
 def _on_socket(application: Any) -> LookServer:
-    import os
-
-    from detslurm.look.access import for_own_host
-    from detslurm.look.private_files import private_directory, socket_name
-    from detslurm.look.serving import UnixServer
-
     path = private_directory(os.environ) / socket_name(client().store.path)
     server = UnixServer(path, for_own_host(application))
     click.echo(f"On your laptop:  {tunnel_here(_LAPTOP_PORT, str(path))}")
@@ -89,12 +83,6 @@ def _on_socket(application: Any) -> LookServer:
 
 
 def _on_port(application: Any, port: int) -> LookServer:
-    import os
-
-    from detslurm.look.access import TOKEN_FIELD, for_own_host, for_token
-    from detslurm.look.private_files import new_token, private_directory
-    from detslurm.look.serving import LoopbackServer
-
     token = new_token(private_directory(os.environ) / "ui-token")
     server = LoopbackServer(port, for_own_host(for_token(application, token)))
     secret = f"/?{TOKEN_FIELD}={token}"
@@ -125,11 +113,6 @@ def install_ondemand(directory: Path | None) -> Document:
       detslurm ui install-ondemand
       detslurm ui install-ondemand --dir /var/www/ood/apps/sys/detslurm
     """
-    import os
-
-    from detslurm.look.ondemand import default_directory, doubts, failure, install
-    from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
-
     place = (directory or default_directory()).absolute()
     for_all = not place.resolve().is_relative_to(Path.home().resolve())  # a home may be a link
     # The default store is a directory at home, of which each user has another.

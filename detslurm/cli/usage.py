@@ -5,24 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detslurm.cli.arguments.ids import client
 from detslurm.cli.output.energy import energy_columns
 from detslurm.cli.output.printing import Column, Table, note, shows
-
-if TYPE_CHECKING:
-    from detslurm.sdk.costs.usage import By
-
-_GROUPS = ("user", "project", "experiment", "month", "pool")
+from detslurm.sdk.costs.usage import BY, By
 
 
 @click.command()
-@click.option(
-    "--by", type=click.Choice(_GROUPS), default="user", help="Show a row for each of these."
-)
+@click.option("--by", type=click.Choice(BY), default="user", help="Show a row for each of these.")
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d"]),

@@ -18,13 +18,10 @@ _PROSE = frozenset(["name", "description", "labels", "workspace", "project", "lo
 
 
 def masked(config: Mapping[str, Any], kind: type, *, variables: bool = True) -> dict[str, Any]:
-    """Return a plain configuration with every secret replaced by asterisks.
+    """A plain configuration of this schema with every secret replaced by asterisks.
 
-    Args:
-        config: The configuration.
-        kind: Its schema.
-        variables: Whether the values of all environment variables are masked, not only of those
-            with a secret's name.
+    With `variables` the values of all environment variables are masked, otherwise only of those
+    with a secret's name.
     """
     plain: dict[str, Any] = _by_schema(config, type_info(kind))
     by_device = plain["environment"]["environment_variables"]
@@ -34,22 +31,12 @@ def masked(config: Mapping[str, Any], kind: type, *, variables: bool = True) -> 
 
 
 def shareable(plain: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
-    """Return these sections of any plain configuration without secrets, for files that are copied.
-
-    Args:
-        plain: The configuration.
-        keys: The sections. Unlike `masked`, this leaves the others out, and needs no schema.
-    """
+    """These sections of any plain configuration without secrets, for files that are copied."""
     return {key: _section(key, plain[key]) for key in keys if key in plain}
 
 
 def secrets_of(plain: Any, shown: Any) -> Iterator[str]:
-    """Yield what plain data has where its masked form has asterisks.
-
-    Args:
-        plain: The data.
-        shown: The same without secrets.
-    """
+    """Yield what plain data has where its masked form `shown` has asterisks."""
     if isinstance(plain, Mapping) and isinstance(shown, Mapping):
         for key, value in plain.items():
             yield from secrets_of(value, shown.get(key))

@@ -43,13 +43,10 @@ _MARKER = re.compile(r"<.*>|\[.*\]|-?[\d.]+(?:[eE][+-]?\d+)?|true|false|none|nul
 
 
 def is_secret(name: str, value: Any = "text") -> bool:
-    """Return whether what stands under this name is a secret.
+    """Whether what stands under this name, in any spelling, is a secret.
 
-    `tokenizer`, `max_tokens`, `pad_token`, `author` and `sort_key` are not.
-
-    Args:
-        name: The name of a key, an option, a variable or a parameter, in any spelling.
-        value: The value. Numbers, and markers such as `<pad>`, are secrets only of passwords.
+    `tokenizer`, `max_tokens`, `pad_token`, `author` and `sort_key` are not. Numbers, and markers
+    such as `<pad>`, are secrets only of passwords.
     """
     kind = _kind(name)
     if value is None or isinstance(value, bool) or not kind:
@@ -58,11 +55,7 @@ def is_secret(name: str, value: Any = "text") -> bool:
 
 
 def is_secret_variable(name: str) -> bool:
-    """Return whether an environment variable of this name holds a secret.
-
-    Args:
-        name: The name of the variable.
-    """
+    """Whether an environment variable of this name holds a secret."""
     key = name.isupper() and name.endswith(("_KEY", "_WEBHOOK_URL")) and len(name) > 4
     return key or bool(_kind(name))
 

@@ -32,12 +32,8 @@ _SCHEME = re.compile(
 
 
 def masked_forms(text: str) -> str:
-    """Return a text without secrets that their form alone gives away.
-
-    Args:
-        text: A text, such as a line of a log. User names and passwords of addresses are masked,
-            secret parameters of addresses, tokens of well-known services, and private keys.
-    """
+    """A text without secrets that their form alone gives away: user names, passwords and secret
+    parameters of addresses, tokens of well-known services, and private keys."""
     text = _USER_INFO.sub(rf"\1{MASK}@", text)
     text = _PARAMETER.sub(_parameter, text)
     text = _HOOK.sub(rf"\1{MASK}", text)
@@ -77,11 +73,10 @@ _PIPED = re.compile(r"(\b(?:echo|printf)\s+(?:-\w\s+)?)([^\s|;&]+)(?=\s*\|[^|;&]
 
 
 def masked_text(text: str) -> str:
-    """Return a command, a line of a script or a connection string without its secrets.
+    """A command, a line of a script or a connection string without its secrets.
 
-    Args:
-        text: The text. The value of an assignment, the word after an option, and the value of a
-            parameter are masked where the name is a secret's (see `is_secret`).
+    The value of an assignment, the word after an option, and the value of a parameter are masked
+    where the name is a secret's (see `is_secret`).
     """
     text = _HEADER.sub(rf"\1{MASK}", masked_forms(text))
     text = _ASSIGNED.sub(_assigned, text)
@@ -107,11 +102,7 @@ _BETWEEN: Final = "\x1f"  # counts as a space for the expressions, and stands in
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
-    """Return a list of arguments without its secrets; each word after a secret option is masked.
-
-    Args:
-        words: The words, as a program gets them.
-    """
+    """A program's arguments without secrets; each word after a secret option is masked."""
     after = ["", *words]
     shown = [
         MASK if _is_option(before) and is_secret(before, word) else masked_text(word)
@@ -143,12 +134,10 @@ _CALLED = re.compile(rf"(\blogin\(\s*(?:\w+\s*=\s*)?)({_LITERALS})")
 
 
 def masked_code(text: str, *, program: bool) -> str:
-    """Return a file of code without the secrets that are written in it.
+    """A file of code without the secrets that are written in it.
 
-    Args:
-        text: The content.
-        program: Whether only literals are values, as in Python; a file of settings or of shell
-            commands has words without quotes, too.
+    In a `program` only literals are values, as in Python; a file of settings or of shell commands
+    has words without quotes, too.
     """
     if not program:
         # A private key has several lines.

@@ -11,12 +11,7 @@ from detslurm.config.spaces import constant, is_choice, is_constant, is_group, p
 
 
 def masked_values(value: Any, name: str = "") -> Any:
-    """Return plain data with asterisks for every secret, as deep as the data is.
-
-    Args:
-        value: A mapping, a list, a text or a number.
-        name: The name that it stands under.
-    """
+    """Plain data, which stands under `name`, with asterisks for every secret, at any depth."""
     if isinstance(value, Mapping):
         # A hyperparameter that is the same in every trial stands under `val`.
         const = value.keys() == {"type", "val"} and value["type"] == "const"
@@ -34,34 +29,23 @@ def masked_values(value: Any, name: str = "") -> Any:
 
 
 def masked_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's hyperparameters as records hold them, without constants that are secrets.
+    """A trial's hyperparameters as records hold them, without constants that are secrets.
 
-    Args:
-        hparams: The hyperparameters.
-        space: The configuration's `hyperparameters`, as plain data. A value that is drawn is part
-            of the result, and stays.
+    `space` is the configuration's `hyperparameters` as plain data. A value that is drawn is part
+    of the result, and stays.
     """
     return _with_constants(hparams, space, _masked)
 
 
 def shareable_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trial's hyperparameters for files that are copied: those that are drawn stay.
-
-    Args:
-        hparams: The hyperparameters, which may have others than the configuration's.
-        space: The configuration's `hyperparameters`, as plain data.
-    """
+    """A trial's hyperparameters for files that are copied: those that are drawn stay. There may be
+    others than the configuration's."""
     sampled = {name: value for name, value in hparams.items() if name in space}
     return {**masked_values(hparams), **masked_sample(sampled, space)}
 
 
 def restored_sample(hparams: Mapping[str, Any], space: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters of which `masked_sample` made these.
-
-    Args:
-        hparams: The hyperparameters as recorded.
-        space: The same configuration's `hyperparameters`.
-    """
+    """The hyperparameters of which `masked_sample` made these."""
     return _with_constants(hparams, space, _restored)
 
 

@@ -36,19 +36,11 @@ def constant(spec: Any) -> Any:
 
 
 def place_among(vals: Sequence[Any], value: Any) -> int | None:
-    """Return the index of the val of a choice that a trial's value came from, or None.
+    """The index of the val of a choice that a trial's value came from, or None.
 
     It is the first val of the same names and constants whose ranges hold the value; if no ranges
-    do, as where code has changed a number, the first of the same names and constants.
-
-    Args:
-        vals: The vals of the choice.
-        value: The value, in which secrets may be masked: asterisks fit any constant that may be a
-            secret.
-
-    Example:
-        vals = [{"name": "adam", "beta": {"type": "double", "minval": 0, "maxval": 1}}, "none"]
-        assert place_among(vals, {"name": "adam", "beta": 0.5}) == 0
+    do, as where code has changed a number, the first of the same names and constants. Asterisks in
+    the value fit any constant that may be a secret.
     """
     for in_range, likely in itertools.product((True, False), repeat=2):
         for place, val in enumerate(vals):

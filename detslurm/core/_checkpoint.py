@@ -7,7 +7,7 @@ import enum
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,11 @@ from detslurm._base.node_files import own_name
 from detslurm.core._checkpoint_records import CheckpointRecords, Outputs, plain_metadata
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._download import Download, refuse_unknown
-from detslurm.core._rated_steps import RatedSteps
-from detslurm.core._recorder import AnyRecorder
 from detslurm.core._retries import discard_unsealed, keep_trying
 from detslurm.core._sharded_save import ShardedSave
 from detslurm.core._sharded_upload import ShardedSaver, chosen_files
-from detslurm.storage import METADATA, Digests, Resources, Selector, Storage
+from detslurm.core._tensorboard import AutoTensorboard
+from detslurm.storage import METADATA, Resources, Selector, Storage
 
 if TYPE_CHECKING:
     from detslurm.core._output_files import OutputFiles
@@ -56,33 +55,17 @@ class CheckpointContext(Displayed):
         self,
         dist: DistributedContext,
         storage: Storage,
-        recorder: AnyRecorder,
-        *,
-        needs_steps: bool,
-        location: Mapping[str, Any] | None = None,
-        is_superseded: Callable[[], bool] = lambda: False,
-        mark_deleted: Callable[[str, bool], str | None] | None = None,
-        on_saved: Callable[[], None] | None = None,
-        rated: RatedSteps | None = None,
-        recorded_digests: Callable[[str], Digests | None] = lambda _: None,
+        records: CheckpointRecords,
+        auto_tensorboard: AutoTensorboard | None = None,
     ) -> None:
         self._dist = dist
         self._storage = storage
-        self._storage_type = (location or {}).get("type")
-        self._records = CheckpointRecords(
-            recorder,
-            needs_steps=needs_steps,
-            location=location,
-            is_superseded=is_superseded,
-            mark_deleted=mark_deleted,
-            rated=rated,
-            recorded_digests=recorded_digests,
-        )
-        self._sharded = ShardedSaver(dist, storage, self._records)
-        self._on_saved = on_saved
+        self._records = records
+        self._sharded = ShardedSaver(dist, storage, records)
+        self._tensorboard = auto_tensorboard
 
     def _facts(self) -> dict[str, Any]:
-        return {"rank": self._dist.rank, "storage": self._storage_type}
+        return {"rank": self._dist.rank, "storage": self._records.storage_type}
 
     def upload(
         self,
@@ -264,8 +247,8 @@ class CheckpointContext(Displayed):
             raise
 
     def _saved(self) -> None:
-        if self._on_saved is not None:
-            self._on_saved()
+        if self._tensorboard is not None:
+            self._tensorboard.checkpoint_saved()
 
     def _chief_only(self, method: str) -> None:
         if self._dist.rank != 0:
@@ -311,40 +294,27 @@ class CheckpointContext(Displayed):
         """Give a directory with the files of a checkpoint to read from.
 
         On a shared file system that is the stored directory itself, not a copy: do not write to it.
-        Elsewhere it is a temporary directory, which is removed when the block ends.
+        Elsewhere it is a temporary directory, which is removed when the block ends. Arguments and
+        errors as in `download`.
 
         Args:
-            storage_id: The checkpoint's id.
             download_mode: By default the ranks of a node share one temporary directory and must all
                 enter; with `NoSharedDownload` each rank has its own.
-            selector: As for `download`; by default everything is there. It has no effect on a
-                shared file system.
+            selector: By default everything is there. It has no effect on a shared file system.
 
         Yields:
             The directory.
-
-        Raises:
-            CheckpointNotFound: If the checkpoint does not exist or is not complete.
-            InvalidCheckpointException: If a file in a bucket is not the file that was saved.
         """
         download = Download(self._dist, self._storage, self._records.digests)
         with download.opened(storage_id, selector, shared=_shared(download_mode)) as path:
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
-        """Return the metadata that a checkpoint was stored with.
+        """Return the metadata that the checkpoint `storage_id` was stored with; {} without any.
 
-        Later changes by `Checkpoint.add_metadata()`, `remove_metadata()` or the command line have
-        `client.get_checkpoint(storage_id).metadata`.
-
-        Args:
-            storage_id: The checkpoint's id.
-
-        Returns:
-            The metadata; empty if the checkpoint has none.
-
-        Raises:
-            CheckpointNotFound: If the checkpoint does not exist or is not complete.
+        `client.get_checkpoint(storage_id).metadata` has later changes by
+        `Checkpoint.add_metadata()`, `remove_metadata()` or the command line, too. Raises
+        `CheckpointNotFound` if the checkpoint does not exist or is not complete.
         """
         refuse_unknown(self._storage, storage_id)
         try:
@@ -353,14 +323,11 @@ class CheckpointContext(Displayed):
             return {}
 
     def delete(self, storage_id: str) -> None:
-        """Delete a checkpoint with all its files. Any rank may call.
+        """Delete the checkpoint `storage_id` with all its files. Any rank may call.
 
         A checkpoint that something needs, such as a model version, stays, with a warning in the
         log. So does a checkpoint of another experiment, such as the first one of a warm start:
         `detslurm checkpoint delete` deletes it.
-
-        Args:
-            storage_id: The checkpoint's id.
 
         Raises:
             CheckpointNotFound: If the checkpoint does not exist or is not complete.

@@ -6,14 +6,14 @@ import math
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from detslurm.core._metrics import plain, storable
-from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
+from detslurm.core._trial import mark_deleted, recorded_digests
 from detslurm.storage import Digests, Resources
-from detslurm.store import StoreError
+from detslurm.store import StoreError, TrialDir
 
 
 class Outputs(NamedTuple):
@@ -29,23 +29,22 @@ class CheckpointRecords:
     def __init__(
         self,
         recorder: AnyRecorder,
+        trial: TrialDir | None = None,
+        run: int | None = None,
         *,
         needs_steps: bool,
         location: Mapping[str, Any] | None = None,
-        is_superseded: Callable[[], bool] = lambda: False,
-        mark_deleted: Callable[[str, bool], str | None] | None = None,
-        rated: RatedSteps | None = None,
-        recorded_digests: Callable[[str], Digests | None] = lambda _: None,
     ) -> None:
-        self._recorder = recorder
+        self._recorder, self._trial, self._run = recorder, trial, run
         self._needs_steps = needs_steps
         self._storage = {} if location is None else {"storage": dict(location)}
-        self._is_superseded = is_superseded
-        self._mark_deleted = mark_deleted
-        self._rated = rated
-        self._recorded_digests = recorded_digests
         self._begun: dict[str, float] = {}
         self._committed: dict[str, Digests] = {}
+
+    @property
+    def storage_type(self) -> str | None:
+        """The type of a storage that the code has named itself."""
+        return self._storage.get("storage", {}).get("type")
 
     def checked(self, metadata: Mapping[str, Any]) -> dict[str, Any]:
         """The metadata itself. Raises `ValueError` when it lacks the steps of a trial, or has more
@@ -70,8 +69,10 @@ class CheckpointRecords:
 
     def refuse_superseded(self) -> None:
         """Raises `RuntimeError` once another run has gone on with the trial: this one's is over."""
+        if self._trial is None or self._run is None:
+            return
         try:
-            superseded = self._is_superseded()
+            superseded = self._trial.superseded(self._run)
         except StoreError:
             return  # unknown
         if superseded:
@@ -105,8 +106,6 @@ class CheckpointRecords:
                 **self._storage,
             }
         )
-        if self._rated is not None and isinstance(steps, int):
-            self._rated.saved(steps)
 
     def begin_in_background(self, storage_id: str) -> None:
         """Training goes on while this one is saved: the caller records the seconds that it cost."""
@@ -121,12 +120,15 @@ class CheckpointRecords:
 
     def digests(self, storage_id: str) -> Digests | None:
         """The digests of a checkpoint's files; None where no record of this user's has any."""
-        return self._committed.get(storage_id) or self._recorded_digests(storage_id) or None
+        known = self._committed.get(storage_id)
+        if not known and self._trial is not None:
+            known = recorded_digests(self._trial, storage_id)
+        return known or None
 
     def deleted(self, storage_id: str) -> str | None:
         """From here on the checkpoint is gone, unless something needs it: then returns what."""
-        if self._mark_deleted is not None:
-            return self._mark_deleted(storage_id, storage_id in self._begun)
+        if self._trial is not None:
+            return mark_deleted(self._trial, storage_id, storage_id in self._begun)
         self._recorder.commit({"t": "checkpoint_deleted", "uuid": storage_id})
         return None
 

@@ -30,12 +30,12 @@ from detslurm._base.process import Identity, fatal_error, own_age
 from detslurm._base.surviving_signal import survive_preemption_signal
 from detslurm.config.run_config import RunConfig, RunSearcher
 from detslurm.core._checkpoint import CheckpointContext
+from detslurm.core._checkpoint_records import CheckpointRecords
 from detslurm.core._console_log import IN_JOB, MetricLines, show_log
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._lengths import FixedLengths
 from detslurm.core._preempt import PreemptContext, PreemptMode, end_with_agent
 from detslurm.core._profiler import ProfilerContext
-from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder, Recorder, WorkerRecorder
 from detslurm.core._retries import keep_trying, retrying
 from detslurm.core._searcher import SearcherContext, Unit, configured_unit
@@ -48,8 +48,6 @@ from detslurm.core._trial import (
     collect_partial_checkpoints,
     experiment_of,
     lengths_of,
-    mark_deleted,
-    recorded_digests,
     trial_of,
 )
 from detslurm.core._unmanaged_info import UnmanagedInfo
@@ -414,20 +412,9 @@ def _init_in_job(
             from detslurm.core._unmanaged_script import note_recorded
 
             note_recorded(trial)
-    rated = RatedSteps() if is_chief else None
+    records = CheckpointRecords(recorder, trial, run, needs_steps=True, location=elsewhere)
     context = Context(
-        checkpoint=CheckpointContext(
-            dist,
-            store,
-            recorder,
-            needs_steps=True,
-            location=elsewhere,
-            is_superseded=lambda: trial.superseded(run),
-            mark_deleted=partial(mark_deleted, trial),
-            on_saved=auto.checkpoint_saved if auto is not None else None,
-            rated=rated,
-            recorded_digests=partial(recorded_digests, trial),
-        ),
+        checkpoint=CheckpointContext(dist, store, records, auto),
         distributed=dist,
         preempt=PreemptContext(dist, flag, preempt_mode, partial(_note_question, recorder)),
         train=TrainContext(
@@ -442,7 +429,6 @@ def _init_in_job(
             auto_tensorboard=auto,
             lines=lines,
             compared=() if in_own_script() else _numeric_metrics(searcher),
-            rated=rated,
             chief_decides=not is_chief
             and (searcher.name not in _INDEPENDENT or searcher.stop is not None),
         ),
@@ -500,6 +486,9 @@ def _init_unmanaged(
     elsewhere = _elsewhere(given, script.storage)
     _note_storage(script.recorder, elsewhere)
     files = auto = lines = None
+    records = CheckpointRecords(
+        script.recorder, script.trial, needs_steps=False, location=elsewhere
+    )
     if script.trial is not None:
         files = TensorboardFiles(store, script.trial, dist.rank)
         if dist.rank == 0:
@@ -507,18 +496,7 @@ def _init_unmanaged(
             if tensorboard_mode is TensorboardMode.AUTO:
                 auto = AutoTensorboard(files, writes_metrics=False)
     return Context(
-        checkpoint=CheckpointContext(
-            dist,
-            store,
-            script.recorder,
-            needs_steps=False,
-            location=elsewhere,
-            mark_deleted=partial(mark_deleted, script.trial) if script.trial is not None else None,
-            on_saved=auto.checkpoint_saved if auto is not None else None,
-            recorded_digests=partial(recorded_digests, script.trial)
-            if script.trial is not None
-            else lambda _: None,
-        ),
+        checkpoint=CheckpointContext(dist, store, records, auto),
         distributed=dist,
         preempt=PreemptContext(dist, None, preempt_mode),
         train=TrainContext(
@@ -531,7 +509,7 @@ def _init_unmanaged(
             tensorboard=files,
             auto_tensorboard=auto,
             lines=lines,
-            compared=_numeric_metrics(convert(unmanaged_info.searcher, RunSearcher)),
+            compared=_numeric_metrics(convert(unmanaged_info.searcher or {}, RunSearcher)),
         ),
         searcher=SearcherContext(dist, script.recorder, FixedLengths([1]), Unit.EPOCHS),
         profiler=ProfilerContext(socket.gethostname(), dist, nullcontext(script.recorder)),

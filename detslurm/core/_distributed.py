@@ -10,8 +10,10 @@ from typing import Any
 from detslurm._base import contract
 from detslurm._base.display import Displayed
 from detslurm.core._launched import (
+    DEEPSPEED,
     PUB_PORT,
     PULL_PORT,
+    TORCH,
     Numbers,
     checked_topology,
     chief_address,
@@ -22,6 +24,8 @@ from detslurm.core._launched import (
     topology_by_tf_config,
 )
 from detslurm.core.transports.call_sequence import Scope
+from detslurm.core.transports.choose import RankTopology, mpi_size
+from detslurm.core.transports.health import DistributedError
 
 
 class DistributedContext(Displayed):
@@ -113,39 +117,22 @@ class DistributedContext(Displayed):
         Raises:
             KeyError: If no such launcher has started this process.
         """
-        env = Numbers("torch.distributed's launcher")
-        return cls(
-            rank=env["RANK"],
-            size=env["WORLD_SIZE"],
-            local_rank=env["LOCAL_RANK"],
-            local_size=env["LOCAL_WORLD_SIZE"],
-            cross_rank=env["GROUP_RANK"],
-            cross_size=env["GROUP_WORLD_SIZE"],
-            chief_ip=chief_address(chief_ip),
-            port_offset=chosen_port_offset(),
-        )
+        return cls._by_variables("torch.distributed's launcher", TORCH, chief_ip)
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Make the context of a process that DeepSpeed's launcher has started.
-
-        Args:
-            chief_ip: The address of rank 0. Default: DET_CHIEF_IP, else MASTER_ADDR.
-
-        Returns:
-            The context, after all ranks have joined.
-
-        Raises:
-            KeyError: If DeepSpeed's launcher has not started this process.
+        """Make the context of a process that DeepSpeed's launcher has started. Arguments and errors
+        as in `from_torch_distributed`.
         """
-        env = Numbers("deepspeed's launcher")
+        return cls._by_variables("deepspeed's launcher", DEEPSPEED, chief_ip)
+
+    @classmethod
+    def _by_variables(
+        cls, launcher: str, names: tuple[str, ...], chief_ip: str | None
+    ) -> DistributedContext:
+        env = Numbers(launcher)
         return cls(
-            rank=env["RANK"],
-            size=env["WORLD_SIZE"],
-            local_rank=env["LOCAL_RANK"],
-            local_size=env["LOCAL_SIZE"],
-            cross_rank=env["CROSS_RANK"],
-            cross_size=env["CROSS_SIZE"],
+            **RankTopology(*(env[name] for name in names))._asdict(),
             chief_ip=chief_address(chief_ip),
             port_offset=chosen_port_offset(),
         )
@@ -165,9 +152,6 @@ class DistributedContext(Displayed):
             DistributedError: If MPI's launcher has started several processes, and Horovod took each
                 of them for a world of its own.
         """
-        from detslurm.core.transports.choose import mpi_size
-        from detslurm.core.transports.health import DistributedError
-
         started = mpi_size(os.environ) or 1
         if hvd.size() == 1 and started > 1:
             raise DistributedError(
@@ -225,7 +209,6 @@ class DistributedContext(Displayed):
         Raises:
             DistributedError: If MPI came up with fewer processes than its launcher has started.
         """
-        from detslurm.core.transports.choose import mpi_size
         from detslurm.core.transports.mpi import world
 
         if comm is None:
@@ -284,9 +267,6 @@ class DistributedContext(Displayed):
 
         Returns:
             On the chief the objects of all ranks, by rank; None on workers.
-
-        Raises:
-            DistributedError: If ranks disagree, or a rank has died or left.
         """
         if self._fast_path is not None:
             found: list[Any] | None = self._fast_path.gather(stuff)
@@ -294,16 +274,8 @@ class DistributedContext(Displayed):
         return self._gather(Scope.ALL, self.rank, self.size, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
-        """Bring an object of each rank of this node to the local chief.
-
-        Args:
-            stuff: This rank's object; it must be picklable.
-
-        Returns:
-            On the local chief the objects by local rank; None on the others.
-
-        Raises:
-            DistributedError: If ranks disagree, or a rank has died or left.
+        """As `gather` among the ranks of this node: return the objects by local rank on the local
+        chief, None on the others. Arguments as in `gather`.
         """
         return self._gather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
@@ -315,9 +287,6 @@ class DistributedContext(Displayed):
 
         Returns:
             The objects of all ranks, by rank.
-
-        Raises:
-            DistributedError: If ranks disagree, or a rank has died or left.
         """
         if self._fast_path is not None:
             found: list[Any] = self._fast_path.allgather(stuff)
@@ -325,16 +294,8 @@ class DistributedContext(Displayed):
         return self._allgather(Scope.ALL, self.rank, self.size, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
-        """Bring an object of each rank of this node to all ranks of this node.
-
-        Args:
-            stuff: This rank's object; it must be picklable.
-
-        Returns:
-            The objects by local rank.
-
-        Raises:
-            DistributedError: If ranks disagree, or a rank has died or left.
+        """As `allgather` among the ranks of this node: return the objects by local rank. Arguments
+        as in `allgather`.
         """
         return self._allgather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
@@ -346,26 +307,16 @@ class DistributedContext(Displayed):
 
         Returns:
             The chief's object.
-
-        Raises:
-            DistributedError: If ranks disagree, or a rank has died or left.
         """
         if self._fast_path is not None:
             return self._fast_path.broadcast(stuff)
         return self._broadcast(Scope.ALL, self.rank, self.size, stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
-        """Bring the local chief's object to all ranks of this node.
+        """As `broadcast` among the ranks of this node: return the local chief's object.
 
         Args:
-            stuff: The object on the local chief, which must be picklable; ignored on the others.
-                None by default.
-
-        Returns:
-            The local chief's object.
-
-        Raises:
-            DistributedError: If ranks disagree, or a rank has died or left.
+            stuff: The object on the local chief; ignored on the others. None by default.
         """
         return self._broadcast(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 

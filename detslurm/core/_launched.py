@@ -13,6 +13,13 @@ from detslurm.slurm.hostlist import counts_by_node, hosts_in
 
 PUB_PORT, PULL_PORT = 12360, 12376
 
+# The variables with rank, size, local rank, local size, the node's number and that of nodes.
+TORCH = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    *("GROUP_RANK", "GROUP_WORLD_SIZE"),
+)
+DEEPSPEED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+
 
 class NotLaunched(KeyError, ValueError):
     """No launcher has started this process; a `KeyError`, for scripts that try and go on alone."""

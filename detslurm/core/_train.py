@@ -17,7 +17,6 @@ from detslurm._base.flag import PreemptFlag
 from detslurm.core._console_log import MetricLines
 from detslurm.core._distributed import DistributedContext
 from detslurm.core._metrics import plain, storable
-from detslurm.core._rated_steps import RatedSteps
 from detslurm.core._recorder import AnyRecorder
 from detslurm.core._reported_steps import ReportedSteps
 from detslurm.core._tensorboard import (
@@ -76,7 +75,6 @@ class TrainContext(Displayed):
         auto_tensorboard: AutoTensorboard | None = None,
         lines: MetricLines | None = None,
         compared: Sequence[str] = (),
-        rated: RatedSteps | None = None,
         chief_decides: bool = False,
     ) -> None:
         self._dist = dist
@@ -94,7 +92,6 @@ class TrainContext(Displayed):
         self._lines = lines
         self._compared = compared
         self._lack_was_told: set[str] = set()
-        self._rated = rated
         self._made: float | None = time.monotonic()
         self._chief_decides = chief_decides  # by its reports a search does; this is another rank
 
@@ -126,13 +123,12 @@ class TrainContext(Displayed):
 
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics of the group "validation", by which searches and `best` checkpoints are
-        chosen.
+        chosen. Arguments and errors as in `report_training_metrics`.
 
         A search that stops trials early decides by these reports. When it stops this trial,
         `should_preempt()` returns True.
 
         Args:
-            steps_completed: The number of batches trained so far.
             metrics: Values by name. The searcher's metrics, and those of its constraints, must be
                 numbers; NaN, infinities and arrays with a single element are, while text, lists and
                 True are not.
@@ -140,25 +136,16 @@ class TrainContext(Displayed):
         Raises:
             RuntimeError: If a value is None, if a metric of the searcher is not a number, or if the
                 search needs its metrics and this report lacks one.
-            TypeError: If `steps_completed` is not a whole number.
-            ValueError: If one of the metrics was already reported at this step, or the steps are
-                2**63 or more.
         """
         self._report("validation", steps_completed, metrics)
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of any group. Metrics of the same group and step are merged.
+        """Report metrics of any group. Metrics of the same group and step are merged. Arguments and
+        errors as in `report_training_metrics`, for the group "validation" as in
+        `report_validation_metrics`.
 
         Args:
-            group: The name of the group, without a dot.
-            steps_completed: The number of batches trained so far.
-            metrics: Values by name: numbers, arrays, text, lists, mappings.
-
-        Raises:
-            RuntimeError: For the group "validation", as `report_validation_metrics`.
-            TypeError: If `steps_completed` is not a whole number.
-            ValueError: If the group has a dot in its name, one of the metrics was already reported
-                at this step, or the steps are 2**63 or more.
+            group: The name of the group, without a dot, which raises `ValueError`.
         """
         self._report(group, steps_completed, metrics)
 
@@ -256,8 +243,6 @@ class TrainContext(Displayed):
                     " by those of rank 0 alone: report its metric there",
                     self._dist.rank,
                 )
-            if self._rated is not None and values.keys() >= {*self._compared}:
-                self._rated.validated(steps)
         reported.add(steps, values.keys())
         if self._auto_tensorboard is not None:
             self._auto_tensorboard.metrics(group, steps, values, now)
@@ -310,37 +295,22 @@ class TrainContext(Displayed):
         self._lines = None
 
     def report_progress(self, progress: float) -> None:
-        """Report how much of the training is done.
-
-        Args:
-            progress: From 0 to 1.
-
-        Raises:
-            ValueError: If it is outside of that range.
+        """Report how much of the training is done: `progress` is from 0 to 1, all else raises
+        `ValueError`.
         """
         if not 0.0 <= progress <= 1.0:
             raise ValueError(f"progress must be between 0 and 1, not {progress}")
         self._recorder.record({"t": "progress", "value": float(progress)})
 
     def set_status(self, status: str) -> None:
-        """Show a short text beside the trial.
-
-        Args:
-            status: The text; it replaces the one before.
-        """
+        """Show the short text `status` beside the trial; it replaces the last."""
         self._recorder.record({"t": "status", "text": str(status)})
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        """Replace the metadata of this trial.
+        """Replace the metadata of this trial, and return it as recorded, in plain types.
 
         Args:
-            metadata: Anything that JSON can express.
-
-        Returns:
-            The metadata as recorded, in plain types.
-
-        Raises:
-            TypeError: If it is no mapping of names to values.
+            metadata: Names with values that JSON can express; all else raises `TypeError`.
         """
         self._metadata = plain(metadata)
         self._recorder.record({"t": "run_metadata", "data": self._metadata})
@@ -390,11 +360,7 @@ class TrainContext(Displayed):
             self._tensorboard.upload(selector, mangler)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        """Report that this trial ends before its time; the first report counts.
-
-        Args:
-            reason: Why it ends.
-        """
+        """Report that this trial ends early, and the `reason`; the first report counts."""
         self._exit_early(reason)
 
     def _exit_early(self, reason: EarlyExitReason, text: str | None = None) -> None:

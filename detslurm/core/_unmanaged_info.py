@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass
 class UnmanagedInfo:
-    """Everything may be left out. With a name of the user's own for the experiment, later scripts
-    add trials to it; with a name for the trial, too, they go on with that trial."""
+    """The fields of `core_v2.Config`, which describes them; nothing is declared by default."""
 
     name: str | None = None
+    hparams: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
     description: str | None = None
-    labels: Sequence[str] = ()
+    labels: list[str] | None = None
     workspace: str | None = None
     project: str | None = None
-    hparams: Mapping[str, Any] = field(default_factory=dict)
-    data: Mapping[str, Any] = field(default_factory=dict)
-    searcher: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint_storage: str | dict[str, Any] | None = None
+    searcher: dict[str, Any] | None = None
     external_experiment_id: str | None = None
     external_trial_id: str | None = None
 
-    def created(self) -> dict[str, Any]:
+    def _created(self) -> dict[str, Any]:
         """Its part of the fact that creates the experiment."""
-        known: dict[str, Any] = {
-            "name": self.name,
-            "description": self.description,
-            "labels": list(self.labels),
-            "workspace": self.workspace,
-            "project": self.project,
-        }
-        known["metric"] = self.searcher.get("metric")
-        known["smaller_is_better"] = self.searcher.get("smaller_is_better")
-        return {key: value for key, value in known.items() if value not in (None, [])}
+        searcher = self.searcher or {}
+        return self._texts() | _known(
+            name=self.name,
+            metric=searcher.get("metric"),
+            smaller_is_better=searcher.get("smaller_is_better"),
+        )
 
-    def config(self) -> dict[str, Any]:
+    def _config(self) -> dict[str, Any]:
         """Its part of the configuration."""
-        known: dict[str, Any] = {"description": self.description, "labels": list(self.labels)}
-        known |= {"workspace": self.workspace, "project": self.project}
-        known["data"] = dict(self.data)
-        known["hyperparameters"] = {k: {"type": "const", "val": v} for k, v in self.hparams.items()}
-        return {key: value for key, value in known.items() if value}
+        hparams = {k: {"type": "const", "val": v} for k, v in (self.hparams or {}).items()}
+        return self._texts() | _known(data=self.data or None, hyperparameters=hparams or None)
+
+    def _texts(self) -> dict[str, Any]:
+        return _known(
+            description=self.description or None,
+            labels=list(self.labels or ()) or None,
+            workspace=self.workspace,
+            project=self.project,
+        )
+
+
+def _known(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}

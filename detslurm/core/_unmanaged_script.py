@@ -140,7 +140,7 @@ def _start(trial: TrialDir, unmanaged_info: UnmanagedInfo) -> dict[str, Any]:
         "host": host,
         "hardware": hardware(),
         "time": time.time(),
-        "hparams": masked_values(plain(unmanaged_info.hparams)),
+        "hparams": masked_values(plain(unmanaged_info.hparams or {})),
         "seed": 0,
         "resume": {"uuid": latest.uuid, "steps": latest.steps} if latest else None,
         "continues": unmanaged_info.external_trial_id is not None,

@@ -84,7 +84,7 @@ def _new_experiment(
 ) -> ExperimentDir:
     name = unmanaged_info.name or Path(sys.argv[0]).name or "interactive"
     config = unmanaged_config(name, list(filter(None, sys.argv)) or [name], storage)
-    config["searcher"] = {**config["searcher"], **unmanaged_info.searcher}
-    about = {"name": name, "metric": METRIC, **unmanaged_info.created()}
+    config["searcher"] = {**config["searcher"], **(unmanaged_info.searcher or {})}
+    about = {"name": name, "metric": METRIC, **unmanaged_info._created()}
     created = Created(managed=False, trials=1, **about)
-    return store.create_experiment(created, {**config, **unmanaged_info.config()})
+    return store.create_experiment(created, {**config, **unmanaged_info._config()})

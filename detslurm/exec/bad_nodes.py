@@ -61,12 +61,8 @@ class BadNodes:
     ) -> bool:
         """Whether a trial's newest run failed because of its node, and record that.
 
-        Args:
-            node: Where it failed before its first report.
-            trial: The trial.
-            seconds: How long the run lasted.
-            is_own_error: Whether the failure looks like an error of the code.
-            wait: Waits so many seconds, or less if something else has to be done.
+        `seconds`: how long the run lasted. `wait` passes so many seconds, or less if something else
+        has to be done.
         """
         self._intents.refresh()
         failed = NodeFailed(node=node, runs=((trial.id, trial.runs[-1].number),))
@@ -199,10 +195,7 @@ class BadNodes:
     ) -> None:
         """Record jobs that died before their first run, by node.
 
-        Args:
-            died: These jobs.
-            seen: The known facts of all jobs of the experiment.
-            working: The nodes on which other jobs began their work.
+        `seen` has all jobs of the experiment, `working` the nodes where others began their work.
         """
         by_node: dict[str, list[str]] = {}
         for ref, job in died.items():

@@ -26,12 +26,9 @@ _PACKAGE: Final = "package"
 def joules_between(
     before: float | None, after: float | None, span: float | None = None
 ) -> float | None:
-    """Return the joules between two readings of a counter; None if unknown.
+    """The joules between two readings of a counter, which begins again at 0 after `span` joules.
 
-    Args:
-        before: The first reading.
-        after: The second reading.
-        span: The joules after which the counter begins again at 0; None if it never does.
+    None if unknown; a counter without a span never begins again.
     """
     if before is None or after is None:
         return None

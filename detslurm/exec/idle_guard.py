@@ -75,12 +75,8 @@ def _is_news(line: bytes) -> bool:
 class IdleGuard:
     """Watches one run by the samples of its nodes and by what it reports.
 
-    Args:
-        limit: The seconds for which a run may be idle.
-        action: The consequence: "warn", "restart" or "pause".
-        nodes: The names of its nodes.
-        slots: The number of its slots.
-        has_news: Whether the run has recorded anything since the last call.
+    It may be idle for `limit` seconds; `action` is "warn", "restart" or "pause".
+    `has_news`: whether the run has recorded anything since the last call.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,8 @@ from detslurm.store.records import MANIFEST
 # Kinds of file systems that belong to one node; of others it is not known.
 _LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "tmpfs"})
 _IN_MEMORY = "tmpfs"
-# The part of a job's memory that its environment may take, where disks are memory.
-_OF_MEMORY = 4
+# The part of a disk's free space that an environment may take: of memory the job needs the most.
+_OF_DISK, _OF_MEMORY = 8 / 9, 1 / 4
 _SPARE = 64 << 20
 _LOOK = 0.05  # seconds
 # Nodes that have arrived wait 600 s for the last node.
@@ -174,51 +174,11 @@ def _refuse_what_others_change(home: Path) -> None:
 def _refuse_without_room(home: Path, size: int) -> None:
     disk = os.statvfs(home)
     free = disk.f_bavail * disk.f_frsize
-    if free < size + size // 8 + _SPARE:
+    share = _OF_MEMORY if mounted_kind(home) == _IN_MEMORY else _OF_DISK
+    if free * share < size + _SPARE:
         raise NotStaged(
             f"{home.parent} has {human_size(free)} free, and it takes {human_size(size)}"
         )
-    if mounted_kind(home) == _IN_MEMORY and size * _OF_MEMORY > (memory := _memory()):
-        raise NotStaged(
-            f"{home.parent} is memory, and {human_size(size)} is much of the"
-            f" {human_size(memory)} that the job may use"
-        )
-
-
-def _memory() -> int:
-    """Bytes that this job may still use on its node."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    free = next((int(ln.split()[1]) << 10 for ln in lines if ln.startswith("MemAvailable:")), 0)
-    return min(free, *_given_memory(os.environ), *_limits_of_cgroups())
-
-
-def _given_memory(env: Mapping[str, str]) -> Iterator[int]:
-    """The memory as Slurm shows it, in MiB; 0 is all."""
-    for unit in ("NODE", "CPU", "GPU"):
-        given, count = env.get(f"SLURM_MEM_PER_{unit}", ""), env.get(f"SLURM_{unit}S_ON_NODE", "")
-        if given.isdigit() and int(given):
-            yield int(given) * (int(count) if count.isdigit() else 1) << 20
-
-
-def _limits_of_cgroups() -> Iterator[int]:
-    """Slurm takes its variables away from steps, not the limits."""
-    for file in _cgroup_files(Path("/proc/self/cgroup").read_text()):
-        with suppress(OSError, ValueError):  # the kernel shows another part of it, or no limit
-            yield int(file.read_text())
-
-
-def _cgroup_files(cgroups: str) -> Iterator[Path]:
-    """The files with the limits of a process, from the innermost to the outermost."""
-    for line in cgroups.splitlines():
-        _, controllers, path = line.split(":", 2)
-        root, name = Path("/sys/fs/cgroup"), "memory.max"
-        if controllers:
-            if "memory" not in controllers.split(","):
-                continue
-            root, name = root / "memory", "memory.limit_in_bytes"
-        parts = Path(path).parts[1:]
-        for depth in range(len(parts), -1, -1):
-            yield root.joinpath(*parts[:depth], name)
 
 
 # -- a copy --------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detslurm import sdk
-from detslurm.sdk.deprecation import deprecated
+from detslurm.sdk.deprecation import sdk_attribute
 from detslurm.sdk.determined import Determined as Determined
 from detslurm.sdk.store_root import default_root
 
@@ -48,10 +48,6 @@ _FUNCTIONS = (
     "whoami",
 )
 
-_OLDER = dict.fromkeys(
-    ("CheckpointOrderBy", "ExperimentOrderBy", "ModelOrderBy", "TrialOrderBy"), "OrderBy"
-)
-
 __all__ = [*sdk.__all__, *_FUNCTIONS]
 
 _shared: Determined | None = None
@@ -68,12 +64,7 @@ def _default() -> Determined:
 def __getattr__(name: str) -> Any:
     if name in _FUNCTIONS:
         return getattr(_default(), name)
-    if name in _OLDER:
-        deprecated(name, _OLDER[name])
-        name = _OLDER[name]
-    if name in sdk.__all__:
-        return getattr(sdk, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return sdk_attribute(__name__, name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ Open contexts are closed when Python ends.
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from detslurm._base.info import ClusterInfo, TrialInfo
@@ -28,8 +28,7 @@ _PARTS = ("checkpoint", "distributed", "info", "preempt", "profiler", "searcher"
 _context: Context | None = None
 
 
-@dataclass
-class Config:
+class Config(UnmanagedInfo):
     """A script's description of itself outside of jobs.
 
     A later script with the same external ids records another run of the same trial, and finds its
@@ -49,18 +48,6 @@ class Config:
             makes an experiment.
         external_trial_id: The user's own name for the trial; by default each script adds a trial.
     """
-
-    name: str | None = None
-    hparams: dict[str, Any] | None = None
-    data: dict[str, Any] | None = None
-    description: str | None = None
-    labels: list[str] | None = None
-    workspace: str | None = None
-    project: str | None = None
-    checkpoint_storage: str | dict[str, Any] | None = None
-    searcher: dict[str, Any] | None = None
-    external_experiment_id: str | None = None
-    external_trial_id: str | None = None
 
 
 # The older names of its halves: what the experiment is, and where it belongs.
@@ -100,15 +87,10 @@ def init_context(
     wanted, names = config or defaults or Config(), config or unmanaged or Config()
     if names.external_trial_id is not None and names.external_experiment_id is None:
         raise ValueError("external_trial_id needs external_experiment_id beside it")
-    unmanaged_info = UnmanagedInfo(
-        name=wanted.name,
-        description=wanted.description,
-        labels=tuple(wanted.labels or ()),
+    unmanaged_info = replace(
+        wanted,
         workspace=wanted.workspace or names.workspace,
         project=wanted.project or names.project,
-        hparams=wanted.hparams or {},
-        data=wanted.data or {},
-        searcher=wanted.searcher or {},
         external_experiment_id=names.external_experiment_id,
         external_trial_id=names.external_trial_id,
     )
@@ -186,10 +168,10 @@ def _info(run: StartRecord, unmanaged_info: UnmanagedInfo) -> ClusterInfo:
         trial_id=run.trial,
         experiment_id=run.experiment,
         trial_seed=run.seed,
-        hparams=dict(unmanaged_info.hparams),
+        hparams=dict(unmanaged_info.hparams or {}),
         config={
-            "data": dict(unmanaged_info.data),
-            "hyperparameters": unmanaged_info.config().get("hyperparameters", {}),
+            "data": dict(unmanaged_info.data or {}),
+            "hyperparameters": unmanaged_info._config().get("hyperparameters", {}),
         },
         steps_completed=run.resumed.steps,
         trial_run_id=run.run,

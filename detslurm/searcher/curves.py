@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import bisect
 import math
+import random
 from collections.abc import Sequence
 from typing import Protocol
 
-from detslurm.searcher.mt19937 import RandomStream
 from detslurm.searcher.trials import TrialPlan
 
 
@@ -46,7 +46,7 @@ class Synthetic:
 
     def _shape(self, plan: TrialPlan, index: int) -> tuple[float, float, float]:
         if index not in self._shapes:
-            stream = _Mixer(plan.seed + self._salt)
+            stream = random.Random(plan.seed + self._salt)
             self._shapes[index] = (
                 stream.uniform(0.05, 0.6),
                 stream.uniform(0.1, 0.8),
@@ -74,17 +74,3 @@ class Recorded:
 
     def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
         return (end - start) * self._unit_seconds
-
-
-class _Mixer(RandomStream):
-    """A stream that costs nothing to seed: curves need three numbers, not two thousand million."""
-
-    def __init__(self, seed: int) -> None:
-        self._state = seed & 0xFFFFFFFF
-
-    def word(self) -> int:
-        self._state = (self._state + 0x9E3779B9) & 0xFFFFFFFF
-        z = self._state
-        z = ((z ^ (z >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-        z = ((z ^ (z >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-        return z ^ (z >> 16)

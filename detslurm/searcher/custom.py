@@ -11,17 +11,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from detslurm.searcher import operations as ops
 from detslurm.searcher.events import Operations, Validated
 from detslurm.searcher.method import Method
-from detslurm.searcher.operations import (
-    Close,
-    Create,
-    Operation,
-    Progress,
-    Shutdown,
-    ValidateAfter,
-    read_operation,
-)
 from detslurm.searcher.state import CREATED, PROMOTED, Dialogue, SearchTrial, State
 
 REASONS = {"invalid_hp": "INVALID_HP", "canceled": "USER_CANCELED"}
@@ -53,8 +45,7 @@ class Custom(Method):
         reason = REASONS.get(state.trials[index].outcome or "", "ERRORED")
         _note(state, "trial_exited_early", index, reason=reason)
 
-    def refused(self, state: State, index: int) -> None:
-        self.ended(state, index)
+    refused = ended
 
     def closed(self, state: State, index: int) -> None:
         _note(state, "trial_closed", index)
@@ -73,24 +64,24 @@ class Custom(Method):
         dialogue.events = [e for e in dialogue.events if e["id"] > event.after]
         for plain in event.ops:
             if dialogue.verdict is None:
-                self._do(state, dialogue, read_operation(plain))
+                self._do(state, dialogue, ops.read_operation(plain))
 
-    def _do(self, state: State, dialogue: Dialogue, operation: Operation | None) -> None:
+    def _do(self, state: State, dialogue: Dialogue, operation: ops.Operation | None) -> None:
         match operation:
-            case Create():
+            case ops.Create():
                 self._create(state, dialogue, operation)
-            case Progress(progress=progress) if math.isfinite(progress):
+            case ops.Progress(progress=progress) if math.isfinite(progress):
                 dialogue.progress = progress
-            case Shutdown():
+            case ops.Shutdown():
                 self._shut_down(state, dialogue, operation)
-            case ValidateAfter(request_id=request, length=length):
+            case ops.ValidateAfter(request_id=request, length=length):
                 if (index := dialogue.trials.get(str(request))) is not None:
                     self._train(state, index, length)
-            case Close(request_id=request):
+            case ops.Close(request_id=request):
                 if (index := dialogue.trials.get(str(request))) is not None:
                     self._close(state, index)
 
-    def _create(self, state: State, dialogue: Dialogue, operation: Create) -> None:
+    def _create(self, state: State, dialogue: Dialogue, operation: ops.Create) -> None:
         name = str(operation.request_id)
         if name in dialogue.trials:
             return
@@ -126,7 +117,7 @@ class Custom(Method):
             if state.trials[index].status == "closed":
                 self.closed(state, index)
 
-    def _shut_down(self, state: State, dialogue: Dialogue, operation: Shutdown) -> None:
+    def _shut_down(self, state: State, dialogue: Dialogue, operation: ops.Shutdown) -> None:
         cancel = "canceled" if operation.cancel else "completed"
         dialogue.verdict = "error" if operation.failure else cancel
         for index, trial in enumerate(state.trials):

@@ -16,12 +16,12 @@ class IndependentTrials(Method):
     def __init__(self, searcher: Mapping[str, Any], max_trials: int) -> None:
         super().__init__(searcher)
         self.max_trials = max_trials
+        self.at_once: int = searcher.get("max_concurrent_trials", 16) or max_trials
         self.replaces = searcher["name"] == "random"
         self.target_length, _ = length_of(searcher)
 
     def start(self, state: State) -> None:
-        atonce = self.searcher.get("max_concurrent_trials", 16) or self.max_trials
-        for _ in range(min(atonce, self.max_trials)):
+        for _ in range(min(self.at_once, self.max_trials)):
             self.new(state, self.target_length)
 
     def extend(self, state: State) -> None:
@@ -32,8 +32,7 @@ class IndependentTrials(Method):
                 trial.target_length = longer
                 if trial.outcome == "completed":
                     self.train_on(state, index)
-        at_once = self.searcher.get("max_concurrent_trials", 16) or self.max_trials
-        while self.may_create(state) and state.open < at_once:
+        while self.may_create(state) and state.open < self.at_once:
             self.new(state, self.target_length)
 
     def train_on(self, state: State, index: int) -> None:

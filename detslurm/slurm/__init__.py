@@ -18,31 +18,25 @@ if TYPE_CHECKING:
     from detslurm.slurm.interface import Allowance, Cluster, ClusterLimits, PartitionLimits
     from detslurm.slurm.local import LocalCluster
     from detslurm.slurm.node_info import NodeInfo
-    from detslurm.slurm.plan import JobArray, JobPlan, PlanError, plan_arrays, plan_job
+    from detslurm.slurm.plan import plan_job
     from detslurm.slurm.queue_state import JobInfo
     from detslurm.slurm.request import JobRequest
-    from detslurm.slurm.site import site_profile_from
 
 __all__ = [
     "Allocation",
     "Allowance",
     "Cluster",
     "ClusterLimits",
-    "JobArray",
     "JobInfo",
-    "JobPlan",
     "JobRequest",
     "LocalCluster",
     "NodeInfo",
     "PartitionLimits",
-    "PlanError",
     "SlurmCluster",
     "SlurmError",
     "SubmitLimitReached",
     "detect_cluster",
-    "plan_arrays",
     "plan_job",
-    "site_profile_from",
 ]
 
 _HOMES = {
@@ -51,10 +45,9 @@ _HOMES = {
     "interface": ("Allowance", "Cluster", "ClusterLimits", "PartitionLimits"),
     "local": ("LocalCluster",),
     "node_info": ("NodeInfo",),
-    "plan": ("JobArray", "JobPlan", "PlanError", "plan_arrays", "plan_job"),
+    "plan": ("plan_job",),
     "queue_state": ("JobInfo",),
     "request": ("JobRequest",),
-    "site": ("site_profile_from",),
 }
 
 

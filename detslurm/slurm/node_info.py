@@ -16,17 +16,13 @@ class NodeInfo:
     """A node of the cluster: what Determined calls an agent.
 
     Attributes:
-        name: Its name.
         state: Slurm's word for its state, with flags, such as "IDLE" or "MIXED+DRAIN".
         reason: Why it is drained or down, in the administrator's words; "" if it is not.
         partitions: The partitions that it belongs to.
         features: Its features, which `slurm.constraint` may ask for.
-        cpus: How many CPUs it has.
         cpus_used: How many of them jobs hold.
         memory: The memory that jobs may have, in MiB; None if unknown.
         memory_used: How much of it jobs hold, in MiB; None if unknown.
-        gpus: How many GPUs it has.
-        gpus_used: How many of them jobs hold.
         gpus_in_use: The indices of those; () where the site does not know them.
         gpu_types: The types of its GPUs, as far as they have names.
     """

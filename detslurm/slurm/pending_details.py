@@ -75,9 +75,6 @@ class PendingDetails:
         options: Those of sbatch for another job like it; partition and time are left out.
         evaluated: When the scheduler considered it last, in unix seconds.
         priorities: Its own, and that of a job ahead of it.
-        limits: The limits of that kind that count for it.
-        reservations: All reservations.
-        dependencies: The jobs that it depends on.
         unavailable: The missing parts, with the reasons.
     """
 

@@ -18,8 +18,6 @@ from detslurm.slurm.request import JobRequest, Layout
 if TYPE_CHECKING:
     from detslurm.config import ExperimentConfig, SiteProfile
 
-__all__ = ["JobArray", "JobPlan", "PlanError", "plan_arrays", "plan_job"]
-
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:

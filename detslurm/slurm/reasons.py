@@ -46,8 +46,6 @@ class Reason:
     """A reason of Slurm's in plain words.
 
     Attributes:
-        code: Slurm's own name of it.
-        category: The kind of reason.
         short: A few words, for a column of a table.
         remedy: The remedy, in a sentence; empty where it can only wait.
         permanent: Whether the job never starts unless something is changed.

@@ -14,15 +14,8 @@ def open_shown(path: fs.AnyPath, experiment: fs.AnyPath) -> BufferedReader:
     """Open a file for reading, if its content is the experiment's own.
 
     In a shared store an experiment's owner can put links in the place of files and of directories.
-    They may lead to what the reader alone, or the reader's group, may read.
-
-    Args:
-        path: The file.
-        experiment: The directory of its experiment.
-
-    Raises:
-        CorruptRecord: If it is no regular file, or does not belong to the experiment's owner.
-        OSError: If it can't be opened.
+    They may lead to what the reader alone, or the reader's group, may read. Raises `CorruptRecord`
+    for such a file, and `OSError`.
     """
     handle = fs.open_regular(os.fspath(path))
     try:

@@ -20,7 +20,7 @@ from detslurm.store import fs
 from detslurm.store.errors import StoreError
 from detslurm.store.facts import is_newer
 from detslurm.store.ledger import Block, Ledger, LedgerState
-from detslurm.store.lines import line_of, lines_in, typed
+from detslurm.store.rebuildable import line_of, lines_in, typed
 from detslurm.store.trial_ids import TrialIds
 from detslurm.store.views import ExperimentRow
 

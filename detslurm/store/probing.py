@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from detslurm.store import fs
 from detslurm.store.errors import StoreError
+from detslurm.store.run_log import RunLog, read_records
 
 _LOW_BYTES = 1 << 30
 _LOW_INODES = 10_000
@@ -154,8 +155,6 @@ def _fsync(place: Path) -> str:
 
 
 def _append(place: Path) -> str:
-    from detslurm.store.run_log import RunLog, read_records
-
     with RunLog.open(place / "log") as log:
         log.append({"t": "probe", "n": 1})
         log.flush()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 from pathlib import Path
 from typing import Final
@@ -119,8 +121,6 @@ def _share(folder: Path, gid: int) -> None:
 
 def owner(uid: int) -> str:
     """A user by name, where the name is known."""
-    import pwd
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -129,8 +129,6 @@ def owner(uid: int) -> str:
 
 def group(gid: int) -> str:
     """A group by name, where the name is known."""
-    import grp
-
     try:
         return grp.getgrgid(gid).gr_name
     except KeyError:
@@ -139,8 +137,6 @@ def group(gid: int) -> str:
 
 def _is_own_group(gid: int) -> bool:
     """Whether a group is a user's private group, as many systems make it, without other members."""
-    import grp
-
     me = owner(os.geteuid())
     try:
         found = grp.getgrgid(gid)

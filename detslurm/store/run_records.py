@@ -257,11 +257,7 @@ _KINDS: dict[str, type[_Record]] = {
 
 
 def well_formed(record: Mapping[str, Any]) -> bool:
-    """Return whether a log's record has the types that folds rely on.
-
-    Args:
-        record: The record. Records that folds do not know always pass.
-    """
+    """Whether a log's record has the types that folds rely on, if folds know it at all."""
     kind = record.get("t")
     if not isinstance(kind, str):
         return kind is None
@@ -269,12 +265,7 @@ def well_formed(record: Mapping[str, Any]) -> bool:
 
 
 def misfit(record: Mapping[str, Any], kind: type[msgspec.Struct]) -> str | None:
-    """Return why a record does not have the types of `kind`; None if it has.
-
-    Args:
-        record: The record.
-        kind: The type that it should have.
-    """
+    """Why a record does not have the types of `kind`; None if it has."""
     try:
         msgspec.convert(record, kind)
     except msgspec.ValidationError as error:
@@ -283,13 +274,7 @@ def misfit(record: Mapping[str, Any], kind: type[msgspec.Struct]) -> str | None:
 
 
 def typed_record(record: Mapping[str, Any], kind: type[R], path: PurePath) -> R:
-    """Return a record with the types of `kind`, else a corrupt record in its place.
-
-    Args:
-        record: The record.
-        kind: The type that it should have.
-        path: The file that it is in.
-    """
+    """The record of a file with the types of `kind`, else a corrupt record in its place."""
     try:
         return msgspec.convert(record, kind, str_keys=True)
     except msgspec.ValidationError as error:

@@ -22,11 +22,9 @@ _SEPARATORS = re.compile(r"[-_.]+")
 
 
 def software_here(modules: Iterable[str] = (), env: Mapping[str, str] = os.environ) -> Software:
-    """Return the software of the Python that runs this.
+    """The software of the Python that runs this.
 
-    Args:
-        modules: The environment modules that jobs load beyond those that are loaded here.
-        env: The environment.
+    `modules` are the environment modules that jobs load beyond those that are loaded here.
     """
     version = ".".join(map(str, sys.version_info[:3]))
     library = str(Path(os.__file__).parent)
@@ -44,14 +42,9 @@ def software_here(modules: Iterable[str] = (), env: Mapping[str, str] = os.envir
 def software_of(
     version: str, prefix: str, path: Sequence[str], modules: Iterable[str], env: Mapping[str, str]
 ) -> Software:
-    """Return the software of a Python.
+    """The software of a Python, which searches the directories of `path` in their order.
 
-    Args:
-        version: Its version.
-        prefix: The directory of its environment.
-        path: The directories in which it searches for modules, in its order.
-        modules: The environment modules that jobs load beyond those that are loaded here.
-        env: The environment.
+    `prefix` is the directory of its environment; `modules` as for `software_here`.
     """
     packages = installed_packages(path)
     return Software(
@@ -65,21 +58,13 @@ def software_of(
 
 
 def loaded_modules(modules: Iterable[str], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the environment modules, in the order of loading.
-
-    Args:
-        modules: Those that jobs load beyond those that are loaded here.
-        env: The environment.
-    """
+    """The names of the environment modules, in the order of loading."""
     return tuple(dict.fromkeys((*filter(None, env.get("LOADEDMODULES", "").split(":")), *modules)))
 
 
 def installed_packages(path: Iterable[str]) -> dict[str, str]:
-    """Return the versions of the packages in these directories by name, "" where unknown.
-
-    Args:
-        path: The directories in which Python searches, in its order: the first counts.
-    """
+    """The versions of the packages in these directories by name, "" where unknown. Of several
+    directories that have a package the first counts."""
     found: dict[str, str] = {}
     for folder in dict.fromkeys(filter(None, path)):
         for entry in _names_in(folder):

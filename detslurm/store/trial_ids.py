@@ -15,7 +15,7 @@ import msgspec
 
 from detslurm.store import fs
 from detslurm.store.ledger import Block, Ledger, LedgerState, owner_of
-from detslurm.store.lines import line_of, lines_in, typed
+from detslurm.store.rebuildable import line_of, lines_in, typed
 
 EACH: Final = 2000
 

@@ -13,8 +13,15 @@ from detslurm.sdk import settings
 from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.trials.metrics import TrialMetrics
-from detslurm.store import CheckpointView, ExperimentDir, StoreError, trial_metrics
-from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints
+from detslurm.store import (
+    CheckpointView,
+    ExperimentDir,
+    StoreError,
+    fold_facts,
+    fold_trial,
+    trial_metrics,
+)
+from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints, row_of
 
 if TYPE_CHECKING:
     from detslurm.storage import Storage
@@ -92,8 +99,6 @@ class Checkpoint:
 
     @cached_property
     def _trial(self) -> TrialView:
-        from detslurm.store import fold_facts, fold_trial
-
         facts = fold_facts(self._directory)
         return fold_trial(self._directory.trial(self.trial_id), facts.context(self.trial_id))
 
@@ -145,17 +150,13 @@ class Checkpoint:
         return ExperimentConfig.from_dict(self._directory.config()).masked()
 
     def kept_by(self) -> list[str]:
-        """Return its users, such as "model resnet version 3": it can't be deleted meanwhile."""
-        from detslurm.store import fold_facts
-
+        """Return what needs it, such as "model resnet version 3", so that it can't be deleted."""
         kept = fold_facts(self._directory).checkpoints.kept.values()
         return [fact.kept_by for fact in kept if self.uuid in fact.uuids]
 
     def used_by(self, model: str | None = None, version: int | None = None) -> list[int]:
         """Return the trials that have reported that they use it (see `core.experimental`), by
         default all; else those that use it as this `version` of this `model`."""
-        from detslurm.store import fold_facts
-
         used = fold_facts(self._directory).checkpoints.used
         found = (u for u in used if u.uuid == self.uuid and model in (None, u.model))
         return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
@@ -180,8 +181,6 @@ class Checkpoint:
 
     def reload(self) -> Checkpoint:
         """Return this object, read again from the store."""
-        from detslurm.store.checkpoint_index import row_of
-
         self.__dict__.pop("view", None)
         self.__dict__.pop("_trial", None)
         self._take(row_of(self.view))
@@ -232,8 +231,7 @@ class Checkpoint:
     # -- changes of it -----------------------------------------------------------------------------
 
     def add_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Give it more `metadata`, plain data as JSON has it (else `ValueError`), by name; a value
-        with the same name is replaced."""
+        """Set values of its `metadata`, which are plain data as in JSON (else `ValueError`)."""
         from detslurm.sdk.checkpoints.changes import edit_metadata
 
         edit_metadata(self, metadata, ())
@@ -252,11 +250,8 @@ class Checkpoint:
 
     def remove_files(self, globs: Iterable[str]) -> list[str]:
         """Delete the files that match `globs` and return their names: it is PARTIALLY_DELETED then.
-        It is a `LifecycleError` if the checkpoint is needed.
-
-        `globs` is a list (`TypeError` for a text) of relative patterns; `**` spans directories.
-        Without any nothing is deleted, and its files are recorded again as they are.
-        """
+        It is a `LifecycleError` if it is needed, a `TypeError` if `globs` is not a list. In these
+        relative patterns `**` spans directories. Without any its files are recorded again."""
         from detslurm.sdk.checkpoints.changes import remove_files
 
         return remove_files(self._directory, self, settings.as_list("globs", globs))

@@ -17,12 +17,7 @@ from detslurm.store.spending import Spending
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The budget of an experiment.
-
-    Attributes:
-        slot_hours: The slot-hours that it may use.
-        used: The slot-hours that its runs have recorded so far; None if they can't be read.
-    """
+    """The budget of an experiment, and the slot-hours used so far; None if they can't be read."""
 
     slot_hours: float
     used: float | None

@@ -12,13 +12,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure and where it comes from.
-
-    Attributes:
-        value: The figure; None if it is not known.
-        source: How it was computed, or why it is not known.
-        bound: Whether it is that much at most, at least, or about that much.
-    """
+    """A figure with its source, or None with the reason; `bound` is the side that it is on."""
 
     value: float | None
     source: str
@@ -27,16 +21,11 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of a submission, by its configuration.
+    """The work of a submission, by its configuration; None where a figure is not known.
 
     Attributes:
-        trials: The number of trials; None if it is decided while they run.
-        jobs: The number of jobs, or elements of arrays.
-        slots: The slots of each trial.
-        nodes: The nodes of each trial.
         at_once: How many trials the configuration lets run at once.
-        units: The units of training of all trials together; None if the code decides.
-        longest: The units of the longest trial.
+        units: The units of training of all trials together; `longest` of the longest trial.
         limit: The time limit of a job in seconds; None if there is none, or none is known.
         limit_source: Where the limit comes from, such as "slurm.time", or why it is None.
         budget: The slot-hours after which the experiment is paused; None without a budget.
@@ -65,14 +54,8 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
-    """The slots of a partition now.
-
-    Attributes:
-        partition: Its name.
-        free: The free slots of each node that takes jobs.
-        total: All slots of the same nodes.
-        pending: How many jobs wait there that may start before this job.
-    """
+    """The free slots, and all slots, of each node of a partition that takes jobs now, and how many
+    pending jobs may start before this job."""
 
     partition: str
     free: tuple[int, ...]
@@ -82,14 +65,8 @@ class PartitionLoad:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """The cost of a submission.
-
-    Attributes:
-        unit_seconds: The seconds of one unit of training in earlier runs.
-        most_slot_hours: The slot-hours if each job comes to its time limit.
-        expected_slot_hours: The slot-hours at the pace of earlier runs.
-        wall_seconds: The seconds at that pace on the slots that are free now.
-    """
+    """The cost of a submission: the most by time limits, the expected cost at the pace of earlier
+    runs, and the time at that pace on the slots that are free now."""
 
     unit_seconds: Figure
     most_slot_hours: Figure
@@ -164,10 +141,9 @@ def _wall(work: Work, seconds: tuple[float, float] | str, load: PartitionLoad | 
 
 
 def makespan(trials: int, total: float, longest: float, at_once: int) -> float:
-    """Seconds of all trials, of which `at_once` run at once.
+    """Seconds of all trials, `at_once` at a time, by their `total` and that of the longest trial.
 
-    `total` are the seconds of all of them, `longest` those of the longest. Exact for trials of one
-    length; otherwise a lower bound.
+    Exact for trials of one length; otherwise a lower bound.
     """
     if trials * longest <= total * (1 + 1e-9):
         return -(-trials // at_once) * longest

@@ -27,24 +27,13 @@ class Efficiency(msgspec.Struct, frozen=True, kw_only=True):
     """The use that a trial made of its resources. None means that a figure is not available.
 
     Attributes:
-        trial: The trial's id.
-        state: Its state.
-        elapsed: The seconds of its runs.
         queue_time: The seconds for which its jobs waited in the queue.
-        nodes: The number of nodes of its newest run.
-        slots: The number of its slots.
-        gpu_percent: How busy its GPUs were, on average.
         gpu_percent_p10: For a tenth of the time they were no busier than that.
-        gpu_memory_peak: Its most bytes on one GPU.
         memory_peak: The most bytes of its processes on one node at once.
         memory_requested: Its bytes of memory on each node.
         cpus_used: How many CPUs it kept busy, on average.
-        cpus_requested: The number of its CPUs.
         steps_lost: How many batches it trained in vain: a later run went on from before them.
-        slot_hours: Its slots times its hours.
         slot_hours_wasted: Slot-hours in which slots were idle, or trained lost batches.
-        training_time: The use of its time; None before its first run.
-        energy: Its energy, and the CO2 of it.
     """
 
     trial: int
@@ -220,11 +209,8 @@ def queue_time(runs: Sequence[RunView], submitted: Mapping[str, float] | None) -
 def queued_times(
     runs: Sequence[RunView], submitted: Mapping[str, float] | None
 ) -> list[float | None]:
-    """When the job of each run of a trial began to wait in the queue; None where unknown.
-
-    A job waits from its submission (`submitted`, by its id) or from the end of the run before its
-    requeue; not while the trial is paused.
-    """
+    """When the job of each run began to wait in the queue, by its submission or the end of the run
+    before its requeue; None where unknown, and where the trial was paused."""
     return [
         _queued(run, before, submitted) for run, before in zip(runs, [None, *runs], strict=False)
     ]
@@ -244,22 +230,13 @@ def _queued(
 
 
 def submission_times(facts: ExperimentFacts) -> Mapping[str, float] | None:
-    """When the jobs were submitted, by id; None where a job runs one trial after the other: the
-    beginning of a trial is not the beginning of its job then."""
+    """When the jobs were submitted, by id; None where a job runs one trial after the other."""
     is_shared = facts.created.search or any(job.each > 1 for job in facts.jobs)
     return None if is_shared else facts.submission_times
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The use of resources in a part of a trial's time.
-
-    Attributes:
-        time: The end of the part, in seconds since 1970.
-        run: The number of the run.
-        cpus: How many CPUs were busy, on average.
-        memory: The most bytes of its processes on one node at once.
-        gpu_percent: How busy its GPUs were, on average; None if unavailable.
-    """
+    """The use of resources in the part of a trial's time that ends at `time` (unix seconds)."""
 
     time: float
     run: int
@@ -305,8 +282,7 @@ def efficiency(directory: TrialDir, view: TrialView, facts: ExperimentFacts) -> 
 def efficiencies(
     facts: ExperimentFacts, trials: Sequence[tuple[TrialDir, TrialView]], queues: Queues
 ) -> list[Efficiency]:
-    """The figures of an experiment's trials, read now; of ended trials without a known energy
-    Slurm's figure, where the site's accounting has it."""
+    """The figures of an experiment's trials, with Slurm's energy where no other is known."""
     found = [efficiency(directory, view, facts) for directory, view in trials]
     site = site_energy()
     # A job that runs one trial after the other has no energy of a trial.

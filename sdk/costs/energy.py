@@ -22,11 +22,9 @@ class EnergyUse(msgspec.Struct, frozen=True, kw_only=True):
     """The energy of a trial, or of a group of experiments.
 
     Attributes:
-        kwh: The sum of the sources, in kWh.
         co2_kg: The kilograms of CO2 by `energy` of the site profile; None without a factor.
-        at_least: Whether a part of the energy is unknown, so that both figures are lower bounds.
-        sources: The kWh by source: "nvml" for GPUs, "rapl" for CPUs; or "slurm" alone for the
-            nodes of its jobs, also where other jobs ran there, too.
+        at_least: Whether both figures are lower bounds, because a part is unknown.
+        sources: The kWh by source: "nvml" for GPUs, "rapl" for CPUs; or "slurm" alone for nodes.
     """
 
     kwh: float

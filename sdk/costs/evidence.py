@@ -116,8 +116,8 @@ def load_of(cluster: Cluster, limits: ClusterLimits, jobs: JobPlan) -> Partition
 def load_from(
     partition: str, slot_type: str, nodes: Iterable[NodeInfo], queue: Iterable[JobInfo]
 ) -> PartitionLoad:
-    """The slots of a partition, or of several with commas, by all nodes of the cluster and its
-    queue. Jobs that are held or depend on others don't count as waiting."""
+    """The slots of a partition, or of several with commas. Jobs that are held or depend on others
+    don't count as waiting."""
     names = set(partition.split(","))
     here = [node for node in nodes if not names.isdisjoint(node.partitions) and node.available]
     total = [node.cpus if slot_type == "cpu" else node.gpus for node in here]
@@ -151,10 +151,7 @@ def pace_of_earlier(client: Client, config: Mapping[str, Any]) -> Pace | str:
 
 
 def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRow]:
-    """The newest experiments with the same name, project and slots, the newest first.
-
-    Not continuations: their trials count the batches of those that they continue, but not the time.
-    """
+    """The newest experiments with the same name, project and slots, the newest first."""
     from detslurm.store.views import UNCATEGORIZED
 
     folder = tuple(config.get(key) or UNCATEGORIZED for key in ("workspace", "project"))
@@ -165,7 +162,7 @@ def _earlier(client: Client, config: Mapping[str, Any]) -> Iterator[ExperimentRo
         if (row.name, row.slots) == (config["name"], slots)
         and (row.workspace, row.project) == folder
         and row.trial_states.get("COMPLETED")
-        and row.origin != "continue"
+        and row.origin != "continue"  # its trials count the batches before, but not the time
     )
     yield from islice(same, _EXPERIMENTS)
 

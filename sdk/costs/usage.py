@@ -23,12 +23,8 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: The user, "workspace/project", the experiment's name, the month as "2026-11", or the
             partition.
-        experiment: The id of the experiment, if each is a group of its own.
-        experiments: How many experiments and tasks there are.
-        trials: How many trials they have, or are to have.
         slot_hours: Their slots times hours, of runs that go on up to their last record.
         ettr: The effective training time ratio, weighted by slots.
-        energy: Their energy, and the CO2 of it.
         unknown: How many have begun whose slot-hours are unknown, and in no sum.
         disk: The bytes on disk, as `Client.disk_usage` measured them last.
     """

@@ -83,11 +83,10 @@ class DoomedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GCPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """The effect that a policy would have on an experiment now: `checkpoints` would be deleted, by
-    trial, oldest first, which frees these bytes; a number of them would stay. `kept_by` has the
-    reasons, by id, why others stay than those that the policy keeps, and `problems` names storages
-    that can't be seen from here. `unranked`: no checkpoint has a validation of the searcher's
-    metric."""
+    """The effect that a policy would have on an experiment now: the `checkpoints` to be deleted, by
+    trial, oldest first, their bytes, and the number of those that `stay`. `kept_by` has the reasons
+    to keep some, by id; `problems` names storages that can't be seen from here; `unranked` means
+    that no checkpoint has a validation of the searcher's metric."""
 
     policy: GCPolicy
     checkpoints: tuple[DoomedCheckpoint, ...]

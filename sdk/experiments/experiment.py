@@ -118,9 +118,12 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
     def trials(self) -> list[Trial]:
         """Return the experiment's trials, by id."""
+        return self._trials(self._snapshot.trials)
+
+    def _trials(self, ids: Iterable[int]) -> list[Trial]:
         from detslurm.sdk.trials.trial import Trial
 
-        return [Trial(self, number) for number in self._snapshot.trials]
+        return [Trial(self, number) for number in ids]
 
     def pareto_front(self) -> list[Trial]:
         """Return the trials on the Pareto front: those that no other trial beats in one of the
@@ -131,33 +134,28 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         `view.best_trial` is one of them.
         """
         from detslurm.sdk.experiments.pareto import front_ids
-        from detslurm.sdk.trials.trial import Trial
 
-        return [Trial(self, number) for number in front_ids(self.row, self.trial_rows)]
+        return self._trials(front_ids(self.row, self.trial_rows))
 
     def first_trial(self) -> Trial:
         """Return the trial with the smallest id; `LifecycleError` if there is no trial yet."""
-        from detslurm.sdk.trials.trial import Trial
-
         search = self._snapshot.search
         ids = list(search.created_ids if search is not None else self._snapshot.trials)
         if not ids:
             raise LifecycleError(f"experiment {self.id} has no trials yet")
-        return Trial(self, ids[0])
+        return self._trials(ids[:1])[0]
 
     def list_trials(
         self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
     ) -> list[Trial]:
-        """Return the experiment's trials sorted by `sort_by` (by default their ids) in the
-        direction `order_by` (by default ascending); those without the value come last."""
+        """Return the trials by `sort_by` (ids by default) in the direction `order_by` (ascending by
+        default); those without the value come last."""
         from detslurm.sdk.experiments.ordering import trials_by
-        from detslurm.sdk.trials.trial import Trial
 
         def size(row: TrialRow) -> int:
-            return Trial(self, row.id).total_checkpoint_size
+            return self._trials([row.id])[0].total_checkpoint_size
 
-        rows = trials_by(self.trial_rows, sort_by, order_by, size=size)
-        return [Trial(self, row.id) for row in rows]
+        return self._trials(r.id for r in trials_by(self.trial_rows, sort_by, order_by, size=size))
 
     def iter_trials(
         self,
@@ -177,25 +175,14 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return self.list_trials(sort_by, order_by)
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Return the trial with the smallest id as soon as it exists; the store is read every
-        `interval` seconds, 0.1 by default. Raises `LifecycleError` if the experiment ends before it
-        has a trial."""
+        """Return the first trial as soon as it exists, with a look every `interval` seconds, by
+        default 0.1; `LifecycleError` if the experiment ends before it has a trial."""
         from detslurm.sdk.experiments.polling import first_trial
 
         return first_trial(self, interval=interval)
 
     def efficiency(self) -> list[Efficiency]:
-        """Return `Trial.efficiency` of each trial that has begun, by id.
-
-        Example:
-            import detslurm as det
-            from detslurm.sdk import Client
-
-            with det.core.init() as core:
-                core.train.report_validation_metrics(1, {"loss": 0.5})
-            (figures,) = Client().experiment(1).efficiency()
-            assert figures.gpu_percent is None  # not available, which is not 0
-        """
+        """Return `Trial.efficiency` of each trial that has begun, by id."""
         from detslurm.sdk.costs.efficiency import efficiencies
 
         begun = [(trial.directory, trial.view) for trial in self.trials() if trial.row.run_count]
@@ -215,8 +202,7 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
         """Return the reports of its trials, trial by trial and step by step, of a `group` such as
-        "training", by default of all. If the trials have metrics, but none of this group, it is a
-        `ValueError` with the known groups."""
+        "training", by default of all. A mistyped group is a `ValueError` with the known ones."""
         from detslurm.sdk.trials.metrics import metrics_of
 
         return metrics_of((trial.directory for trial in self.trials()), group)
@@ -238,9 +224,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return experiment_html(self.row, self.trial_rows, self.path)
 
     def report(self) -> Report:
-        """Return the page that `detslurm report` writes, without code; a notebook shows it, and
-        `save("experiment-1.html")` writes it. The experiment is read again first. Raises
-        `LifecycleError` if plotly, whose JavaScript draws the charts, is not installed."""
+        """Return the page that `detslurm report` writes, read anew and without code; a notebook
+        shows it, and its `save(path)` writes it. Without plotly it is a `LifecycleError`."""
         # By name: it stands above this package.
         made: Report = import_module("detslurm.look.inline").report_of(self.reload())
         return made
@@ -302,9 +287,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     # -- its code ---------------------------------------------------------------------------------
 
     def export(self, to: Format, folder: Path | str) -> list[ExportedTrial]:
-        """Bring the experiment's export in a `folder` up to date, and return what was done for each
-        trial that has begun. `to` is "csv", "parquet", "tensorboard", "wandb", "mlflow" or
-        "trackio". Nothing goes over the network; the folder is made if need be."""
+        """Bring the export `to` "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio" in
+        a `folder` up to date, and return what was done for each trial that has begun."""
         from detslurm.sdk.export import export
 
         return export([self], to, folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from detslurm.store import ExperimentRow
@@ -22,20 +22,20 @@ class ExperimentQuery(NamedTuple):
         types: Any of these kinds: "experiment", or a kind of task.
     """
 
-    states: frozenset[str] = frozenset()
-    labels: frozenset[str] = frozenset()
-    names: tuple[str, ...] = ()
-    users: frozenset[str] = frozenset()
-    workspaces: tuple[str, ...] = ()
-    projects: tuple[str, ...] = ()
-    types: frozenset[str] = frozenset()
+    states: Collection[str] = ()
+    labels: Collection[str] = ()
+    names: Collection[str] = ()
+    users: Collection[str] = ()
+    workspaces: Collection[str] = ()
+    projects: Collection[str] = ()
+    types: Collection[str] = ()
 
     def matches(self, row: ExperimentRow) -> bool:
         """Whether an experiment is wanted."""
         return (
             (not self.types or (row.task or "experiment") in self.types)
             and (not self.states or row.state in self.states)
-            and self.labels <= set(row.labels)
+            and {*self.labels} <= {*row.labels}
             and (not self.users or row.owner in self.users)
             and _any(row.name, self.names)
             and _any(row.workspace, self.workspaces)
@@ -47,7 +47,7 @@ class ExperimentQuery(NamedTuple):
         return [row for row in rows if self.matches(row)]
 
 
-def _any(text: str, patterns: tuple[str, ...], path: str = "") -> bool:
+def _any(text: str, patterns: Collection[str], path: str = "") -> bool:
     """Whether a pattern matches the text, or one with a slash the path."""
     tried = ((p, one) for p in patterns for one in ((text, path) if "/" in p else (text,)))
     return not patterns or any(one == p or fnmatch.fnmatchcase(one, p) for p, one in tried)

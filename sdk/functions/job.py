@@ -6,12 +6,14 @@ import pickle
 import time
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import submitit
 from submitit.core.utils import JobPaths, UncompletedJobError
 
 from detslurm._base.states import FINISHED
 from detslurm._base.trust import trusted
+from detslurm.sdk.client import Client
 from detslurm.sdk.experiments.experiment import Experiment
 from detslurm.sdk.experiments.polling import ExperimentPoller
 from detslurm.sdk.trials.logs import failure_excerpt, job_output, lines
@@ -135,8 +137,6 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
     def submission(self) -> Any:
         """Return the submitted call with the attributes `function`, `args` and `kwargs`. Raises
         `PermissionError` if others can change it."""
-        from zipfile import ZipFile
-
         number = str(self.trial.id - self.experiment.view.first_trial)
         with ZipFile(trusted(self.paths.submitted_pickle)) as functions:
             return pickle.loads(functions.read(number))
@@ -167,7 +167,5 @@ class FunctionJob(submitit.Job[Any]):  # type: ignore[misc]
         return {"folder": self.paths.folder, "root": store, "trial": self.trial.id}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        from detslurm.sdk.client import Client
-
         trial = Client(state["root"]).stored_trial(state["trial"])
         self.__init__(state["folder"], SharedPoller(trial.experiment), trial)  # type: ignore[misc]

@@ -51,7 +51,6 @@ class Job(Displayed):
     So an array of which some elements run and the others wait is two jobs here.
 
     Attributes:
-        cluster: The name of the cluster.
         parts: The queue's rows that it stands for, of one or several elements each.
         experiment_id: The experiment in this store that it works for; None if there is none.
         position: Its place in the order in which jobs are scheduled, counted from 0.
@@ -155,9 +154,8 @@ class Job(Displayed):
 
     @property
     def priority(self) -> int | None:
-        """The priority that an experiment's job has by its nice, from 1 (first) to 99 (last). A job
-        that nothing lowers has 1, also where its experiment was submitted without a priority. None
-        for jobs of no experiment, and where the nice is unknown."""
+        """The priority of an experiment's job by its nice, from 1 (first, or nothing lowers it) to
+        99 (last). None for jobs of no experiment, and where the nice is unknown."""
         if self.experiment_id is None or self.nice is None:
             return None
         return priority_of(self.nice)
@@ -184,9 +182,8 @@ class Job(Displayed):
 
     @property
     def expected_start(self) -> float | None:
-        """When Slurm expects to start it, in seconds since 1970; None if Slurm has no guess. Slurm
-        plans with the time limits of the jobs that run, and does not know what will be submitted:
-        the guess may be wrong in both directions."""
+        """When Slurm expects to start it, in seconds since 1970; None if Slurm has no guess. It may
+        be wrong in both directions: Slurm plans with time limits, and without later jobs."""
         return min(
             (part.expected_start for part in self.parts if part.expected_start), default=None
         )
@@ -249,8 +246,7 @@ class Job(Displayed):
         return self._owners.pause_reason(self.experiment_id)
 
     def only(self, indices: Collection[int]) -> list[Job]:
-        """Return the job of these elements alone, by their `indices` in the array; nothing if it
-        has none."""
+        """Return the job of the elements with these `indices` alone; nothing if it has none."""
         kept = [(part, [i for i in part.indices if i in indices]) for part in self.parts]
         parts = tuple(replace(part, ref=ref_of(part.job_id, some)) for part, some in kept if some)
         return [replace(self, parts=parts)] if parts else []
@@ -287,8 +283,7 @@ class Job(Displayed):
 
 
 def grouped(rows: Iterable[JobInfo]) -> list[tuple[JobInfo, ...]]:
-    """Rows of the queue, those of an array together that are in the same condition. The order
-    stays: a group stands where its first row stood."""
+    """Rows of the queue, those of an array in the same condition together, in their order."""
     groups: dict[object, list[JobInfo]] = {}
     for row in rows:
         groups.setdefault(_condition(row), []).append(row)
@@ -318,9 +313,8 @@ def jobs_of(
 
 
 def named(jobs: Sequence[Job], name: str, kind: JobKind = "any") -> list[Job]:
-    """The jobs that a name stands for, in their order; of an array only the elements it names. A
-    name is Slurm's, of a job, an array, or elements such as "4711_3" and "4711_[3-9]", or the id of
-    an experiment. Where it may be both, the experiment with jobs in the queue is meant."""
+    """The jobs that a name stands for (as in `Client.find_jobs`), in their order; of an array only
+    the elements that it names."""
     number, underscore, indices = name.partition("_")
     if underscore:
         chosen = frozenset(expand_indices(indices))

@@ -20,19 +20,9 @@ LEAST_PRIORITY = 2
 _MARGIN = 1
 
 
-class OrderError(ValueError):
-    """No nice values that this user may set give the wanted order."""
-
-
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Decides when a pending job is considered.
-
-    Attributes:
-        job_id: The id of the job, or of the array that waits as a whole.
-        priority: Slurm's priority, with the nice subtracted; a greater one is considered earlier.
-        nice: Its nice.
-    """
+    """A pending job in Slurm's order: `priority` is Slurm's, with the nice subtracted."""
 
     job_id: int
     priority: int
@@ -54,8 +44,8 @@ def in_order(ranks: Iterable[Rank]) -> list[Rank]:
 
 
 def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> list[Rank]:
-    """Jobs in the order that is wanted: one directly ahead of another, or directly behind it. A job
-    that is already on the right side of the other stays where it is."""
+    """Jobs in the wanted order: one directly ahead of another, or behind it, or where it is if that
+    is so already."""
     now = in_order(ranks)
     ids = [rank.job_id for rank in now]
     if (ids.index(job_id) < ids.index(anchor)) == ahead:
@@ -68,17 +58,13 @@ def moved(ranks: Iterable[Rank], job_id: int, anchor: int, *, ahead: bool) -> li
 
 def nice_values(
     wanted: Sequence[Rank], job_id: int, *, least_nice: int | None = 0, least_priority: int | None
-) -> dict[int, int]:
+) -> dict[int, int] | None:
     """The nice values to set for the order `wanted` of pending jobs of one partition, by job id.
 
-    The job `job_id` moves, as far as its nice reaches. The jobs behind it then give way by the
-    least that is enough. Raises `OrderError` where a priority would become too small.
-
-    Args:
-        wanted: The jobs in the wanted order.
-        job_id: The job that moves.
-        least_nice: The smallest nice that the user may set; None for an operator, who may set any.
-        least_priority: The smallest priority that may result; None for any.
+    The job `job_id` moves, as far as its nice reaches; the jobs behind it then give way by the
+    least that is enough. `least_nice` is the smallest nice that the user may set (None for an
+    operator), `least_priority` the smallest priority that may result (None for any); the result is
+    None where that is not enough.
     """
     place = [rank.job_id for rank in wanted].index(job_id)
     found = list(wanted)
@@ -90,7 +76,7 @@ def nice_values(
         if rank.priority > most:
             found[behind] = rank.with_nice(rank.nice + rank.priority - most)
             if least_priority is not None and most < least_priority:
-                raise OrderError("the priorities here are too small for nice values to order them")
+                return None
     pairs = zip(wanted, found, strict=True)
     return {new.job_id: new.nice for old, new in pairs if new.nice != old.nice}
 
@@ -121,8 +107,6 @@ class JobPlace:
     Jobs that are held are not counted: none of them can start.
 
     Attributes:
-        job_id: The id of the job, or of the array whose waiting elements are meant.
-        resource_pool: The partition that it waits in.
         rank: Its place among the pending jobs of its user there, counted from 1; 0 if it is held.
         own: How many pending jobs its user has there.
         others_ahead: How many jobs of other users stand before it; None if none can be seen.
@@ -151,9 +135,7 @@ class JobPlace:
 
 
 def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
-    """A job's place among all jobs of the queue, in scheduling order, as shown to the user
-    `me`; None if it waits no more.
-    """
+    """A job's place among all jobs of the queue, as shown to `me`; None if it has started."""
     job = waiting(jobs, job_id)
     if job is None:
         return None
@@ -169,9 +151,7 @@ def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
 
 
 def waiting(jobs: Iterable[Job], job_id: str) -> Job | None:
-    """The pending job, or the foremost pending elements of the array; held ones if there are no
-    others.
-    """
+    """The pending job, or the foremost pending elements of the array; held ones come last."""
     found = [job for job in jobs if job.job_id == job_id and job.waiting]
     return min(found, key=lambda job: (job.held, job.position), default=None)
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store.job_claims import claimed_experiment, claims_by_job
+from detslurm.store.unmanaged import claimed_experiment, claims_by_job
 
 if TYPE_CHECKING:
     from detslurm.slurm import JobInfo
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 
 class JobOwners:
-    """Finds the experiments of jobs by where they work, or by what unmanaged jobs have claimed. No
-    list of experiments is read for it."""
+    """Finds experiments of jobs by where they work, or by what unmanaged jobs have claimed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,8 +36,7 @@ class JobOwners:
         return claims_by_job(self._store)
 
     def trial_ids(self, cluster: str, experiment_id: int, refs: Collection[str]) -> list[int]:
-        """The trials that these jobs work for now, or will work for; each experiment is read once.
-        An experiment that can't be read has none."""
+        """The trials of these jobs; none of an experiment that can't be read."""
         if experiment_id not in self._trials:
             self._trials[experiment_id] = self._refs(experiment_id)
         known = self._trials[experiment_id]

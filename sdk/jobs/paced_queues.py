@@ -27,8 +27,6 @@ class PacedQueues(Queues):
 
     Args:
         connect: Returns the cluster of a name; names of the same cluster share their listing.
-        warn: As for `Queues`.
-        clock: Gives seconds that never go back.
         patience: How long a question waits for a new answer, in seconds.
     """
 

@@ -52,9 +52,8 @@ class Queues:
         since: float | None = None,
         queue_only: Iterable[JobRef] = (),
     ) -> QueueSnapshot:
-        """The queues' rows of these jobs: one query a cluster, then evidence for missing jobs.
-        Those in `queue_only` are searched in the queue alone, not in the accounting. A cluster that
-        does not answer is named in `unreachable`, with a warning."""
+        """The queues' rows of these jobs: one query a cluster, then evidence for missing jobs, but
+        for those in `queue_only`. `unreachable` has the clusters that do not answer."""
         jobs: dict[JobRef, JobInfo] = {}
         unreachable: set[str] = set()
         sure, more = _by_cluster(wanted), _by_cluster(queue_only)
@@ -96,9 +95,7 @@ class Queues:
         return self.cluster(name).evidence(refs, since=since)
 
     def act(self, name: str, what: str, action: Callable[..., object], *args: object) -> bool:
-        """Do something in a queue: `action` gets the cluster and `args`. A refusal becomes a
-        warning, for the intent is recorded.
-        """
+        """Do something in a queue. A refusal becomes a warning, for the intent is recorded."""
         try:
             action(self.cluster(name), *args)
         except SlurmError as error:

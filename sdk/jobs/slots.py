@@ -13,16 +13,11 @@ SlotState = Literal["USED", "FREE", "UNAVAILABLE"]
 
 @dataclass(frozen=True, kw_only=True)
 class NodeSlots:
-    """Slots of a node that are in the same state.
+    """Slots of a node that are in the same state: "USED", "FREE", or "UNAVAILABLE".
 
     Attributes:
-        agent: The name of the node.
-        state: "USED", "FREE", or "UNAVAILABLE" if the node takes no jobs.
-        count: How many there are.
         slot_ids: The indices of the GPUs; () for CPUs, and where the site does not know them.
-        slot_type: "cuda" for GPUs, "cpu" for CPUs.
         device: The types of the GPUs, as far as they have names.
-        resource_pools: The partitions of the node.
         jobs: The jobs that run on the node, if these slots are in use.
     """
 

@@ -51,8 +51,8 @@ class JobStatus:
 
 
 class QueueSnapshot(NamedTuple):
-    """The answer of the queues: jobs by reference, and the clusters that did not answer. `asked` is
-    the time of the question, in seconds since 1970, where that is not just now."""
+    """The answer of the queues, and the clusters that did not answer. `asked` is the time of the
+    question, in seconds since 1970, where that is not just now."""
 
     jobs: Mapping[JobRef, JobInfo]
     unreachable: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from detslurm._base.access import user_name
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.jobs import order
-from detslurm.sdk.jobs.order import OrderError, Rank, competing, place_of, waiting
+from detslurm.sdk.jobs.order import Rank, competing, place_of, waiting
 from detslurm.sdk.jobs.queues import compressed
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.priority import DEFAULT, FIRST, LAST, nice_of, priority_of_weight
@@ -34,13 +34,7 @@ _WORD = re.compile(r"[\w.,:@+-]+")
 
 @dataclass(frozen=True, slots=True)
 class JobChange:
-    """One change of one job.
-
-    Attributes:
-        job_id: The id of the job, or of the array whose waiting elements are meant.
-        name: The setting to change, such as "priority" or "ahead-of".
-        value: Its new value; for "max-slots" None is no limit.
-    """
+    """One change of a job, or of the waiting elements of an array; the value None is no limit."""
 
     job_id: str
     name: str
@@ -223,10 +217,8 @@ class Made:
     """The result of a change.
 
     Attributes:
-        changed: Whether anything had to be changed.
         gave_way: The user's other jobs whose nice became greater for it.
-        set_back: Whether it got a better priority than the default, and yet a greater nice: on
-            this site jobs without a priority have the nice 0.
+        set_back: Whether its nice grew with a better priority, as jobs without any have the nice 0.
     """
 
     changed: bool
@@ -335,12 +327,12 @@ class QueueUpdate:
         """By the job's own nice; else as an operator may; else by `scontrol top`; else by those
         of the jobs behind it."""
         floor = None if self._cluster.name == "local" else order.LEAST_PRIORITY
-        values = _nice_values(wanted, job, floor)
+        values = order.nice_values(wanted, job, least_priority=floor)
         if values is not None and values.keys() <= {job}:
             self._set_nice(values)
             return
         freely = order.nice_values(wanted, job, least_nice=None, least_priority=floor)
-        if freely != values and self._permitted(freely):
+        if freely is not None and freely != values and self._permitted(freely):
             return
         if _lacks_priority(wanted, job) and self._permitted_top(job):
             return
@@ -402,14 +394,6 @@ def _change_experiment(experiment: Experiment, change: JobChange) -> None:
     """A setting of an experiment's job holds for all its jobs, and for those that follow."""
     setter = getattr(experiment, f"set_{change.name.replace('-', '_')}")
     setter(change.value)
-
-
-def _nice_values(wanted: list[Rank], job: int, floor: int | None) -> dict[int, int] | None:
-    """The setting for an ordinary user; None if nothing gives the order."""
-    try:
-        return order.nice_values(wanted, job, least_priority=floor)
-    except OrderError:
-        return None
 
 
 def _lacks_priority(wanted: list[Rank], job: int) -> bool:

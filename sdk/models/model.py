@@ -91,8 +91,8 @@ class Model(Described[ModelRow]):
         of that) the next version, and return it. Nothing deletes the files of a version.
 
         The version's `name` (one line), `notes`, `labels` and `metadata` (plain data) are empty by
-        default. It is a `LifecycleError` if there is no such checkpoint, or it is another user's,
-        whose jobs may delete it; `StoreError` if it was deleted; `NotFound` if the model was.
+        default. It is a `LifecycleError` if there is no such checkpoint, or it is another user's;
+        `StoreError` if it was deleted; `NotFound` if the model was.
 
         Example:
             import detslurm as det

@@ -187,8 +187,7 @@ class ModelVersion(Described[VersionRow]):
         return self._registry.checkpoint(self.row.uuid)
 
     def get_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
-        """Return the metrics of its checkpoint, as `Checkpoint.get_metrics` does; of the `group`,
-        such as "validation", or of all groups by default."""
+        """Return the metrics of its checkpoint; arguments as in `Checkpoint.get_metrics`."""
         return self.checkpoint.get_metrics(group)
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
@@ -201,8 +200,7 @@ class ModelVersion(Described[VersionRow]):
         self._change(lambda row: {"name": wanted})
 
     def delete(self) -> None:
-        """Delete the version, whose number is not given again. Its checkpoint stays, and may be
-        deleted then."""
+        """Delete it. Its checkpoint stays, and may be deleted; its number is not given again."""
         fact = VersionDeleted(model=self.model_id, version=self.version)
         self._registry.store.models.commit(lambda state: fact)
         self._release([self.row])

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detslurm._base.states import OUT_OF_OPS
+from detslurm.sdk.checkpoints.verification import unusable
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.submission.derivation import Begin, Past
 from detslurm.storage import Storages
@@ -90,8 +91,6 @@ def is_there(checkpoint: CheckpointView, storages: Storages) -> bool:
 
 
 def _problem(checkpoint: CheckpointView, storages: Storages) -> str | None:
-    from detslurm.sdk.checkpoints.verification import unusable
-
     storage = storages.of(checkpoint.storage)
     if storage.direct(checkpoint.uuid) is None or not storages.reachable(checkpoint.storage):
         return None  # a bucket answers slowly

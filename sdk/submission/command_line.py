@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from detslurm.sdk.parts import sweep
+from detslurm.sdk.parts import ConfigErrors, parse, sweep
 
 DEFAULT_METRIC = "loss"
 _NEEDS_SHELL = re.compile(r"[\s|&;<>()$`*?]")
@@ -66,8 +66,6 @@ def _named(texts: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _choices(spec: str) -> dict[str, Any]:
-    from detslurm.sdk.parts import ConfigErrors, parse
-
     text = spec if set("'\"") & set(spec) else _ZEROS.sub(r"'\g<0>'", spec)
     try:
         values = parse(f"[{text}]", spec).plain()

@@ -26,7 +26,7 @@ from detslurm.sdk.submission.first_points import with_named_trials
 from detslurm.sdk.submission.planning import Plan, make_plan
 from detslurm.sdk.submission.sources import checkpoint_id
 from detslurm.sdk.submission.submit import check
-from detslurm.searcher import State, decides_by_results
+from detslurm.searcher import State, decides_by_results, trial_count
 from detslurm.searcher.method import length_of
 from detslurm.searcher.sampling import Samples
 from detslurm.storage import Storages
@@ -337,8 +337,6 @@ def left_out(config: Mapping[str, Any]) -> list[str]:
 
 
 def _plans(loaded: LoadedExperiment) -> Iterator[dict[str, Any]]:
-    from detslurm.searcher import trial_count
-
     config = loaded.config.to_dict()
     searcher, space = config["searcher"], config["hyperparameters"]
     seed = config["reproducibility"]["experiment_seed"]

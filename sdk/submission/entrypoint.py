@@ -6,6 +6,7 @@ does not run here, a problem is a warning at most; names that may exist only the
 
 from __future__ import annotations
 
+import difflib
 import os
 import posixpath
 import re
@@ -21,6 +22,7 @@ from typing import Any, NamedTuple
 from detslurm._base import central
 from detslurm.config.entrypoints import PLACE
 from detslurm.sdk.submission import modules
+from detslurm.sdk.submission.determined_imports import missing_imports
 
 _PYTHON = re.compile(r"(.*/)?python(\d(\.\d+)?)?")
 _TRIAL = re.compile(r"([a-zA-Z0-9_.]+):([a-zA-Z0-9_]+)")
@@ -197,8 +199,6 @@ class _Check:
         return error is None
 
     def _imports(self, source: Path, name: str) -> None:
-        from detslurm.sdk.submission.determined_imports import missing_imports
-
         for missing in missing_imports(source):
             self._report(
                 f"{name}, line {missing.line}: detslurm has no {missing.name}: {missing.instead}",
@@ -448,7 +448,5 @@ def _missing(name: str, names: Collection[str]) -> str:
 
 
 def _hint(name: str, names: Collection[str]) -> str:
-    import difflib
-
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""

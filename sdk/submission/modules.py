@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import sys
 import warnings
@@ -109,8 +110,6 @@ def syntax_error(source: Path, name: str) -> str | None:
 def names_in(module: str) -> set[str] | None:
     """The names that the source of a module of ours mentions as its own; None if it has none. Names
     that it loads lazily stand in its source as text."""
-    import ast
-
     spec = _spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return None
@@ -121,8 +120,6 @@ def names_in(module: str) -> set[str] | None:
 
 def classes_without(source: Path, name: str) -> list[str] | None:
     """The classes that a file has if it certainly binds no `name`; None if it may."""
-    import ast
-
     try:
         nodes = list(ast.walk(ast.parse(source.read_bytes())))
     except (OSError, RecursionError, MemoryError):
@@ -133,8 +130,6 @@ def classes_without(source: Path, name: str) -> list[str] | None:
 
 
 def _bound(node: object) -> Iterator[str]:
-    import ast
-
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         yield node.name
     elif isinstance(node, ast.alias):
@@ -144,8 +139,6 @@ def _bound(node: object) -> Iterator[str]:
 
 
 def _binds_anything(node: object) -> bool:
-    import ast
-
     if isinstance(node, ast.Name):
         return node.id in _DYNAMIC
     return "*" in _bound(node) or not _DYNAMIC.isdisjoint(_bound(node))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detslurm.config import ExperimentConfig, LoadedExperiment, SiteProfile
 from detslurm.config.schema.environment import DEVICES
@@ -15,6 +15,7 @@ from detslurm.config.schema.storage import SharedFS
 from detslurm.sdk.errors import SubmitError
 from detslurm.sdk.provenance.collecting import CodeSource, ProvenanceCollector
 from detslurm.sdk.submission import requeue_owners, startup_hook
+from detslurm.sdk.submission.accelerate_defaults import accelerate_notes
 from detslurm.sdk.submission.argument_checks import file_problems
 from detslurm.sdk.submission.containers import (
     container_notes,
@@ -23,14 +24,17 @@ from detslurm.sdk.submission.containers import (
 )
 from detslurm.sdk.submission.context import ContextFiles, collect
 from detslurm.sdk.submission.deferring import Deferral, within_quotas
+from detslurm.sdk.submission.derivation import Derivation
 from detslurm.sdk.submission.dropped_arguments import dropped_arguments
 from detslurm.sdk.submission.entrypoint import check_entrypoint, one_node_problem, other_python
+from detslurm.sdk.submission.environment import EnvironmentFiles, find_environment
 from detslurm.sdk.submission.notice_checks import notice_notes
 from detslurm.sdk.submission.preflight import (
     check_sampler,
     storage_notes,
     warm_start_problems,
 )
+from detslurm.sdk.submission.prior_results import prior_results
 from detslurm.sdk.submission.recording import recording_problems
 from detslurm.sdk.submission.sources import (
     Sources,
@@ -41,17 +45,16 @@ from detslurm.sdk.submission.sources import (
     warm_start_sources,
 )
 from detslurm.sdk.submission.unused import unused_note
-from detslurm.searcher import decides_by_results, trial_count
+from detslurm.searcher import Search, State, decides_by_results, trial_count
+from detslurm.searcher.events import KnownResults
+from detslurm.searcher.known import summary
+from detslurm.searcher.preview import preview, shortfall
 from detslurm.slurm import Allowance, Cluster, ClusterLimits, JobRequest, SlurmError
-from detslurm.slurm.plan import JobPlan, PlanError, plan_job
+from detslurm.slurm.layout import PlanError
+from detslurm.slurm.plan import JobPlan, plan_job
 from detslurm.store import ExperimentDir, Store, probe
+from detslurm.store.search_records import BLOCK
 from detslurm.store.used_resources import recall_used
-
-if TYPE_CHECKING:
-    from detslurm.sdk.submission.derivation import Derivation
-    from detslurm.sdk.submission.environment import EnvironmentFiles
-    from detslurm.searcher import State
-    from detslurm.searcher.events import KnownResults
 
 _CUSTOM = """\
 searcher.name: a custom search is submitted by the script that runs its method: \
@@ -103,8 +106,6 @@ class Plan:
     @property
     def known_summary(self) -> str:
         """How many results of earlier experiments the search begins with, for people."""
-        from detslurm.searcher.known import summary  # only here: few searches begin with any
-
         return "" if self.known is None else summary(self.known)
 
     @property
@@ -151,7 +152,8 @@ def make_plan(
     submit_from_jobs = site is None or site.submit_from_jobs
     trials, elements, problems = _counted(plain, submit_from_jobs, state)
     report = probe(store.path, fast=True)
-    known = _known_results(plain, store, parent)
+    prior = plain["searcher"].get("prior_experiments")
+    known = prior_results(plain, store, parent) if prior else None
     sampler = check_sampler(plain, known)
     problems = [
         *found.problems,
@@ -169,7 +171,8 @@ def make_plan(
     ]
     if problems:
         raise SubmitError("\n".join(problems))
-    environment = _environment(config)
+    staged = config.slurm.stage_environment
+    environment = find_environment(staged) if staged else None
     limits, jobs = jobs_within(config, site, cluster, elements)
     if jobs.template.nodes > 1 and (problem := one_node_problem(config.entrypoint)):
         raise SubmitError(problem)
@@ -184,7 +187,7 @@ def make_plan(
     staging = [] if environment is None else _staging_notes(environment, config)
     notes = (
         *found.warnings,
-        *_accelerate_notes(config, jobs.template),
+        *accelerate_notes(config.entrypoint, jobs.template),
         *(requeue_owners.notes(config.entrypoint, files) if config.preempt_signal else ()),
         *startup_hook.notes(files, in_container=runs_in_container(config, slot_type)),
         *container_notes(config, site, slot_type, os.environ),
@@ -221,24 +224,6 @@ def make_plan(
     )
 
 
-def _known_results(
-    config: Mapping[str, Any], store: Store, parent: ExperimentDir | None
-) -> KnownResults | None:
-    if not config["searcher"].get("prior_experiments"):
-        return None
-    from detslurm.sdk.submission.prior_results import prior_results  # only here: few name any
-
-    return prior_results(config, store, parent)
-
-
-def _accelerate_notes(config: ExperimentConfig, job: JobRequest) -> list[str]:
-    if "accelerate" not in str(config.entrypoint):
-        return []
-    from detslurm.sdk.submission.accelerate_defaults import accelerate_notes
-
-    return accelerate_notes(config.entrypoint, job)
-
-
 def _is_copy(place: Path, root: Path) -> bool:
     return place.parent.parent == root / "experiments" and place.name == "code"
 
@@ -272,14 +257,6 @@ def _own_outputs(config: ExperimentConfig, context: Path) -> dict[Path, str]:
         context / name: "outputs of an earlier training (a new trial begins without them)"
         for name in paths
     }
-
-
-def _environment(config: ExperimentConfig) -> EnvironmentFiles | None:
-    if not config.slurm.stage_environment:
-        return None
-    from detslurm.sdk.submission.environment import find_environment
-
-    return find_environment(config.slurm.stage_environment)
 
 
 def _staging_notes(environment: EnvironmentFiles, config: ExperimentConfig) -> Sequence[str]:
@@ -334,10 +311,6 @@ def trials_and_jobs(
     if not decides_by_results(searcher):
         trials = trial_count(searcher, config["hyperparameters"])
         return trials, -(-trials // each)
-    from detslurm.searcher.preview import preview
-    from detslurm.searcher.search import Search
-    from detslurm.store.search_records import BLOCK
-
     state = Search(config).initial() if state is None else state
     first = len(state.waiting())
     trials = max(preview(config).trials or BLOCK, state.created)
@@ -348,8 +321,6 @@ def trials_and_jobs(
 def _search_notes(config: dict[str, Any], submit_from_jobs: bool, state: State | None) -> list[str]:
     if not decides_by_results(config["searcher"]):
         return []
-    from detslurm.searcher.preview import preview, shortfall
-
     note = shortfall(preview(config)) if state is None else None
     serial = not submit_from_jobs and config["searcher"].get("num_rounds", 1) > 1
     return [*([] if note is None else [note]), *([_SERIAL] if serial else [])]

@@ -8,19 +8,19 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from detslurm._base import pythonpath
 from detslurm.config import ExperimentConfig
 from detslurm.config.schema.storage import SharedFS
+from detslurm.sdk.checkpoints.verification import unusable
 from detslurm.sdk.submission.sources import find_checkpoint
-from detslurm.store import NotFound, Store
-
-if TYPE_CHECKING:
-    from detslurm.searcher.events import KnownResults
-    from detslurm.store import CheckpointView
+from detslurm.searcher.events import KnownResults
+from detslurm.storage import from_config
+from detslurm.store import CheckpointView, NotFound, Store
+from detslurm.store.reading import latest_checkpoint
 
 
 class SamplerCheck(NamedTuple):
@@ -87,8 +87,6 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
     number, uuid = searcher.get("source_trial_id"), searcher.get("source_checkpoint_uuid")
     key, view = "source_checkpoint_uuid", None
     if number is not None:
-        from detslurm.store.reading import latest_checkpoint
-
         key = "source_trial_id"
         try:
             view = latest_checkpoint(store, number)
@@ -108,10 +106,7 @@ def warm_start_problems(config: Mapping[str, Any], store: Store) -> list[str]:
 def _unusable(uuid: str, view: CheckpointView | None, section: Mapping[str, Any]) -> str | None:
     if section["type"] != "shared_fs":
         return None  # a bucket answers slowly, and a directory may be there in the job alone
-    from detslurm import storage
-    from detslurm.sdk.checkpoints.verification import unusable
-
-    kept = storage.from_config(section)
+    kept = from_config(section)
     try:
         if not kept.exists(uuid):
             where = f"{kept.where}, the checkpoint_storage of this experiment"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 from detslurm._base.process import Identity
 from detslurm.sdk.checkpoints.finding import SHORTEST, WHOLE, found_in
 from detslurm.sdk.errors import LifecycleError, SubmitError
-from detslurm.store import ExperimentDir, NotFound, Store, StoreError
+from detslurm.store import ExperimentDir, NotFound, Store, StoreError, fold_facts
+from detslurm.store.checkpoint_facts import keep, release
+from detslurm.store.reading import latest_checkpoint
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
@@ -47,8 +49,6 @@ def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
     number = config["searcher"].get("source_trial_id")
     if number is None:
         return None
-    from detslurm.store.reading import latest_checkpoint
-
     latest = latest_checkpoint(store, number)
     return None if latest is None else latest.uuid
 
@@ -100,8 +100,6 @@ def keeping(sources: Sources) -> Iterator[Callable[[ExperimentDir], None]]:
     Without the experiment they are free again: at once after an error, else when this process is
     known to be dead.
     """
-    from detslurm.store.checkpoint_facts import keep, release
-
     made: list[tuple[ExperimentDir, ExperimentDir, int]] = []
 
     def keep_for(experiment: ExperimentDir) -> None:
@@ -123,9 +121,6 @@ def keeping(sources: Sources) -> Iterator[Callable[[ExperimentDir], None]]:
 
 def release_sources(experiment: ExperimentDir) -> None:
     """The experiment is being deleted: it needs them no longer."""
-    from detslurm.store import fold_facts
-    from detslurm.store.checkpoint_facts import release
-
     for number in experiment.created().sources:
         try:
             source = experiment.store.experiment(number)

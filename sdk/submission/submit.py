@@ -17,15 +17,19 @@ from detslurm._base.quantities import counted
 from detslurm.jobs.deferred import submit_as_many
 from detslurm.jobs.resubmit import kept, runner_command, standby_request, submitted_fact
 from detslurm.notices.raising import expect_notices
+from detslurm.sdk.disk.deletion import delete
 from detslurm.sdk.errors import SubmitError
+from detslurm.sdk.experiments.snapshot import read
 from detslurm.sdk.provenance.collecting import optuna_version
 from detslurm.sdk.submission.context import freeze
 from detslurm.sdk.submission.deferring import defer
+from detslurm.sdk.submission.environment import keep
 from detslurm.sdk.submission.planning import Plan
 from detslurm.sdk.submission.sources import keeping
+from detslurm.searcher import Search
 from detslurm.searcher.method import length_of
 from detslurm.slurm import Allowance, Cluster, JobRequest, SlurmError, SubmitLimitReached
-from detslurm.slurm.plan import JobArray
+from detslurm.slurm.arrays import JobArray
 from detslurm.store import EventLog, ExperimentDir, Store, StoreError, fs, records
 from detslurm.store.objectives import SeveralObjectives
 
@@ -115,8 +119,6 @@ def submit(
     expect_notices(store)
     environment = None
     if plan.environment is not None:
-        from detslurm.sdk.submission.environment import keep
-
         environment = keep(plan.environment, store, progress)
     experiment = _create(plan, store, environment)
     first_trial = experiment.created().first_trial
@@ -205,8 +207,6 @@ def _prepare(
         plan.derivation.prepare(experiment, first_trial)
     goes_on = plan.derivation is not None and plan.derivation.extended is not None
     if plan.known is not None and not goes_on:  # that event brings them along
-        from detslurm.searcher import Search
-
         log = EventLog(experiment.search, Search(plan.plain))
         log.commit([msgspec.to_builtins(plan.known)])
     if not plan.jobs.arrays:
@@ -223,9 +223,6 @@ def _take_back(experiment: ExperimentDir, cluster: Cluster, job_ids: Sequence[st
         with contextlib.suppress(SlurmError):  # then runners find the intent
             cluster.cancel(job_ids)
     if not job_ids:  # else a runner may have begun that reads them
-        from detslurm.sdk.disk.deletion import delete
-        from detslurm.sdk.experiments.snapshot import read
-
         with contextlib.suppress(StoreError, OSError):
             delete(read(experiment))
 

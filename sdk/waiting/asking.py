@@ -49,8 +49,7 @@ class Inquiry:
         self.found = choose(self.jobs)
 
     def _has_changed(self) -> bool:
-        """Whether something was done to the experiment after the queue was asked: a command that
-        holds, releases or ends its jobs leaves a fact."""
+        """Whether a command has left a fact of the experiment after the queue was asked."""
         number = self.found[0].experiment_id
         if number is None:
             return False

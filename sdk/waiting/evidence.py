@@ -30,14 +30,11 @@ _APART = frozenset({"BeginTime", "Reservation"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvidence:
-    """All that an explanation rests on; what a cluster does not show is empty.
+    """All that an explanation rests on, with times in unix seconds; what is not shown is empty.
 
     Attributes:
-        job: The job, with the elements of its array that wait for the same reason.
-        queue: All jobs of the cluster that wait or run, as far as the site shows them.
         ahead: The jobs that Slurm considers before it, and that wait for resources as it does.
         not_counted: How many more have a higher priority, but wait for something else.
-        now: When it was put together, in unix seconds.
         as_of: When the oldest of the answers was given.
     """
 
@@ -89,8 +86,7 @@ class AnswerCache:
         self.oldest, self.was_used = now, False
 
     def get(self, key: str, kind: type[Answer], ask: Callable[[], Answer]) -> Answer:
-        """The answer of the type `kind` to the question `key`: a recent answer, or what the cluster
-        answers now when `ask` asks it."""
+        """The answer of the type `kind` to the question `key`: a recent one, or `ask`'s."""
         if entry := self._entries.get(key):
             try:
                 found = msgspec.json.decode(entry.answer, type=kind)

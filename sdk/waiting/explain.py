@@ -26,8 +26,7 @@ _SHORTEST = 600  # seconds: half of less is hardly ever worth a start
 def explain(
     evidence: JobEvidence, accuracy: Accuracy | None = None, sooner: tuple[Variant, ...] = ()
 ) -> Explanation:
-    """Explain why a job waits, from the evidence alone: the answers of the cluster, the `accuracy`
-    of estimates here, and the variants that were tried."""
+    """Explain why a job waits, from the evidence alone."""
     job, row = evidence.job, evidence.row
     reason = reason_of(row.reason)
     plain = Explanation(
@@ -111,10 +110,7 @@ def try_variants(evidence: JobEvidence, cluster: Cluster) -> tuple[Variant, ...]
 
 
 def _questions(evidence: JobEvidence) -> Iterator[tuple[str, Sequence[str], str]]:
-    """Each variant's change, its options of sbatch, and the command that would make the change.
-
-    There is none for a job that waits for something that these would not change.
-    """
+    """Each variant's change, its options of sbatch, and the command that makes the change."""
     row, same = evidence.row, evidence.details.options
     reason = reason_of(row.reason)
     if not same or not row.waiting or reason.category not in ("resources", "quota"):

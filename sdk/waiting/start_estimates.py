@@ -22,8 +22,7 @@ _FORGOTTEN: Final = 30 * 86400.0  # jobs that left the queue unseen, and no run 
 
 
 class LoggedEstimate(msgspec.Struct, frozen=True, kw_only=True):
-    """The first estimate for a job: made when, for when, and when that job really started, in unix
-    seconds."""
+    """The first estimate for a job, and when that job really started, in unix seconds."""
 
     cluster: str
     ref: str
@@ -35,11 +34,8 @@ class LoggedEstimate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def log_estimate(store: Store, evidence: JobEvidence) -> Accuracy | None:
-    """Keep the first estimate for a job, and return how good earlier estimates were.
-
-    Later estimates for a job are left out, because they were easier. The result is None if no job
-    has started since its estimate.
-    """
+    """Keep the first estimate for a job, because later estimates are easier, and return how good
+    earlier estimates were; None if no job has started since its estimate."""
     given = estimate(evidence)
     log = load_own(store, _FILE, list[LoggedEstimate], [])
     rows = {ref: row for row in evidence.queue for ref in row.refs}

@@ -71,7 +71,8 @@ def test_a_version_says_what_became_of_its_checkpoint(trained: Scene, detslurm: 
     words = ("model", "describe", "digits", "--version", 1)
 
     def shown() -> tuple[str, str, str | None]:
-        rows = dict(line.split(":", 1) for line in detslurm(*words).out.splitlines())
+        lines = detslurm(*words).out.splitlines()
+        rows = {name.strip(): text for name, text in (line.split(":", 1) for line in lines)}
         data = detslurm(*words, "--json").data
         assert rows.get("Problem", "").strip() == (data["problem"] or "")
         return rows["State"].strip(), data["state"], data["problem"]

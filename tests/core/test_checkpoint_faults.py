@@ -13,24 +13,14 @@ import pytest
 
 from detslurm import core
 from detslurm.core import CheckpointContext, DistributedContext
+from detslurm.core._checkpoint_records import CheckpointRecords
 from detslurm.core._retries import retrying
 from detslurm.storage import SharedFS
 from detslurm.store import fold_trial, retry
 
 from .jobs import Job
 from .ranks import on_ranks
-
-STEP = {"steps_completed": 7}
-
-
-class Notes:
-    """Keeps what is recorded."""
-
-    def __init__(self) -> None:
-        self.records: list[dict[str, Any]] = []
-
-    def commit(self, record: dict[str, Any]) -> None:
-        self.records.append(record)
+from .test_sharded import STEP, Notes
 
 
 def save_failing(base: Path, fault: BaseException, patch: pytest.MonkeyPatch, shard: bool) -> Notes:
@@ -44,7 +34,9 @@ def save_failing(base: Path, fault: BaseException, patch: pytest.MonkeyPatch, sh
 
     def save(dist: DistributedContext) -> None:
         recorder: Any = notes
-        context = CheckpointContext(dist, SharedFS(base), recorder, needs_steps=True)
+        context = CheckpointContext(
+            dist, SharedFS(base), CheckpointRecords(recorder, needs_steps=True)
+        )
         with context.store_path(STEP, shard=shard) as (path, _):
             (path / "weights").write_text("w")
 

@@ -163,31 +163,6 @@ class TestReports:
             assert best() == 0.5
         assert fold_experiment(job.experiment).best_value == 0.5
 
-    @pytest.mark.parametrize(
-        ("validations", "told"),
-        [
-            ({100: 1, 200: 2, 300: 3, 400: 4}, True),
-            ({100: 90, 200: 190, 300: 300}, False),
-            ({200: 200, 400: 400}, False),
-            ({100: 0, 300: 300}, False),
-        ],
-    )
-    def test_checkpoints_that_no_validation_rates(
-        self, job: Job, caplog: pytest.LogCaptureFixture, validations: dict[int, int], told: bool
-    ) -> None:
-        """Epochs beside batches, say: once, as soon as it shows, for all but the latest will go."""
-        with core.init() as context:
-            for steps in (100, 200, 300, 400, 500):
-                with context.checkpoint.store_path({"steps_completed": steps}):
-                    pass
-                if steps in validations:
-                    context.train.report_validation_metrics(validations[steps], {"loss": 0.5})
-        warnings = [text for text in caplog.messages if "the steps of a validation" in text]
-        assert len(warnings) == told
-        assert (
-            not told or "checkpoints at 100, 200, 300 ..., validations at 1, 2, 3)" in warnings[0]
-        )
-
     def test_what_a_trial_uses_is_recorded_once(
         self, job: Job, caplog: pytest.LogCaptureFixture
     ) -> None:

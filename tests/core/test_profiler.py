@@ -81,18 +81,17 @@ def test_the_configuration_turns_it_on(tmp_path: Path, monkeypatch: pytest.Monke
     job.flag.close()
 
 
-@pytest.mark.parametrize("interval", [0, 0.05, -1, float("nan")])
-def test_intervals_that_are_too_short_are_refused(job: Job, interval: float) -> None:
-    """At least a tenth of a second."""
-    with core.init() as context, pytest.raises(ValueError, match="sampling_interval"):
-        context.profiler.on(sampling_interval=interval)
-
-
-@pytest.mark.parametrize("samples", [0, -1, 1.5, True, "3"])
-def test_samples_must_be_a_positive_integer(job: Job, samples: Any) -> None:
-    """Nothing else is a number of samples."""
-    with core.init() as context, pytest.raises(ValueError, match="samples_per_report"):
-        context.profiler.on(samples_per_report=samples)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("sampling_interval", interval) for interval in (0, 0.05, -1, float("nan"))),
+        *(("samples_per_report", samples) for samples in (0, -1, 1.5, True, "3")),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(job: Job, name: str, value: Any) -> None:
+    """An interval of at least a tenth of a second, and a positive number of samples."""
+    with core.init() as context, pytest.raises(ValueError, match=name):
+        context.profiler.on(**{name: value})
 
 
 def test_one_process_of_each_node_samples(job: Job) -> None:

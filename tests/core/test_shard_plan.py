@@ -20,12 +20,6 @@ def proposal(
     return Proposal(resources, directory_id, selective, {})
 
 
-def test_the_lowest_rank_uploads_a_directory_that_several_name() -> None:
-    """The same device and inode on the same node count once."""
-    same = proposal({"a": 1})
-    assert shares([same, same, proposal({"b": 1}, THERE)]) == [{"a": 1}, {}, {"b": 1}]
-
-
 def test_the_same_numbers_on_another_node_are_another_directory() -> None:
     """Local disks of two nodes may share device and inode numbers."""
     there = proposal({"a": 1}, (1, 8, 1))
@@ -37,17 +31,6 @@ def test_ranks_with_selectors_always_upload_their_selection() -> None:
     first, second = proposal({"a": 1}, selective=True), proposal({"b": 2}, selective=True)
     whole = proposal({"a": 1, "b": 2})
     assert shares([first, second, whole, whole]) == [{"a": 1}, {"b": 2}, {"a": 1, "b": 2}, {}]
-
-
-def test_somebody_must_upload() -> None:
-    """Without a single directory there is nothing to store."""
-    with pytest.raises(RuntimeError, match="at least one rank must have a valid ckpt_dir"):
-        shares([proposal({}, None), proposal({}, None)])
-
-
-def test_directories_never_conflict() -> None:
-    """The same directory name by several ranks is one directory."""
-    assert contested([{"d/": 0, "d/a": 1}, {"d/": 0, "d/b": 1}]) == {}
 
 
 @pytest.mark.parametrize(
@@ -68,13 +51,6 @@ def test_equal_contents_are_no_conflict() -> None:
     several = contested(parts)
     assert several == {"a": [1, 2]}
     assert settled(parts, several, [{}, {"a": "x"}, {"a": "x"}]) == [{}, {"a": 1, "b": 1}, {"c": 1}]
-
-
-def test_other_contents_conflict() -> None:
-    """The message names the file and all ranks that have it."""
-    parts = [{"a": 1}, {"b": 1}, {"a": 1}]
-    with pytest.raises(RuntimeError, match=r"a uploaded by ranks \[0, 2\]"):
-        settled(parts, contested(parts), [{"a": "x"}, {}, {"a": "y"}])
 
 
 @pytest.mark.parametrize(

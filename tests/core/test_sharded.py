@@ -16,6 +16,7 @@ import pytest
 
 from detslurm import errors
 from detslurm.core import CheckpointContext, DistributedContext, DownloadMode
+from detslurm.core._checkpoint_records import CheckpointRecords
 from detslurm.storage import Resources, SharedFS, Storage
 from tests.s3 import s3_storage
 
@@ -49,12 +50,9 @@ class Trial:
         self.storage = storage
         self.notes = Notes()
         self.deleted: list[str] = []
-        self.needed_by: str | None = None
 
-    def _mark_deleted(self, storage_id: str, is_own: bool) -> str | None:
-        if self.needed_by is None:
-            self.deleted.append(storage_id)
-        return self.needed_by
+    def _delete(self, storage_id: str) -> None:
+        self.deleted.append(storage_id)
 
     def _digests(self, storage_id: str) -> dict[str, str] | None:
         found = (one for one in self.notes.of("checkpoint") if one["uuid"] == storage_id)
@@ -70,15 +68,10 @@ class Trial:
 
         def rank(dist: DistributedContext) -> Any:
             recorder: Any = self.notes if dist.rank == 0 else Notes()
-            context = CheckpointContext(
-                dist,
-                self.storage,
-                recorder,
-                needs_steps=True,
-                mark_deleted=self._mark_deleted,
-                recorded_digests=self._digests,
-            )
-            return body(context, dist)
+            records = CheckpointRecords(recorder, needs_steps=True)
+            records.deleted = self._delete  # type: ignore[method-assign]
+            records.digests = self._digests  # type: ignore[method-assign]
+            return body(CheckpointContext(dist, self.storage, records), dist)
 
         return on_ranks(size, rank, nodes)
 
@@ -370,15 +363,6 @@ class TestRestore:
         trial.run(2, body)
         assert trial.deleted == [storage_id]
         assert not trial.storage.exists(storage_id)
-
-    def test_what_is_needed_stays(
-        self, trial: Trial, storage_id: str, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """The training goes on, and its log says what needs the checkpoint."""
-        trial.needed_by = "model resnet version 3"
-        trial.run(1, lambda context, dist: context.delete(storage_id))
-        assert trial.storage.exists(storage_id)
-        assert "is not deleted: model resnet version 3 needs it" in caplog.text
 
 
 class TestInABucket:

@@ -22,6 +22,7 @@ import pytest
 
 from detslurm import core
 from detslurm.core import CheckpointContext, DistributedContext
+from detslurm.core._checkpoint_records import CheckpointRecords
 from detslurm.core._retries import retrying
 from detslurm.exec.execution import Execution
 from detslurm.exec.outcome import AttemptResult
@@ -177,7 +178,9 @@ def sharded(root: Path, patch: pytest.MonkeyPatch) -> None:
 
     def rank(dist: DistributedContext) -> list[str]:
         recorder: Any = notes if dist.rank == 0 else Notes()
-        checkpoint = CheckpointContext(dist, retrying(storage), recorder, needs_steps=True)
+        checkpoint = CheckpointContext(
+            dist, retrying(storage), CheckpointRecords(recorder, needs_steps=True)
+        )
         own = root / f"rank{dist.rank}"
         first = checkpoint.upload(own, {"steps_completed": 1}, shard=True)
         with checkpoint.store_path({"steps_completed": 2}, shard=True) as (path, second):

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from detslurm.sdk import Client, LifecycleError
 from detslurm.storage import list_resources
-from detslurm.store import ExperimentDir, RunLog, Store
-from detslurm.store.checkpoint_facts import mark_deleted
+from detslurm.store import ExperimentDir, RunLog
 from tests.sdk.scenes import Scene
-from tests.store.faults import deaths, killed_at, race
+from tests.store.faults import deaths, killed_at
 
 UUID = "aaaa1111-0000-4000-8000-000000000001"
 FILES = {"weights": "w" * 1000, "nested/optimizer": "o" * 500, "nested/deep/state": "s"}
@@ -82,28 +81,3 @@ def test_a_download_that_is_killed_leaves_nothing_half(tmp_path: Path) -> None:
         assert download(root, target) == "whole"
         assert is_whole(target) and [p.name for p in target.parent.iterdir()] == ["copy"]
         assert delete(root) == "deleted", call
-
-
-def test_a_download_races_with_deletions(tmp_path: Path) -> None:
-    """Whoever wins: what the download reports is what there is, and it is never half."""
-    outcomes = set()
-    for number in range(40):
-        root, target = tmp_path / f"store-{number}", tmp_path / f"{number}" / "copy"
-        saved(root)
-        works = (partial(download, root, target), partial(delete, root))
-        copied, deleted = race(2, partial(_one_of, works))
-        assert (copied == "whole") == target.exists(), copied
-        if copied == "whole":
-            assert is_whole(target)
-        else:
-            assert "deleted" in copied and deleted == "deleted"
-        if deleted != "deleted":
-            assert "is needed by a download by" in deleted and copied == "whole"
-            assert mark_deleted(Store(root).experiment(1), [UUID]).deleted == (UUID,)
-        outcomes.add((copied == "whole", deleted == "deleted"))
-        if number >= 5 and len(outcomes) > 1:
-            return
-
-
-def _one_of(works: tuple[partial[str], ...], who: int) -> str:
-    return works[who]()

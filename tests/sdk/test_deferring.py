@@ -16,12 +16,14 @@ from tests.sdk.scenes import SEARCH, Scene
 LIMIT = "MaxSubmitJobsPerUser=2 of QOS normal"
 
 
-def partly(scene: Scene) -> ExperimentDir:
-    """Two trials of five were submitted."""
+def partly(scene: Scene, *, over: bool = False) -> ExperimentDir:
+    """Two trials of five were submitted; they go on, or are over."""
     experiment = scene.experiment(5, job=None)
     charge = {"user": "alice"}
     experiment.append(Deferred(first_index=2, count=3, limit=LIMIT, charge=charge))
     scene.submitted(experiment, "7", 0, 2)
+    for index in (0, 1) if over else ():
+        scene.run(experiment, index, ref=f"7_{index}", end="completed")
     return experiment
 
 
@@ -52,9 +54,7 @@ def test_activate_submits_more_where_there_is_room(scene: Scene) -> None:
 
 
 def test_activate_says_that_there_is_no_room(scene: Scene) -> None:
-    experiment = partly(scene)
-    for index in (0, 1):
-        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    partly(scene, over=True)
     scene.queue.allowed = Allowance(room=0)
     with pytest.raises(LifecycleError, match=f"no room for another job .* {LIMIT}"):
         scene.client.experiment(1).activate()
@@ -63,9 +63,7 @@ def test_activate_says_that_there_is_no_room(scene: Scene) -> None:
 
 def test_activate_leaves_alone_what_another_one_is_about_to_submit(scene: Scene) -> None:
     """A call of sbatch takes minutes while the controller is busy."""
-    experiment = partly(scene)
-    for index in (0, 1):
-        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    experiment = partly(scene, over=True)
     experiment.append(Sending(first_index=2, count=3, process=str(Identity.own())))
     scene.queue.allowed = Allowance(room=9)
     with pytest.raises(LifecycleError, match=r"another command is submitting .*in 15 min"):
@@ -75,9 +73,7 @@ def test_activate_leaves_alone_what_another_one_is_about_to_submit(scene: Scene)
 
 def test_activate_takes_over_from_a_command_that_is_gone(scene: Scene) -> None:
     """Killed on this machine, or long ago on another one."""
-    experiment = partly(scene)
-    for index in (0, 1):
-        scene.run(experiment, index, ref=f"7_{index}", end="completed")
+    experiment = partly(scene, over=True)
     killed = Sending(first_index=2, count=1, process=f"{node()}-{2**22 + 1}-7")
     elsewhere = Sending(first_index=3, count=2, process="ab-12-7", time=time.time() - 3600)
     for announced in (killed, elsewhere):

@@ -291,15 +291,20 @@ def test_a_fork_on_more_slots(scene: Scene, tmp_path: Path) -> None:
     assert scene.store.experiment(fork.id).config()["slurm"]["slots_per_node"] == 4
 
 
-def test_from_a_checkpoint(scene: Scene, parent: int, tmp_path: Path) -> None:
-    """By the beginning of its id; it is protected as long as the new experiment exists."""
-    (tmp_path / "train.py").write_text("")
-    config = {
+def single_in(scene: Scene, **searcher: Any) -> dict[str, Any]:
+    """The configuration of a single trial with its checkpoints in the scene's store."""
+    return {
         "entrypoint": "python3 train.py",
-        "searcher": {"name": "single", "metric": "loss", "max_length": 3},
+        "searcher": {"name": "single", "metric": "loss", "max_length": 3, **searcher},
         "checkpoint_storage": {"type": "shared_fs", "host_path": str(scene.root)},
         "slurm": {"slot_type": "cpu"},
     }
+
+
+def test_from_a_checkpoint(scene: Scene, parent: int, tmp_path: Path) -> None:
+    """By the beginning of its id; it is protected as long as the new experiment exists."""
+    (tmp_path / "train.py").write_text("")
+    config = single_in(scene)
     for wrong in ("kep", "nothing-begins-so"):
         with pytest.raises(SubmitError, match="there is no checkpoint"):
             scene.client.submit(config, tmp_path, from_checkpoint=wrong)
@@ -327,13 +332,7 @@ def test_a_warm_start_from_a_trial_that_still_runs(scene: Scene, tmp_path: Path)
     source = scene.experiment()
     trial = scene.run(source, losses=[3.0], checkpoint="early", end="preempted")
     (tmp_path / "train.py").write_text("")
-    config = {
-        "entrypoint": "python3 train.py",
-        "searcher": {"name": "single", "metric": "loss", "max_length": 3},
-        "checkpoint_storage": {"type": "shared_fs", "host_path": str(scene.root)},
-        "slurm": {"slot_type": "cpu"},
-    }
-    config["searcher"]["source_trial_id"] = trial.id  # type: ignore[index]
+    config = single_in(scene, source_trial_id=trial.id)
     done = scene.client.submit(config, tmp_path)
     resume = {"uuid": "early", "steps": 1}
     scene.run(source, losses=[2.0], checkpoint="late", resume=resume, end="completed")

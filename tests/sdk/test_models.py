@@ -270,16 +270,22 @@ def _race(scene: Scene, experiment: ExperimentDir, uuid: str, *, deletes: bool) 
         return
 
 
-@pytest.mark.parametrize("kill", [False, True])
-def test_registering_and_deleting_at_once(scene: Scene, kill: bool) -> None:
-    """One of them wins: no version's checkpoint is ever deleted."""
+def _saved_in_turn(scene: Scene, count: int) -> tuple[ExperimentDir, list[str]]:
+    """The checkpoints that the runs of one trial have saved, one after the other, and a model."""
     scene.client.create_model("m")
     experiment = scene.experiment(1)
-    uuids = [f"{n:08x}-0000-4000-8000-00000000000a" for n in range(12)]
+    uuids = [f"{n:08x}-0000-4000-8000-00000000000a" for n in range(count)]
     for n, uuid in enumerate(uuids):
         resume = {"uuid": uuids[n - 1], "steps": n} if n else None
         end = "completed" if uuid == uuids[-1] else "preempted"
         scene.run(experiment, losses=[0.5], checkpoint=uuid, resume=resume, end=end)
+    return experiment, uuids
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_registering_and_deleting_at_once(scene: Scene, kill: bool) -> None:
+    """One of them wins: no version's checkpoint is ever deleted."""
+    experiment, uuids = _saved_in_turn(scene, 12)
     context = get_context("fork")
     for n, uuid in enumerate(uuids):
         both = [
@@ -311,13 +317,7 @@ def _collect_all(scene: Scene) -> None:
 
 def test_collections_and_registrations_that_are_killed(scene: Scene) -> None:
     """A collection deletes whatever no version needs, and nothing else, whoever dies at what."""
-    scene.client.create_model("m")
-    experiment = scene.experiment(1)
-    uuids = [f"{n:08x}-0000-4000-8000-00000000000b" for n in range(16)]
-    for n, uuid in enumerate(uuids):
-        resume = {"uuid": uuids[n - 1], "steps": n} if n else None
-        end = "completed" if uuid == uuids[-1] else "preempted"
-        scene.run(experiment, losses=[0.5], checkpoint=uuid, resume=resume, end=end)
+    _, uuids = _saved_in_turn(scene, 16)
     scene.client.get_model("m").register_version(uuids[0])  # the others' come late, or not at all
     context = get_context("fork")
     for n in range(4):

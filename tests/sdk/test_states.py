@@ -15,6 +15,20 @@ from detslurm.store import ExperimentDir, NotFound, RunLog, compact, fold_facts
 from tests.sdk.scenes import Scene
 
 
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The experiments that lists have read."""
+    read: list[int] = []
+    real = snapshot_module.read
+
+    def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
+        read.append(directory.id)
+        return real(directory)
+
+    monkeypatch.setattr(listing, "read", reading)
+    return read
+
+
 def test_finished_experiments_need_no_queue(scene: Scene) -> None:
     """Nothing is asked of Slurm when everything is over."""
     for _ in range(3):
@@ -24,62 +38,43 @@ def test_finished_experiments_need_no_queue(scene: Scene) -> None:
     assert scene.queue.queries == []
 
 
-def test_listing_reads_a_finished_experiment_once(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listing_reads_a_finished_experiment_once(scene: Scene, reads: list[int]) -> None:
     """From then on the index answers, until something is added to the experiment."""
     for _ in range(2):
         scene.run(scene.experiment(), losses=[0.5], end="completed")
-    read: list[int] = []
-
-    def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
-        read.append(directory.id)
-        return real(directory)
-
-    second, real = scene.client.experiment(2), snapshot_module.read
-    monkeypatch.setattr(listing, "read", reading)
+    second = scene.client.experiment(2)
     first = scene.client.rows()
     assert scene.client.rows() == first
-    assert read == [1, 2]
+    assert reads == [1, 2]
     second.set_name("new")
     assert [row.name for row in scene.client.rows()] == ["test", "new"]
-    assert read == [1, 2, 2]
+    assert reads == [1, 2, 2]
 
 
-def test_a_page_reads_no_older_experiments(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does it ask the queue for them; whoever goes on gets all others at once."""
+def test_a_page_reads_no_older_experiments(scene: Scene, reads: list[int]) -> None:
+    """Nor does it ask the queue for them; the rows after the page come with all others at once."""
     for _ in range(4):
         scene.run(scene.experiment())
-    read: list[int] = []
-
-    def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
-        read.append(directory.id)
-        return real(directory)
-
-    real = snapshot_module.read
-    monkeypatch.setattr(listing, "read", reading)
     rows = scene.client.newest_rows(count=2)
     assert [row.id for row in islice(rows, 2)] == [4, 3]
-    assert (read, len(scene.queue.queries)) == ([4, 3], 1)
+    assert (reads, len(scene.queue.queries)) == ([4, 3], 1)
     assert [row.id for row in rows] == [2, 1]
-    assert (sorted(read), len(scene.queue.queries)) == ([1, 2, 3, 4], 2)
+    assert (sorted(reads), len(scene.queue.queries)) == ([1, 2, 3, 4], 2)
 
 
 def test_a_first_listing_that_is_broken_off_goes_on(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, reads: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has read of finished experiments is in the index."""
     for _ in range(5):
         scene.run(scene.experiment(), losses=[0.5], end="completed")
-    read: list[int] = []
 
     def reading(directory: ExperimentDir, **options: Any) -> ExperimentSnapshot:
-        read.append(directory.id)
-        if read == [1, 2, 3, 4]:
+        reads.append(directory.id)
+        if reads == [1, 2, 3, 4]:
             raise KeyboardInterrupt
-        return real(directory)
+        return snapshot_module.read(directory)
 
-    real = snapshot_module.read
     monkeypatch.setattr(listing, "read", reading)
     monkeypatch.setattr(listing, "_GROUP", 2)
     shown: list[tuple[int, int]] = []
@@ -89,7 +84,7 @@ def test_a_first_listing_that_is_broken_off_goes_on(
         mine.rows()
     assert shown == [(0, 5), (2, 5)]
     assert [row.id for row in scene.client.rows()] == [1, 2, 3, 4, 5]
-    assert read == [1, 2, 3, 4, 3, 4, 5]
+    assert reads == [1, 2, 3, 4, 3, 4, 5]
 
 
 def test_one_query_covers_all_unfinished_experiments(scene: Scene) -> None:

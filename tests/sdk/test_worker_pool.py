@@ -46,9 +46,13 @@ class Staff:
         return [request.count for request in self.queue.requests]
 
 
-def test_as_many_as_trials_wait(scene: Scene) -> None:
+@pytest.fixture
+def staff(scene: Scene) -> Staff:
+    return Staff(scene)
+
+
+def test_as_many_as_trials_wait(staff: Staff) -> None:
     """One array for all; the second look finds them in the queue and adds none."""
-    staff = Staff(scene)
     staff.create(1, 2, 3)
     assert staff.poll() == [3]
     assert staff.poll() == [3]
@@ -56,9 +60,8 @@ def test_as_many_as_trials_wait(scene: Scene) -> None:
     assert staff.poll() == [3, None]
 
 
-def test_no_more_than_the_slots_allow(scene: Scene) -> None:
+def test_no_more_than_the_slots_allow(scene: Scene, staff: Staff) -> None:
     """max_slots bounds all workers together, whatever array they came with, as it was set last."""
-    staff = Staff(scene)
     scene.client.stored(staff.experiment.id).set_max_slots(2)
     staff.create(1, 2, 3, 4)
     assert staff.poll() == [2]
@@ -67,9 +70,8 @@ def test_no_more_than_the_slots_allow(scene: Scene) -> None:
     assert staff.poll() == [2, None]
 
 
-def test_a_trial_whose_worker_died_gets_another(scene: Scene) -> None:
+def test_a_trial_whose_worker_died_gets_another(staff: Staff) -> None:
     """The job is gone by the queue's own word: its trial waits again, and a worker is added."""
-    staff = Staff(scene)
     staff.create(1)
     assert staff.poll() == [None]
     staff.log.commit([{"e": "work_requested", "worker": "101"}])
@@ -89,10 +91,9 @@ def take_trial(staff: Staff, worker: str) -> None:
 
 
 def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    staff: Staff, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The answer is older than what it has taken: neither that trial nor another one is lost."""
-    staff = Staff(scene)
     staff.create(1)
     assert staff.poll() == [None]
     answer = staff.queue.query
@@ -108,10 +109,9 @@ def test_a_worker_that_starts_while_the_queue_answers_keeps_its_trial(
 
 
 def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    staff: Staff, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was known of it before tells nothing of the trial that it has by then."""
-    staff = Staff(scene)
     staff.create(1)
     assert staff.poll() == [None]
     answer = staff.queue.query
@@ -130,9 +130,8 @@ def test_a_worker_that_takes_a_trial_and_dies_in_one_answer_is_asked_for_again(
     assert staff.log.state.trials[0].lost == 1
 
 
-def test_the_controller_is_asked_rarely(scene: Scene) -> None:
+def test_the_controller_is_asked_rarely(staff: Staff) -> None:
     """Every ten seconds while trials wait, once a minute otherwise, never with nothing to do."""
-    staff = Staff(scene)
     staff.poll()
     assert staff.queue.queries == []
     staff.create(1)
@@ -146,17 +145,15 @@ def test_the_controller_is_asked_rarely(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("intent", ["pause", "cancel"])
-def test_what_the_user_stopped_gets_no_workers(scene: Scene, intent: str) -> None:
+def test_what_the_user_stopped_gets_no_workers(staff: Staff, intent: str) -> None:
     """Nothing is queued for an experiment that is paused or canceled."""
-    staff = Staff(scene)
     staff.create(1)
     staff.experiment.append({"type": "intent", "intent": intent})
     assert staff.poll() == []
 
 
-def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
+def test_a_queue_that_is_silent_or_refuses_is_asked_again(staff: Staff) -> None:
     """The runner goes on; nothing is queued twice for not having been seen."""
-    staff = Staff(scene)
     staff.create(1)
     staff.queue.down = True
     assert staff.poll() == []
@@ -164,9 +161,8 @@ def test_a_queue_that_is_silent_or_refuses_is_asked_again(scene: Scene) -> None:
     assert staff.poll() == [None]
 
 
-def test_the_end_cancels_its_own_workers_alone(scene: Scene) -> None:
+def test_the_end_cancels_its_own_workers_alone(scene: Scene, staff: Staff) -> None:
     """Others wait under the same ids where a store was copied; a silent queue tells of none."""
-    staff = Staff(scene)
     for job in ("8", "9"):
         scene.submitted(staff.experiment, job, 0, 1)
     staff.queue.put("8", "PENDING", "Priority", folder="/home/ada/elsewhere")

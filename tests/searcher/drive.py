@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from detslurm.searcher import Search, State
+from detslurm.searcher.optuna.bridge import Bridge
 
 SPACE = {"x": {"type": "double", "minval": 0.0, "maxval": 1.0}}
 Metric = Callable[[int, int], Any]
@@ -28,6 +30,36 @@ def ask(search: Search, state: State, worker: str = "w") -> int | None:
     """A worker asks for a trial."""
     search.apply(state, [{"e": "work_requested", "worker": worker}])
     return state.assignment(worker)
+
+
+def take(search: Search, state: State, worker: str = "w") -> int:
+    """A worker gets a trial."""
+    index = ask(search, state, worker)
+    assert index is not None, "nothing waits"
+    return index
+
+
+def take_sampled(search: Search, state: State) -> int:
+    """A worker gets a trial, for which a fresh process asks Optuna; what is in the log is JSON."""
+    index = take(search, state)
+    bridge = Bridge(search.searcher, search.space, search.seed)
+    events = bridge.suggest(search.history(state), search.unsampled(state))
+    search.apply(state, json.loads(json.dumps(events)))
+    return index
+
+
+def begun(search: Search, workers: int) -> State:
+    """A search of which the workers w0, w1, ... have asked for a trial each."""
+    state = search.initial()
+    for number in range(workers):
+        ask(search, state, f"w{number}")
+    return state
+
+
+def to_end(search: Search, state: State) -> Iterator[int]:
+    """The trials that a worker takes, one after the other, until the search is over."""
+    while not state.done:
+        yield take(search, state)
 
 
 def report(search: Search, state: State, index: int, length: int, metric: Any, **more: Any) -> None:

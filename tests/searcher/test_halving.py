@@ -11,7 +11,19 @@ import pytest
 from detslurm.searcher import State
 from detslurm.searcher.halving.brackets import bracket_plans, share_concurrency, share_trials
 from detslurm.searcher.halving.rungs import rung_units
-from tests.searcher.drive import Metric, ask, leave, reached, report, run, search, train
+from tests.searcher.drive import (
+    Metric,
+    ask,
+    begun,
+    leave,
+    reached,
+    report,
+    run,
+    search,
+    take,
+    to_end,
+    train,
+)
 
 ASHA: dict[str, Any] = {"num_rungs": 3, "divisor": 3, "max_trials": 12}
 PROMOTION = {**ASHA, "max_length": {"batches": 9000}}
@@ -56,18 +68,14 @@ def test_promotion_of_a_trial_that_failed_makes_room() -> None:
     at the least: it was promoted before the better ones came."""
     chosen = search("async_halving", **PROMOTION, max_concurrent_trials=3)
     metrics = [0.10, 0.11, 0.12, *(n / 100 for n in range(1, 10))]
-    state = chosen.initial()
-    for first in (0, 1, 2):
-        ask(chosen, state, f"w{first}")
+    state = begun(chosen, 3)
     report(chosen, state, 0, 1000, 0.10)
     report(chosen, state, 1, 1000, 0.11)
     leave(chosen, state, 2, "error")
     assert state.trials[0].target_length == 3000
     for first in (0, 1):
         train(chosen, state, first, lambda i, length: metrics[i])
-    while not state.done:
-        index = ask(chosen, state)
-        assert index is not None
+    for index in to_end(chosen, state):
         train(chosen, state, index, lambda i, length: metrics[i])
     assert state.trials[0].reached == 3000
     assert (state.trials[2].outcome, state.created) == ("error", 12)
@@ -131,9 +139,7 @@ def test_the_first_of_three_is_promoted_while_it_still_runs() -> None:
 def test_stopping_judges_the_first_reports() -> None:
     """The first report goes on; a better one too; a worse one stops its trial at its rung."""
     chosen = search("async_halving", **{**STOPPING, "num_rungs": 2, "max_time": 3})
-    state = chosen.initial()
-    for index in range(3):
-        ask(chosen, state, f"w{index}")
+    state = begun(chosen, 3)
     assert [chosen.next_report(state, i) for i in range(3)] == [1, 1, 1]
     report(chosen, state, 0, 1, 0.5)
     report(chosen, state, 1, 1, 0.4)
@@ -186,9 +192,7 @@ def test_one_report_can_pass_several_rungs() -> None:
 def test_a_stopped_trial_that_reports_again_changes_nothing() -> None:
     """It is judged once: no second stop, no second trial, whatever comes late."""
     chosen = search("async_halving", **STOPPING)
-    state = chosen.initial()
-    for index in range(3):
-        ask(chosen, state, f"w{index}")
+    state = begun(chosen, 3)
     report(chosen, state, 0, 100, 0.1)
     report(chosen, state, 1, 100, 0.5)
     assert state.trials[1].stop
@@ -213,27 +217,14 @@ def test_a_stopped_trial_is_completed_however_it_leaves() -> None:
 
 
 @pytest.mark.parametrize("fields", [PROMOTION, STOPPING], ids=["promotion", "stopping"])
-def test_trials_that_end_below_the_top_do_not_starve_the_search(fields: dict[str, Any]) -> None:
-    """Programs that always end by themselves at once: all max_trials get their turn."""
+@pytest.mark.parametrize("how", ["completed", "error"])
+def test_trials_that_end_or_fail_do_not_shrink_the_search(fields: dict[str, Any], how: str) -> None:
+    """Programs that end below the top at once: all max_trials get their turn."""
     chosen = search("async_halving", **fields)
     state = chosen.initial()
-    while not state.done:
-        index = ask(chosen, state)
-        assert index is not None
-        leave(chosen, state, index, "completed")
-    assert (state.created, state.verdict) == (12, "completed")
-
-
-@pytest.mark.parametrize("fields", [PROMOTION, STOPPING], ids=["promotion", "stopping"])
-def test_failures_do_not_shrink_the_search(fields: dict[str, Any]) -> None:
-    """All fail: max_trials are tried, and only then the search is in error."""
-    chosen = search("async_halving", **fields)
-    state = chosen.initial()
-    while not state.done:
-        index = ask(chosen, state)
-        assert index is not None
-        leave(chosen, state, index, "error")
-    assert (state.created, state.verdict) == (12, "error")
+    for index in to_end(chosen, state):
+        leave(chosen, state, index, how)
+    assert (state.created, state.verdict) == (12, how)
 
 
 @pytest.mark.parametrize("fields", [PROMOTION, STOPPING], ids=["promotion", "stopping"])
@@ -241,9 +232,7 @@ def test_invalid_samples_are_replaced(fields: dict[str, Any]) -> None:
     """Every third trial refuses its sample: 12 valid ones are judged all the same."""
     chosen = search("async_halving", **fields)
     state = chosen.initial()
-    while not state.done:
-        index = ask(chosen, state)
-        assert index is not None
+    for index in to_end(chosen, state):
         if index % 3 == 0:
             leave(chosen, state, index, "invalid_hp")
         else:
@@ -266,8 +255,7 @@ def test_a_program_that_refuses_every_sample_comes_to_an_end() -> None:
         for _ in range(10_000):
             if state.done:
                 break
-            index = ask(chosen, state)
-            assert index is not None
+            index = take(chosen, state)
             leave(chosen, state, index, "invalid_hp")
         assert state.done
         assert state.invalid == state.created > 100
@@ -276,17 +264,14 @@ def test_a_program_that_refuses_every_sample_comes_to_an_end() -> None:
 def test_a_trial_that_fails_after_its_report_keeps_its_result() -> None:
     """It counts on its rung once, and when it is promoted it fails there."""
     chosen = search("async_halving", **PROMOTION, max_concurrent_trials=2)
-    state = chosen.initial()
-    for index in (0, 1):
-        ask(chosen, state, f"w{index}")
+    state = begun(chosen, 2)
     report(chosen, state, 0, 1000, 0.1)
     leave(chosen, state, 0, "error")
     rungs = state.brackets[0].rungs
     assert [len(rung.results) for rung in rungs] == [1, 0, 0]
     report(chosen, state, 1, 1000, 0.2)
     leave(chosen, state, 1, "out_of_ops")
-    taken = ask(chosen, state)
-    assert taken is not None
+    taken = take(chosen, state)
     report(chosen, state, taken, 1000, 0.3)
     assert rungs[1].results == [(math.inf, 0, 0)]
 
@@ -297,9 +282,7 @@ def test_a_replacement_after_the_rung_was_let_go_is_let_go_too(left_first: bool)
     was let go is not asked for more, though it would be the best now."""
     fields: dict[str, Any] = {"num_rungs": 2, "max_trials": 2, "divisor": 2, "max_length": 10}
     chosen = search("async_halving", **fields)
-    state = chosen.initial()
-    for index in (0, 1):
-        ask(chosen, state, f"w{index}")
+    state = begun(chosen, 2)
     report(chosen, state, 0, 5, 0.1)
     report(chosen, state, 1, 5, 0.2)
     if left_first:
@@ -387,9 +370,7 @@ def test_progress_is_the_mean_of_the_brackets() -> None:
     chosen = search("adaptive_asha", max_trials=9, divisor=3, max_length={"batches": 90})
     state = chosen.initial()
     seen = [chosen.progress(state)]
-    while not state.done:
-        index = ask(chosen, state)
-        assert index is not None
+    for index in to_end(chosen, state):
         train(chosen, state, index, lambda i, n: i)
         seen.append(chosen.progress(state))
     assert seen == sorted(seen)

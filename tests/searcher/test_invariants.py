@@ -13,7 +13,7 @@ from detslurm._base.states import RunOutcome
 from detslurm.searcher import Search, State
 from detslurm.searcher.objectives import fronts
 from detslurm.searcher.state import Rung
-from tests.searcher.drive import ask, leave, search, train
+from tests.searcher.drive import ask, begun, leave, search, train
 
 MAX_TRIALS = 9
 TOP = 27
@@ -294,9 +294,7 @@ def test_a_worker_lost_too_often_is_an_error() -> None:
 def test_who_gave_way_is_first_in_the_queue() -> None:
     """Trials that were preempted go before promoted ones, those before new ones."""
     chosen = search("async_halving", num_rungs=2, **CONCURRENT, **BY_LENGTH)
-    state = chosen.initial()
-    for n in range(3):
-        ask(chosen, state, f"w{n}")
+    state = begun(chosen, 3)
     for index, metric in ((0, 0.1), (1, 0.2)):
         chosen.apply(state, [{"e": "validated", "trial": index, "length": 9, "metric": metric}])
         leave(chosen, state, index, "out_of_ops")

@@ -12,7 +12,20 @@ import pytest
 from detslurm.searcher import Create, RandomStream, Search, State, ValidateAfter
 from detslurm.searcher.explore import explore
 from detslurm.searcher.sampling import Samples
-from tests.searcher.drive import SPACE, Metric, ask, leave, reached, report, run, search, train
+from tests.searcher.drive import (
+    SPACE,
+    Metric,
+    ask,
+    begun,
+    leave,
+    reached,
+    report,
+    run,
+    search,
+    take,
+    to_end,
+    train,
+)
 
 LENGTH: dict[str, Any] = {"max_length": {"epochs": 5}}
 PBT: dict[str, Any] = {
@@ -54,9 +67,7 @@ def test_only_random_replaces_an_invalid_sample(
     state = chosen.initial()
     index = ask(chosen, state)
     leave(chosen, state, index or 0, "invalid_hp")
-    while not state.done:
-        index = ask(chosen, state)
-        assert index is not None
+    for index in to_end(chosen, state):
         leave(chosen, state, index, "completed")
     assert (state.created, state.verdict) == (created, "completed")
 
@@ -74,8 +85,7 @@ def test_a_search_is_in_error_only_if_all_trials_are() -> None:
         chosen = search("random", max_trials=3)
         state = chosen.initial()
         for how in ways:
-            index = ask(chosen, state)
-            assert index is not None
+            index = take(chosen, state)
             assert state.verdict is None
             leave(chosen, state, index, how)
         assert state.verdict == verdict
@@ -159,9 +169,7 @@ def test_pbt_ranks_by_the_metric() -> None:
 def test_pbt_waits_for_the_last_member_to_leave() -> None:
     """A report ends nothing: the checkpoint that counts is what a member leaves behind."""
     chosen = search("pbt", **PBT)
-    state = chosen.initial()
-    for n in range(5):
-        ask(chosen, state, f"w{n}")
+    state = begun(chosen, 5)
     for index in range(5):
         report(chosen, state, index, 2, index)
     for index in range(4):
@@ -174,9 +182,7 @@ def test_pbt_waits_for_the_last_member_to_leave() -> None:
 def test_pbt_replaces_the_failed_first() -> None:
     """Members that failed, or ended by themselves, are the worst of their round."""
     chosen = search("pbt", **PBT)
-    state = chosen.initial()
-    for n in range(5):
-        ask(chosen, state, f"w{n}")
+    state = begun(chosen, 5)
     leave(chosen, state, 0, "error")
     leave(chosen, state, 1, "completed")
     leave(chosen, state, 2, "canceled")
@@ -201,9 +207,7 @@ def test_pbt_gives_up_members_that_diverged() -> None:
 def test_pbt_without_any_checkpoint_begins_anew() -> None:
     """Where nobody left a checkpoint there is nothing to copy: new trials start from nothing."""
     chosen = search("pbt", **PBT)
-    state = chosen.initial()
-    for n in range(5):
-        ask(chosen, state, f"w{n}")
+    state = begun(chosen, 5)
     for index in range(5):
         report(chosen, state, index, 2, index)
         leave(chosen, state, index, "completed")
@@ -229,8 +233,7 @@ def test_pbt_ends_when_all_members_have_failed() -> None:
     chosen = search("pbt", **PBT)
     state = chosen.initial()
     for _ in range(5):
-        index = ask(chosen, state)
-        assert index is not None
+        index = take(chosen, state)
         leave(chosen, state, index, "error")
     assert (state.done, state.verdict) == (True, "error")
 
@@ -430,8 +433,7 @@ def test_a_custom_method_hears_of_failures() -> None:
     names = {"error": "ERRORED", "canceled": "USER_CANCELED", "invalid_hp": "INVALID_HP"}
     for how in names:
         answer(chosen, state, create(how), length(how, 1))
-        index = ask(chosen, state)
-        assert index is not None
+        index = take(chosen, state)
         leave(chosen, state, index, how)
         exited, closed = heard(state)[-2:]
         assert exited == ("trial_exited_early", how, names[how])

@@ -11,7 +11,7 @@ import pytest
 from detslurm.searcher import Search, State
 from detslurm.searcher.simulation import simulate
 from detslurm.searcher.trials import TrialPlan
-from tests.searcher.drive import ask, leave, report, search
+from tests.searcher.drive import ask, leave, report, search, take
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*experimental")  # in Optuna 4
 
@@ -28,8 +28,7 @@ def halving(trials: int = 20, form: dict[str, Any] = STOPPING, **fields: Any) ->
 
 def judge(made: Search, state: State, metric: float, worker: str = "w") -> int:
     """A worker takes a trial, which reports at the first rung and is stopped, or leaves."""
-    index = ask(made, state, worker)
-    assert index is not None
+    index = take(made, state, worker)
     for late in made.unsampled(state):
         made.apply(state, [{"e": "sampled", "trial": late, "hparams": {"x": 0.5}}])
     length = state.brackets[0].rungs[0].units
@@ -86,8 +85,7 @@ def test_the_highest_rung_with_enough_results_counts() -> None:
     state = made.initial()
     low, top = (rung.units for rung in state.brackets[0].rungs)
     for best in range(4):
-        index = ask(made, state)
-        assert index is not None
+        index = take(made, state)
         for late in made.unsampled(state):
             made.apply(state, [{"e": "sampled", "trial": late, "hparams": {"x": 0.5}}])
         report(made, state, index, low, float(best))
@@ -109,8 +107,7 @@ def test_brackets_share_their_results_at_equal_lengths() -> None:
     )  # fmt: skip
     state = made.initial()
     for turn in range(6):
-        index = ask(made, state, f"w{turn}")
-        assert index is not None
+        index = take(made, state, f"w{turn}")
         made.apply(state, [{"e": "validated", "trial": index, "time": 4, "metric": float(-turn)}])
     by_bracket = [len(b.rungs[-1].results) for b in state.brackets]
     assert by_bracket == [3, 3] and modelled(state)
@@ -127,8 +124,7 @@ def test_trials_at_work_are_known_and_paused_ones_are_not() -> None:
     assert low < middle
     for turn in range(7):
         for length in (low, middle):
-            index = ask(made, state, f"w{turn}")
-            assert index is not None
+            index = take(made, state, f"w{turn}")
             for late in made.unsampled(state):
                 made.apply(state, [{"e": "sampled", "trial": late, "hparams": {"x": 0.5}}])
             if state.trials[index].target_length == length:
@@ -153,8 +149,7 @@ def test_the_first_sample_stands_and_others_get_none() -> None:
     for _ in range(4):
         judge(made, state, 1.0)
     while not made.unsampled(state):
-        index = ask(made, state)
-        assert index is not None
+        index = take(made, state)
         if not state.trials[index].modelled:
             judge(made, state, 1.0)
     (late,) = made.unsampled(state)

@@ -22,7 +22,7 @@ from detslurm.searcher.known import (
 )
 from detslurm.searcher.optuna.bridge import Bridge, BridgeError
 from detslurm.searcher.optuna.history import KnownTrial
-from tests.searcher.drive import ask, leave, report
+from tests.searcher.drive import leave, report, take, take_sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -129,12 +129,7 @@ def losses(searcher: dict[str, Any], known: list[KnownTrial], trials: int = 8) -
     other = {**event, "results": event["results"][:1]}  # the prefix of a parent comes first, too
     search.apply(state, json.loads(json.dumps([event, other])))
     for _ in range(trials):
-        index = ask(search, state)
-        assert index is not None
-        state = search.load(search.dump(state))
-        bridge = Bridge(search.searcher, search.space, search.seed)
-        events = bridge.suggest(search.history(state), search.unsampled(state))
-        search.apply(state, json.loads(json.dumps(events)))
+        index = take_sampled(search, state)
         found.append(loss(search.plan(state, index).hparams))
         report(search, state, index, 1, found[-1])
         leave(search, state, index, "completed")
@@ -225,8 +220,7 @@ def test_a_model_of_halving_begins_with_them() -> None:
     search.apply(state, [msgspec.to_builtins(KnownResults([7], known))])
     seen: dict[int, int] = {}
     for _ in range(16):
-        index = ask(search, state)
-        assert index is not None
+        index = take(search, state)
         if search.unsampled(state):
             seen[index] = len(search.history(state).known)
             sampled = {"e": "sampled", "trial": index, "hparams": search.samples.plan(0).hparams}

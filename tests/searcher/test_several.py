@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -11,10 +10,10 @@ import pytest
 
 from detslurm.searcher import Search, State
 from detslurm.searcher.objectives import Objectives
-from detslurm.searcher.optuna.bridge import SAMPLERS, Bridge
+from detslurm.searcher.optuna.bridge import SAMPLERS
 from detslurm.searcher.preview import preview
 from detslurm.searcher.simulation import simulate
-from tests.searcher.drive import SPACE, ask, leave, search
+from tests.searcher.drive import SPACE, ask, begun, leave, search, take_sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
@@ -81,9 +80,7 @@ def test_stopping_lets_the_best_ranks_go_on(bound: dict[str, Any], last_stops: b
 
 def test_a_refused_sample_takes_its_result_along() -> None:
     chosen = search("async_halving", **PROMOTION, **TWO)
-    state = chosen.initial()
-    for index in range(4):
-        ask(chosen, state, f"w{index}")
+    state = begun(chosen, 4)
     for index in (0, 1):
         report(chosen, state, index, 2, {"loss": index, "speed": -index})
     leave(chosen, state, 0, "invalid_hp")
@@ -125,13 +122,8 @@ def ours(trials: int, **fields: Any) -> list[float]:
     """The samples of a search, one trial at a time, each in a fresh process."""
     chosen = search("optuna", OPTUNA, seed=3, max_trials=trials, **fields)
     state, found = chosen.initial(), []
-    for index in range(trials):
-        ask(chosen, state)
-        state = chosen.load(chosen.dump(state))
-        assert state.history is not None
-        bridge = Bridge(chosen.searcher, chosen.space, chosen.seed)
-        events = bridge.suggest(state.history, chosen.unsampled(state))
-        chosen.apply(state, json.loads(json.dumps(events)))
+    for _ in range(trials):
+        index = take_sampled(chosen, state)
         found.append(chosen.plan(state, index).hparams["x"])
         report(chosen, state, index, 1, measured(found[-1]))
         leave(chosen, state, index, "completed")
@@ -168,11 +160,8 @@ def test_a_failed_measurement_stops_no_sampler(sampler: str) -> None:
     chosen = search("optuna", OPTUNA, max_trials=14, sampler=sampler, **TWO, **BOUND)
     state = chosen.initial()
     bad: list[Values] = [{"loss": math.nan, "speed": 1, "gb": 1}, {"loss": 1}, {}]
-    for index in range(12):
-        ask(chosen, state)
-        assert state.history is not None
-        bridge = Bridge(chosen.searcher, chosen.space, chosen.seed)
-        chosen.apply(state, bridge.suggest(state.history, chosen.unsampled(state)))
+    for _ in range(12):
+        index = take_sampled(chosen, state)
         x = chosen.plan(state, index).hparams["x"]
         report(chosen, state, index, 1, bad[index % 4] if index % 4 < 3 else measured(x))
         leave(chosen, state, index, "completed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from functools import partial
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 
 from detslurm.searcher.curves import Curves, Recorded
 from detslurm.searcher.halving.brackets import bracket_plans
-from detslurm.searcher.preview import BracketRow, Row, preview, shortfall
+from detslurm.searcher.preview import Row, preview, shortfall
 from detslurm.searcher.search import Search
 from detslurm.searcher.simulation import simulate
 from detslurm.searcher.trials import TrialPlan
@@ -43,42 +42,6 @@ class Steps:
 
     def seconds(self, plan: TrialPlan, index: int, start: int, end: int) -> float:
         return float(end - start)
-
-
-def test_adaptive_asha_is_previewed_as_in_the_table() -> None:
-    """Two brackets of 7 and 3 trials: 5 stop at 100, 3 at 300 and 2 train to 900."""
-    seen = preview(config("adaptive_asha", **ASHA))
-    assert seen.rows == [Row(5, 100), Row(3, 300), Row(2, 900)]
-    assert seen.brackets == [BracketRow([100, 300, 900], 7, 7), BracketRow([300, 900], 3, 3)]
-    assert (seen.trials, seen.total_units, seen.unit) == (10, 500 + 900 + 1800, "batches")
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "rows", "total"),
-    [
-        ("single", {}, [Row(1, None)], None),
-        ("single", {"max_length": {"epochs": 7}}, [Row(1, 7)], 7),
-        ("random", {"max_trials": 20, "max_length": 3}, [Row(20, 3)], 60),
-        ("grid", {}, [Row(4, None)], None),
-        (
-            "async_halving",
-            {**HALVING, "max_length": 900},
-            [Row(8, 100), Row(3, 300), Row(1, 900)],
-            2600,
-        ),
-        ("pbt", PBT, [Row(2, 2), Row(2, 4), Row(10, 6)], 60),
-        ("optuna", {"max_trials": 9}, [Row(9, None)], None),
-        ("custom", {}, [], None),
-    ],
-)
-def test_every_searcher_has_a_preview(
-    name: str, fields: dict[str, Any], rows: list[Row], total: int | None
-) -> None:
-    """How many trials train how far, and what that sums up to."""
-    seen = preview(config(name, **fields))
-    assert (seen.rows, seen.total_units) == (rows, total)
-    assert seen.trials == (sum(row.trials for row in rows) or None)
-    assert json.loads(json.dumps(seen.to_dict()))["searcher"] == name
 
 
 def test_too_few_trials_for_the_rungs_are_said() -> None:
@@ -160,13 +123,6 @@ def test_optuna_is_simulated_as_random() -> None:
     """Its samplers don't run here: the trials, lengths and times are those of a random search."""
     done = simulate(config("optuna", max_trials=8, max_concurrent_trials=2, max_length=5), 2)
     assert (done.trials, done.total_units) == (8, 40)
-
-
-def test_the_same_seed_gives_the_same_simulation() -> None:
-    """Nothing in a simulation depends on anything but its arguments."""
-    first, second = (simulate(config("adaptive_asha", **ASHA), 4).to_dict() for _ in range(2))
-    assert first == second
-    assert json.loads(json.dumps(first)) == first
 
 
 def test_what_cannot_be_simulated_is_refused() -> None:

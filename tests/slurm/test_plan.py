@@ -11,18 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detslurm.config import ExperimentConfig, SiteProfile
-from detslurm.slurm import (
-    ClusterLimits,
-    JobPlan,
-    PartitionLimits,
-    PlanError,
-    plan_arrays,
-    plan_job,
-    site_profile_from,
-)
-from detslurm.slurm.arrays import dealt, turns
-from detslurm.slurm.layout import layout
+from detslurm.slurm import ClusterLimits, PartitionLimits, plan_job
+from detslurm.slurm.arrays import dealt, plan_arrays, turns
+from detslurm.slurm.layout import PlanError, layout
+from detslurm.slurm.plan import JobPlan
 from detslurm.slurm.request import Layout
+from detslurm.slurm.site import site_profile_from
 
 BASE: dict[str, Any] = {
     "name": "x",

@@ -10,18 +10,13 @@ import pytest
 from detslurm.searcher.state import Dialogue, SearchTrial, State
 from detslurm.storage import SharedFS
 from detslurm.store import ExperimentDir, RunLog, fold_facts, fold_trial
-from detslurm.store.checkpoint_facts import (
-    CheckpointGone,
-    keep,
-    mark_deleted,
-    mark_files_removed,
-)
+from detslurm.store.checkpoint_facts import keep, mark_deleted, mark_files_removed
 from detslurm.store.gc import Collector, remove
 from detslurm.store.records import Found, Intent, Lost
 from tests.sdk.scenes import Scene
 from tests.store import collecting
 from tests.store.collecting import collect, files, on_disk, run, storage
-from tests.store.faults import deaths, killed_at, race
+from tests.store.faults import deaths, killed_at
 from tests.store.scenes import metrics
 
 
@@ -229,34 +224,6 @@ def test_a_collector_that_is_killed_leaves_no_half_deletion(tmp_path: Path) -> N
         assert listed(made) == {"a": "DELETED", "b": "DELETED", "c": "COMPLETED"}
         assert storage(scene).exists("c")
         assert killed or on_disk(scene) == {"c"}
-
-
-def keeps(made: ExperimentDir, scene: Scene) -> str:
-    """Register a checkpoint and use its files; how that went."""
-    try:
-        keep(made, ["a"], by="model m version 1")
-    except CheckpointGone:
-        return "gone"
-    return "kept" if storage(scene).exists("a") else "LOST"
-
-
-@pytest.mark.parametrize("attempt", range(5))
-def test_collectors_and_keepers_race(scene: Scene, attempt: int) -> None:
-    """Several processes collect while others register the same checkpoint: whoever got it has
-    it, files and all."""
-    made = collecting.experiment(scene, trial_best=0)
-    run(scene, made, 0, [("a", 1, None), ("b", 2, None)])
-
-    def work(number: int) -> str:
-        if (number + attempt) % 2:
-            return keeps(made, scene)
-        collect(scene, made)
-        return "collected"
-
-    results = set(race(6, work)) - {"collected"}
-    assert results in ({"kept"}, {"gone"})
-    assert on_disk(scene) == ({"a", "b"} if results == {"kept"} else {"b"})
-    assert listed(made)["a"] == ("COMPLETED" if results == {"kept"} else "DELETED")
 
 
 @pytest.mark.parametrize("end", ["completed", "preempted"])

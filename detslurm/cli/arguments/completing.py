@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from detslurm.sdk.client import Client
 
 _MOST = 50  # the newest; more would scroll away
-_PATIENCE = 2.0  # seconds for the queue
+_PATIENCE = 4.0  # seconds: a person who pressed Tab can't type meanwhile
 
 Items = list[CompletionItem]
-Offers = Iterator[tuple[str, str]]  # values, and what people see beside them
+Offers = Iterable[tuple[str, str]]  # values, and what people see beside them
 
 
 def complete(kind: str, incomplete: str) -> Items:
@@ -32,11 +32,18 @@ def complete(kind: str, incomplete: str) -> Items:
     before, comma, last = incomplete.rpartition(",")
     items: Items = []
     with contextlib.suppress(Exception):
+        signal.signal(signal.SIGALRM, _give_up)
+        signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
         offers = _experiments(last) if kind == "experiments" else _OFFERS[kind]()
         for value, text in offers:
             if value.startswith(last):
                 items.append(CompletionItem(f"{before}{comma}{value}", help=text or None))
+    signal.setitimer(signal.ITIMER_REAL, 0)
     return items or ([CompletionItem(incomplete, type="file")] if kind.endswith("files") else [])
+
+
+def _give_up(number: int, frame: object) -> None:
+    raise TimeoutError
 
 
 def _client() -> Client:
@@ -59,7 +66,6 @@ def _experiments(typed: str) -> Offers:
 
 
 def _trials() -> Offers:
-    """The ids of the newest experiments' trials."""
     from detslurm.sdk.experiments.finding import newest_trials
 
     yield "last", "the newest"
@@ -71,71 +77,47 @@ def _jobs() -> Offers:
     """The ids of the user's own jobs in the queue, those that were submitted last first."""
     from detslurm._base.access import user_name
 
-    with _soon(_PATIENCE):
-        rows = _client().queues.cluster("auto").queue()
+    rows = _client().queues.cluster("auto").queue()
     mine = [row for row in rows if row.user == user_name()]
     mine.sort(key=lambda row: int(row.job_id), reverse=True)
-    yield from {row.job_id: row.comment or row.name for row in mine[:_MOST]}.items()
-
-
-@contextlib.contextmanager
-def _soon(seconds: float) -> Iterator[None]:
-    """Interrupt a longer query: a person who pressed Tab can't type meanwhile."""
-
-    def stop(number: int, frame: object) -> None:
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return {row.job_id: row.comment or row.name for row in mine[:_MOST]}.items()
 
 
 def _config_keys() -> Offers:
-    """Keys of the configuration with an equals sign."""
     from detslurm.sdk.parts import config_keys
 
     keys = dict.fromkeys(config_keys())
     sections = {key.rpartition(".")[0] for key in keys}
-    yield from ((f"{key}=", "") for key in keys if key not in sections)
+    return ((f"{key}=", "") for key in keys if key not in sections)
 
 
 def _columns() -> Offers:
-    """Names of columns with commas."""
     from detslurm.cli.experiment.list import COLUMNS
 
-    yield from ((name, "") for name in COLUMNS)
+    return ((name, "") for name in COLUMNS)
 
 
 def _checkpoints() -> Offers:
     """The ids of the newest experiments' checkpoints, those that were saved last first."""
     client = _client()
-    with _soon(_PATIENCE):
-        newest = client.checkpoints(list(islice(client.store.newest_first(), _MOST)))
-    for checkpoint in reversed(newest):
-        text = f"trial {checkpoint.trial_id}, {checkpoint.steps_completed} batches"
-        yield checkpoint.uuid, text
+    newest = client.checkpoints(list(islice(client.store.newest_first(), _MOST)))
+    return ((c.uuid, f"trial {c.trial_id}, {c.steps_completed} batches") for c in reversed(newest))
 
 
 def _models() -> Offers:
-    """Names of models with their descriptions."""
-    for model in _client().list_models(archived=True):
-        yield model.name, model.description.partition("\n")[0]
+    models = _client().list_models(archived=True)
+    return ((model.name, model.description.partition("\n")[0]) for model in models)
 
 
 def _templates() -> Offers:
-    """Names of templates."""
-    for template in _client().list_templates():
-        yield template.name, "the group's" if template.shared else ""
+    found = _client().list_templates()
+    return ((template.name, "the group's" if template.shared else "") for template in found)
 
 
 def _packaged(folder: str, suffix: str) -> Offers:
     from detslurm.sdk.parts import packaged, purpose
 
-    yield from ((name, purpose(text)) for name, text in packaged(folder, suffix).items())
+    return ((name, purpose(text)) for name, text in packaged(folder, suffix).items())
 
 
 _OFFERS: dict[str, Callable[[], Offers]] = {
@@ -147,7 +129,7 @@ _OFFERS: dict[str, Callable[[], Offers]] = {
     "models": _models,
     "templates": _templates,
     "templates_and_files": _templates,
-    "files": lambda: iter(()),
+    "files": tuple,
     "site_examples": lambda: _packaged("sites", ".yaml"),
     "batch_scripts": lambda: _packaged("batch", ".sbatch"),
 }

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from detslurm.cli.failures import print_expected
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import print_json, warn
+from detslurm.cli.output.progress import steps
 from detslurm.cli.session import session
+from detslurm.sdk.client import Client
+from detslurm.sdk.experiments import finding
 
 if TYPE_CHECKING:
-    from detslurm.sdk.client import Client
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.jobs.job import JobKind
     from detslurm.sdk.trials.trial import Trial
@@ -31,9 +34,6 @@ _JOB = re.compile(r"\d+(_.*)?", re.ASCII | re.DOTALL)
 
 def client() -> Client:
     """The client of the user's store; warnings and progress go to stderr."""
-    from detslurm.cli.output.progress import steps
-    from detslurm.sdk.client import Client
-
     found = Client(warn=warn)
     found.progress = steps
     session().client = found
@@ -42,8 +42,6 @@ def client() -> Client:
 
 def experiments_of(word: str) -> list[int]:
     """The ids of the experiments that a word stands for. Raises BadParameter, NotFound."""
-    from detslurm.sdk.experiments import finding
-
     return _parsed(finding.experiments_of, word)
 
 
@@ -52,45 +50,26 @@ def experiment_of(word: str) -> int:
 
     Raises BadParameter, NotFound, and LifecycleError for a word that may mean several.
     """
-    from detslurm.sdk.experiments import finding
-
     return _parsed(finding.experiment_of, word)
 
 
 def task_of(kind: str, word: str) -> int:
     """The id of the task of a kind that a word stands for. Raises as `experiment_of`."""
-    from detslurm.sdk.experiments import finding
-
     return _parsed(lambda mine, text: finding.experiment_of(mine, text, kind), word)
 
 
 def task_id(kind: str) -> Callable[[Command], Command]:
     """The argument `task_id` of commands on the tasks of a kind; `last` is the newest of these."""
-    return click.argument(
-        "task_id",
-        metavar="ID",
-        callback=_one(partial(task_of, kind)),
-        shell_complete=completed_by("experiments"),
-    )
+    return _argument("task_id", "ID", _one(partial(task_of, kind)))
 
 
 def several_tasks(kind: str) -> Callable[[Command], Command]:
     """The argument `ids` of such commands."""
-    callback = several(lambda word: [task_of(kind, word)])
-    return click.argument(
-        "ids",
-        metavar="ID...",
-        nargs=-1,
-        required=True,
-        callback=callback,
-        shell_complete=completed_by("experiments"),
-    )
+    return _argument("ids", "ID...", several(lambda word: [task_of(kind, word)]))
 
 
 def trial_of(word: str) -> int:
     """The id of the trial that a word stands for. Raises BadParameter, NotFound."""
-    from detslurm.sdk.experiments import finding
-
     return _parsed(finding.trial_of, word)
 
 
@@ -142,38 +121,30 @@ def several(parse: Callable[[str], Iterable[object]]) -> Callable[..., Any]:
     return callback
 
 
-experiment_id = click.argument(
-    "experiment_id",
-    metavar="ID",
-    callback=_one(experiment_of),
-    shell_complete=completed_by("experiments"),
-)
-trial_id = click.argument(
-    "trial_id", metavar="TRIAL_ID", callback=_one(trial_of), shell_complete=completed_by("trials")
-)
-several_ids = click.argument(
-    "ids",
-    metavar="ID...",
-    nargs=-1,
-    required=True,
-    callback=several(experiments_of),
-    shell_complete=completed_by("experiments"),
-)
-several_trials = click.argument(
-    "ids",
-    metavar="TRIAL_ID...",
-    nargs=-1,
-    required=True,
-    callback=several(_trials_of),
-    shell_complete=completed_by("trials"),
-)
-any_experiments = click.argument(
-    "ids",
-    metavar="[ID]...",
-    nargs=-1,
-    callback=several(experiments_of),
-    shell_complete=completed_by("experiments"),
-)
+def _argument(
+    name: str,
+    metavar: str,
+    callback: Callable[..., Any],
+    kind: str = "experiments",
+    *,
+    required: bool = True,
+) -> Callable[[Command], Command]:
+    """An argument of ids that Tab completes by their kind: several where they are called `ids`."""
+    return click.argument(
+        name,
+        metavar=metavar,
+        nargs=-1 if name == "ids" else 1,
+        required=required,
+        callback=callback,
+        shell_complete=completed_by(kind),
+    )
+
+
+experiment_id = _argument("experiment_id", "ID", _one(experiment_of))
+trial_id = _argument("trial_id", "TRIAL_ID", _one(trial_of), "trials")
+several_ids = _argument("ids", "ID...", several(experiments_of))
+several_trials = _argument("ids", "TRIAL_ID...", several(_trials_of), "trials")
+any_experiments = _argument("ids", "[ID]...", several(experiments_of), required=False)
 
 
 def either_kind(command: Command) -> Command:
@@ -255,8 +226,6 @@ def report_each(
 
     In JSON each of them stands under `key`.
     """
-    from detslurm.cli.failures import print_expected
-
     results = []
     for name in names:
         try:

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from detslurm.sdk.parts import ConfigErrors, parse
+
 
 def data_of(pairs: Iterable[str]) -> dict[str, Any]:
     """`KEY=VALUE` words as data, where VALUE is YAML; raises `UsageError`."""
@@ -14,8 +16,6 @@ def data_of(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def _pair(text: str) -> tuple[str, Any]:
-    from detslurm.sdk.parts import ConfigErrors, parse
-
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise click.UsageError(f"{text!r}: give KEY=VALUE")

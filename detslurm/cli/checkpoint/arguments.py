@@ -55,24 +55,17 @@ def _one(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return _uuid(value)
 
 
-def _uuids(text: str) -> list[str]:
-    return [_uuid(text)]
-
-
-completed_uuid = completed_by("checkpoints")
-one_uuid = click.argument("uuid", metavar="UUID", callback=_one, shell_complete=completed_uuid)
+_several = several(lambda text: [_uuid(text)])
+_completed = completed_by("checkpoints")
+one_uuid = click.argument("uuid", metavar="UUID", callback=_one, shell_complete=_completed)
 several_uuids = click.argument(
     "uuids",
     metavar="UUID...",
     nargs=-1,
     required=True,
-    callback=several(_uuids),
-    shell_complete=completed_uuid,
+    callback=_several,
+    shell_complete=_completed,
 )
 any_uuids = click.argument(
-    "uuids",
-    metavar="[UUID...]",
-    nargs=-1,
-    callback=several(_uuids),
-    shell_complete=completed_uuid,
+    "uuids", metavar="[UUID...]", nargs=-1, callback=_several, shell_complete=_completed
 )

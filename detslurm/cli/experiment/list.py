@@ -15,7 +15,6 @@ from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Column, Table, shows, warn
 
 if TYPE_CHECKING:
-    from detslurm.sdk.experiments.query import ExperimentQuery
     from detslurm.sdk.parts import ExperimentRow
 
 STATES = (
@@ -187,8 +186,10 @@ def chosen(
 ) -> Table:
     """The experiments that the options ask for, as a table."""
     from detslurm.sdk.disk.purge import purge_days
+    from detslurm.sdk.experiments.query import ExperimentQuery
 
-    query, mine = _query(kind, **filters), client()
+    query = ExperimentQuery(**filters, types=() if kind == "all" else (kind,))
+    mine = client()
     # Only as many are read as the options ask for.
     first = min(offset, sys.maxsize)
     last = sys.maxsize if limit is None else min(offset + limit, sys.maxsize)
@@ -224,23 +225,6 @@ def _warned_of_purge(rows: list[ExperimentRow], after: int) -> list[ExperimentRo
     if text := warning_for_list(in_danger(reversed(rows), after), after):
         warn(text)
     return rows
-
-
-def _query(
-    kind: str,
-    states: tuple[str, ...],
-    labels: tuple[str, ...],
-    names: tuple[str, ...],
-    users: tuple[str, ...],
-    workspaces: tuple[str, ...],
-    projects: tuple[str, ...],
-) -> ExperimentQuery:
-    from detslurm.sdk.experiments.query import ExperimentQuery
-
-    return ExperimentQuery(
-        frozenset(states), frozenset(labels), names, frozenset(users), workspaces, projects,
-        frozenset(() if kind == "all" else (kind,)),
-    )  # fmt: skip
 
 
 def _sorted(rows: list[ExperimentRow], names: list[str], *, reverse: bool) -> list[ExperimentRow]:

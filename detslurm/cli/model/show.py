@@ -18,7 +18,7 @@ from detslurm.cli.output.printing import (
     local_time,
     shows,
 )
-from detslurm.cli.output.tables import columns_text, printable
+from detslurm.cli.output.tables import columns_text
 
 if TYPE_CHECKING:
     from detslurm.sdk.models.model import Model
@@ -173,11 +173,19 @@ def entry_data(found: Model | ModelVersion) -> dict[str, Any]:
     """A model or a version for JSON."""
     from detslurm.sdk.models.version import ModelVersion
 
+    shared = {
+        "name": found.name,
+        "notes": found.notes,
+        "labels": found.labels,
+        "metadata": found.metadata,
+        "username": found.username,
+        "created": found.row.created,
+    }
     if isinstance(found, ModelVersion):
         return {
             "model": found.model_name,
             "version": found.version,
-            **_shared_data(found),
+            **shared,
             "checkpoint_uuid": found.row.uuid,
             "experiment": found.row.experiment,
             "trial": found.row.trial,
@@ -186,7 +194,7 @@ def entry_data(found: Model | ModelVersion) -> dict[str, Any]:
     return {
         "id": found.model_id,
         "description": found.description,
-        **_shared_data(found),
+        **shared,
         "workspace": found.workspace,
         "archived": found.archived,
         "updated": found.row.updated,
@@ -194,25 +202,12 @@ def entry_data(found: Model | ModelVersion) -> dict[str, Any]:
     }
 
 
-def _shared_data(found: Model | ModelVersion) -> dict[str, Any]:
-    return {
-        "name": found.name,
-        "notes": found.notes,
-        "labels": found.labels,
-        "metadata": found.metadata,
-        "username": found.username,
-        "created": found.row.created,
-    }
-
-
 def _text(data: dict[str, Any]) -> str:
     """A line for each value that is not empty."""
-    shown = {key.capitalize().replace("_", " "): _shown(key, value) for key, value in data.items()}
-    width = max(map(len, shown)) + 2
-    return "\n".join(
-        f"{key + ':':<{width}}{printable(value).replace(chr(10), chr(10) + ' ' * width)}"
-        for key, value in shown.items()
-        if value
+    from detslurm.cli.experiment.description import properties
+
+    return properties(
+        (key.capitalize().replace("_", " "), _shown(key, value)) for key, value in data.items()
     )
 
 

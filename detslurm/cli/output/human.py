@@ -6,8 +6,12 @@ import math
 import os
 import sys
 import time
+from datetime import timedelta
 
+from detslurm._base.quantities import human_size
 from detslurm._base.quantities import number as number
+
+size = human_size
 
 
 def on_terminal() -> bool:
@@ -24,18 +28,9 @@ def has_blocks() -> bool:
     return True
 
 
-def size(count: float) -> str:
-    """A number of bytes: 12.1 KiB."""
-    from detslurm._base.quantities import human_size
-
-    return human_size(count)
-
-
 def human_time(seconds: float) -> str:
     """A span of time: its two largest units."""
-    from datetime import timedelta
-
-    import humanize
+    import humanize  # no list needs it
 
     if seconds < 1:
         return f"{seconds:.2g} seconds" if seconds else "0 seconds"
@@ -46,8 +41,6 @@ def human_time(seconds: float) -> str:
 
 def ago(moment: float) -> str:
     """How long ago a moment was: 3 hours ago."""
-    from datetime import timedelta
-
     import humanize
 
     passed = timedelta(seconds=time.time() - moment)

@@ -7,9 +7,13 @@ by `describes`. JSON is one envelope: `schema_version`, `data` and `errors`.
 
 from __future__ import annotations
 
+import csv
 import functools
+import io
+import json
 import math
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,43 +21,17 @@ from typing import Any, NamedTuple
 
 import click
 
-from detslurm.cli.output.human import (
-    human_time,
-    local_time,
-    number,
-    on_terminal,
-    rfc3339,
-    size,
-)
-from detslurm.cli.output.tables import Column, columns_text, table
+from detslurm._base.display import spreadsheet_text
+from detslurm.cli.output.human import human_time as human_time
+from detslurm.cli.output.human import local_time as local_time
+from detslurm.cli.output.human import number as number
+from detslurm.cli.output.human import on_terminal
+from detslurm.cli.output.human import rfc3339 as rfc3339
+from detslurm.cli.output.human import size as size
+from detslurm.cli.output.tables import Column as Column
+from detslurm.cli.output.tables import columns_text
+from detslurm.cli.output.tables import table as table
 from detslurm.cli.session import Session, session
-
-__all__ = [
-    "Column",
-    "Document",
-    "Table",
-    "UserData",
-    "confirm_deletion",
-    "csv_text",
-    "describes",
-    "human_time",
-    "json_line",
-    "json_option",
-    "local_time",
-    "note",
-    "number",
-    "page",
-    "plain",
-    "print_error",
-    "print_json",
-    "print_json_errors",
-    "print_yaml",
-    "rfc3339",
-    "shows",
-    "size",
-    "table",
-    "warn",
-]
 
 SCHEMA_VERSION = 1
 _AT_ONCE = 500  # rows of JSON
@@ -172,8 +150,6 @@ def _print_shown(found: Table, choice: str) -> None:
 
 def page(text: str) -> None:
     """Print a text, with a pager where stdout is a terminal that has fewer lines."""
-    import shutil
-
     if not on_terminal() or text.count("\n") + 2 < shutil.get_terminal_size().lines:
         click.echo(text)
         return
@@ -226,17 +202,13 @@ def print_json_errors(current: Session) -> None:
 
 def print_yaml(value: Any) -> None:
     """Print what `print_json` does, as YAML."""
-    import json
-
-    import yaml
+    import yaml  # only here
 
     document = json.loads(json.dumps(_envelope(value, session())))  # without classes of ours
     click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=_unicode()), nl=False)
 
 
 def _print_envelope(value: Any, current: Session, indent: int | None) -> None:
-    import json
-
     if indent and type(value) is list and len(value) > _AT_ONCE:
         _print_piecewise(value, current, indent)
         return
@@ -246,7 +218,6 @@ def _print_envelope(value: Any, current: Session, indent: int | None) -> None:
 
 def _print_piecewise(rows: list[Any], current: Session, indent: int) -> None:
     """Print the same for many rows without having all of the text at once."""
-    import json
 
     def text(value: Any) -> str:
         return json.dumps(value, indent=indent, ensure_ascii=not _unicode())
@@ -274,8 +245,6 @@ def _envelope(value: Any, current: Session) -> Any:
 
 def json_line(value: Any) -> None:
     """Print one JSON document on a line of its own, without the envelope."""
-    import json
-
     click.echo(json.dumps(plain(value), ensure_ascii=not _unicode()))
 
 
@@ -312,12 +281,6 @@ def plain(value: Any, key: str = "", *, given: bool = False) -> Any:
 
 def csv_text(headers: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """CSV of plain data: numbers with all their digits, lists and mappings as JSON."""
-    import csv
-    import io
-    import json
-
-    from detslurm._base.display import spreadsheet_text
-
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(map(spreadsheet_text, headers))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import monotonic
 
 from detslurm._base.quantities import human_size
@@ -32,63 +32,44 @@ def _lines(what: str, quantity: Callable[[int], str]) -> Callable[[int, int], No
     return show
 
 
-def _silent(done: int, whole: int) -> None:
-    pass
-
-
 @contextmanager
-def transfer(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Shows bytes, their rate and the remaining time; gets the bytes done, and the whole."""
+def _shown(what: str, *, in_bytes: bool, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     if quiet or not sys.stderr.isatty():
-        yield _silent if quiet else _lines(what, human_size)
+        yield (lambda done, whole: None) if quiet else _lines(what, human_size if in_bytes else str)
         return
+    from rich import progress as rich_progress  # lists have no use for it
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
 
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bar:
-        tasks: list[TaskID] = []  # the first call knows the whole: nothing is shown before
+    columns = rich_progress.Progress.get_default_columns()
+    if in_bytes:
+        columns = (
+            rich_progress.TextColumn("{task.description}"),
+            rich_progress.BarColumn(bar_width=None),
+            rich_progress.DownloadColumn(binary_units=True),
+            rich_progress.TransferSpeedColumn(),
+            rich_progress.TimeRemainingColumn(),
+        )
+    console = Console(stderr=True)
+    with rich_progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=1)  # without a total and colours, rich draws a full bar
+        yield lambda done, whole: bar.update(task, completed=done, total=whole)
 
-        def show(done: int, whole: int) -> None:
-            if not tasks:
-                tasks.append(bar.add_task(what, total=whole))
-            bar.update(tasks[0], completed=done, total=whole)
 
-        yield show
+def transfer(
+    what: str, *, quiet: bool = False
+) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Shows bytes, their rate and the remaining time; gets the bytes done, and the whole."""
+    return _shown(what, in_bytes=True, quiet=quiet)
+
+
+def steps(what: str, *, quiet: bool = False) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Shows how many of something are done; gets the number done, and the whole."""
+    return _shown(what, in_bytes=False, quiet=quiet)
 
 
 @contextmanager
 def one_by_one(what: str, whole: int) -> Iterator[Callable[[], None]]:
-    """Shows how many of something are done, and the time that is left; called for each."""
+    """As `steps`; called for each."""
     done = itertools.count(1)
     with steps(what, quiet=whole < 2) as progress:
         yield lambda: progress(next(done), whole)
-
-
-@contextmanager
-def steps(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """As `one_by_one`; gets the number done, and the whole."""
-    if quiet or not sys.stderr.isatty():
-        yield _silent if quiet else _lines(what, str)
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=1)  # without a total and colours, rich draws a full bar
-        yield lambda done, whole: bar.update(task, completed=done, total=whole)

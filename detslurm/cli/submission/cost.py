@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from detslurm._base.quantities import amount
 from detslurm.cli.output.human import human_time
-
-if TYPE_CHECKING:
-    from detslurm.sdk.costs.cost import Cost, Figure
+from detslurm.sdk.costs.cost import Cost, Figure
 
 _BOUNDS = {"most": "at most", "about": "about", "least": "at least"}
 

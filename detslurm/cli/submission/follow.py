@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,18 +12,15 @@ from detslurm.cli.output.printing import note, number
 from detslurm.cli.output.waiting import BottomLine
 from detslurm.cli.trial.logs import show
 from detslurm.look.plot import progress_bar
-
-if TYPE_CHECKING:
-    from detslurm.sdk.client import Client
-    from detslurm.sdk.parts import TrialView
-    from detslurm.sdk.trials.log_lines import LogLine
-    from detslurm.sdk.trials.trial import Trial
+from detslurm.sdk.client import Client
+from detslurm.sdk.experiments.polling import follow_logs
+from detslurm.sdk.parts import TrialView
+from detslurm.sdk.trials.log_lines import LogLine
+from detslurm.sdk.trials.trial import Trial
 
 
 def follow_first_trial(client: Client, experiment_id: int) -> bool:
     """Follow the first trial's log until the trial is over; whether it has completed."""
-    from detslurm.sdk.experiments.polling import follow_logs
-
     trial = client.experiment(experiment_id).first_trial()
     note("Waiting for first trial to begin...")
     note(f"Following first trial with ID {trial.id}")

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
-from detslurm.cli.arguments.ids import client
+from detslurm.cli.arguments.ids import client, together
 from detslurm.cli.output.printing import json_option, note
-from detslurm.cli.submission import config_options, submit
+from detslurm.cli.submission import submit
+from detslurm.sdk.parts import as_yaml, load_experiment, load_site
 from detslurm.sdk.submission import command_line
 
-_DECORATORS = (
+_follow = click.option(
+    "-f/-d",
+    "--follow/--no-follow",
+    default=None,
+    help="Print the log of the first trial until it ends, or return at once. Ctrl-C ends the"
+    " printing alone. [default: follow]",
+)
+_options = together(
     click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
     click.option("--slots", type=int, help="Give each trial this many GPUs, or CPUs without GPUs."),
     click.option("--time", metavar="TIME", help="Limit each job: minutes, or 4:00:00."),
     click.option("--pool", metavar="NAME", help="Run in this partition."),
     click.option("--metric", metavar="NAME", help="Name the metric of a search. [default: loss]"),
     click.option("--maximize", is_flag=True, help="Take larger values of the metric for better."),
-    config_options.overrides,
-    config_options.template,
-    submit.project,
-    submit.include,
-    submit.cluster,
-    submit.from_checkpoint,
-    submit.paused,
-    click.option(
-        "-f/-d",
-        "--follow/--no-follow",
-        default=None,
-        help="Print the log of the first trial until it ends, or return at once. Ctrl-C ends the"
-        " printing alone. [default: follow]",
-    ),
-    submit.test_mode,
-    submit.dry_run,
+    submit.submit_options(_follow),
     click.option(
         "--print-config", is_flag=True, help="Print the experiment.yaml, and queue nothing."
     ),
@@ -46,11 +39,15 @@ _SETTINGS = {"allow_interspersed_args": False}
 _SEARCHES = ["random", "grid", "async_halving", "adaptive_asha", "optuna", "pbt"]
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
+class RunOptions(submit.SubmitOptions):
     """The options that both commands share."""
-    for decorator in reversed(_DECORATORS):
-        command = decorator(command)
-    return command
+
+    slots: int | None
+    time: str | None
+    pool: str | None
+    metric: str | None
+    maximize: bool
+    print_config: bool
 
 
 @click.command(context_settings=_SETTINGS)
@@ -88,7 +85,7 @@ def run(
     search_name: str | None,
     max_time: int | None,
     time_metric: str | None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> None:
     """Run COMMAND as an experiment, with the code of the current directory.
 
@@ -122,7 +119,7 @@ def run(
 
 @click.command(context_settings=_SETTINGS)
 @_options
-def multirun(command: tuple[str, ...], **options: Any) -> None:
+def multirun(command: tuple[str, ...], **options: Unpack[RunOptions]) -> None:
     """Run a Hydra application once for each combination of values, as its own --multirun would.
 
     Sweeps have Hydra's syntax: lr=1,2 and 'model=choice(a,b)' and 'seed=range(0,5)'. All other
@@ -149,11 +146,9 @@ def _submit(
     space: command_line.Space,
     searcher: Mapping[str, Any],
     arguments: Mapping[str, str],
-    options: Mapping[str, Any],
+    options: RunOptions,
 ) -> None:
     """Submit the configuration that stands for a command, as `submit` would from a file."""
-    from detslurm.sdk.parts import as_yaml, load_experiment, load_site
-
     config = {
         "name": command_line.name_of(command.entrypoint),
         "entrypoint": command.entrypoint,
@@ -177,25 +172,13 @@ def _submit(
     if options["print_config"]:
         click.echo(text, nl=False)  # with its secrets, for it is to be submitted
         return
-    chosen = submit.SubmitOptions(
-        paused=options["paused"],
-        follow=_follows(options),
-        test_mode=options["test_mode"],
-        dry_run=options["dry_run"],
-        as_json=options["as_json"],
-    )
-    plan = mine.plan(
-        loaded.given,
-        Path.cwd(),
-        includes=options["includes"],
-        cluster=options["cluster_name"],
-        from_checkpoint=options["from_checkpoint"],
-        test_mode=options["test_mode"],
-    )
-    submit.carry_out(replace(plan, text=text), mine, chosen)
+    # The configuration has these already.
+    options |= {"overrides": (), "project": None, "template": None, "follow": _follows(options)}
+    plan = submit.plan_of(mine, loaded.given, Path.cwd(), options)
+    submit.carry_out(replace(plan, text=text), mine, options)
 
 
-def _sections(options: Mapping[str, Any]) -> dict[str, Any]:
+def _sections(options: RunOptions) -> dict[str, Any]:
     resources = {"slots_per_trial": options["slots"], "resource_pool": options["pool"]}
     given = {key: value for key, value in resources.items() if value is not None}
     time = options["time"]
@@ -205,9 +188,9 @@ def _sections(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _follows(options: Mapping[str, Any]) -> bool:
+def _follows(options: RunOptions) -> bool:
     """Whether the log is followed: by default where there will be a log, and a person."""
-    submit.refuse_both(bool(options["follow"]), options["as_json"])
+    submit.refuse_both(options["follow"], options["as_json"])
     if options["follow"] is not None:
-        return bool(options["follow"])
+        return options["follow"]
     return not (options["as_json"] or options["paused"] or options["test_mode"])

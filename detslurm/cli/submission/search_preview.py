@@ -5,20 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+import yaml
 
 from detslurm._base.quantities import counted
+from detslurm.cli.arguments.ids import client, experiment_of
 from detslurm.cli.arguments.seconds import Seconds
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import Document, describes, human_time, number, table
 from detslurm.cli.submission import config_options
-
-if TYPE_CHECKING:
-    from detslurm.sdk.costs.cost import Cost, Figure
-    from detslurm.sdk.parts import LoadedExperiment, Preview, Row, Simulation
-    from detslurm.sdk.searches.preview import RecordedCurves
+from detslurm.cli.submission.cost import cost_rows
+from detslurm.sdk.costs.cost import Cost, Figure
+from detslurm.sdk.costs.evidence import cost_of_config
+from detslurm.sdk.parts import (
+    LoadedExperiment,
+    Preview,
+    Row,
+    Simulation,
+    load_experiment,
+    load_site,
+)
+from detslurm.sdk.searches import preview as search_preview
+from detslurm.sdk.submission.first_points import with_named_trials
 
 
 @click.command("preview-search")
@@ -36,11 +46,9 @@ def preview_search(config_file: str, overrides: tuple[str, ...], template: str |
       detslurm preview-search experiment.yaml
       detslurm preview-search experiment.yaml --config searcher.max_trials=50
     """
-    from detslurm.sdk.searches import preview as search_preview
-
     loaded = _loaded(config_file, overrides, template)
     preview = _explained(lambda: search_preview.preview_search(loaded.config.to_dict()))
-    cost = _cost(loaded)
+    cost = cost_of_config(client(), loaded.config)
 
     def text() -> str:
         searcher = loaded.given.get("searcher") or loaded.config.to_dict()["searcher"]
@@ -116,15 +124,12 @@ def simulate(
       detslurm simulate experiment.yaml --slots 16 --unit-seconds 30
       detslurm simulate experiment.yaml --experiment 7
     """
-    from detslurm.sdk.costs.cost import Figure
-    from detslurm.sdk.searches import preview as search_preview
-
     if curves_file is not None and source is not None:
         raise click.UsageError("--curves can't be combined with --experiment")
     loaded = _loaded(config_file, overrides, template)
     config = loaded.config.to_dict()
     curves = _explained(lambda: _curves(curves_file, source, config))
-    cost = _cost(loaded)
+    cost = cost_of_config(client(), loaded.config)
     unit = cost.unit_seconds if unit_seconds is None else Figure(unit_seconds, "--unit-seconds")
     settings["unit_seconds"] = unit.value or 1.0
     result = _explained(
@@ -150,52 +155,33 @@ def _unit_text(unit: Figure) -> str:
     return f"{unit.value:.3g} s: {unit.source}"
 
 
-def _cost(loaded: LoadedExperiment) -> Cost:
-    from detslurm.cli.arguments.ids import client
-    from detslurm.sdk.costs.evidence import cost_of_config
-
-    return cost_of_config(client(), loaded.config)
-
-
 def _cost_text(cost: Cost) -> str:
-    from detslurm.cli.submission.cost import cost_rows
-
     return "\n".join(f"{name:>10}: {value}" for name, value in cost_rows(cost))
 
 
 def _loaded(config_file: str, overrides: tuple[str, ...], template: str | None) -> LoadedExperiment:
-    from detslurm.cli.arguments.ids import client
-    from detslurm.sdk.parts import load_experiment, load_site
-    from detslurm.sdk.submission.first_points import with_named_trials
-
     loaded = load_experiment(config_file, overrides=overrides, template=template, site=load_site())
     return with_named_trials(loaded, client().store)
 
 
-def _curves(path: Path | None, source: str | None, config: dict[str, Any]) -> RecordedCurves | None:
-    from detslurm.sdk.searches import preview as search_preview
-
+def _curves(
+    path: Path | None, source: str | None, config: dict[str, Any]
+) -> search_preview.RecordedCurves | None:
     if path is not None:
         return search_preview.read_curves(path)
     if source is None:
         return None
-    from detslurm.cli.arguments.ids import client, experiment_of
-
     return search_preview.recorded_curves(client().experiment(experiment_of(source)), config)
 
 
 def _explained(action: Callable[[], Any]) -> Any:
-    from detslurm.sdk.searches.preview import PreviewError
-
     try:
         return action()
-    except PreviewError as error:
+    except search_preview.PreviewError as error:
         raise click.UsageError(str(error)) from None
 
 
 def _searcher_text(searcher: dict[str, Any]) -> str:
-    import yaml
-
     text = yaml.safe_dump(searcher, sort_keys=False, allow_unicode=True)
     return "Using search configuration:\n" + "".join(f"  {line}\n" for line in text.splitlines())
 

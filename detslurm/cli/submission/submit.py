@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, TypedDict, Unpack
 
 import click
 
 from detslurm._base.quantities import counted
-from detslurm.cli.arguments.ids import client
+from detslurm.cli.arguments.ids import Command, client, together
 from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import json_option, note, print_json
+from detslurm.cli.output.progress import transfer
 from detslurm.cli.submission import config_options
-
-if TYPE_CHECKING:
-    from detslurm.sdk import Client
-    from detslurm.sdk.submission.planning import Plan
-    from detslurm.sdk.submission.submit import Submission
-
+from detslurm.cli.submission.cost import cost_rows
+from detslurm.cli.submission.follow import follow_first_trial
+from detslurm.cli.submission.test_mode import await_checks
+from detslurm.sdk import workspaces
+from detslurm.sdk.client import Client
+from detslurm.sdk.costs.evidence import cost_of_plan
+from detslurm.sdk.submission.environment import is_packed
+from detslurm.sdk.submission.planning import Plan
+from detslurm.sdk.submission.submit import Submission, requests
 
 from_checkpoint = click.option(
     "--from-checkpoint",
@@ -69,35 +74,44 @@ dry_run = click.option(
 )
 
 
+class SubmitOptions(TypedDict):
+    """The options that `submit`, `run` and `multirun` share."""
+
+    overrides: tuple[str, ...]
+    template: str | None
+    project: str | None
+    includes: tuple[Path, ...]
+    cluster_name: str
+    from_checkpoint: str | None
+    paused: bool
+    follow: bool | None  # None where neither way was chosen
+    test_mode: bool
+    dry_run: bool
+    as_json: bool
+
+
+def submit_options(follow_option: Callable[..., Any]) -> Callable[[Command], Command]:
+    """The decorator with these options but `--json`."""
+    return together(
+        config_options.overrides,
+        config_options.template,
+        project,
+        include,
+        cluster,
+        from_checkpoint,
+        paused,
+        follow_option,
+        test_mode,
+        dry_run,
+    )
+
+
 @click.command()
 @config_options.config_file
 @click.argument("context_dir", required=False, type=click.Path(path_type=Path))
-@config_options.overrides
-@config_options.template
-@project
-@include
-@cluster
-@from_checkpoint
-@paused
-@follow
-@test_mode
-@dry_run
+@submit_options(follow)
 @json_option
-def submit(
-    config_file: str,
-    context_dir: Path | None,
-    overrides: tuple[str, ...],
-    template: str | None,
-    project: str | None,
-    includes: tuple[Path, ...],
-    cluster_name: str,
-    from_checkpoint: str | None,
-    paused: bool,
-    follow: bool,
-    test_mode: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+def submit(config_file: str, context_dir: Path | None, **options: Unpack[SubmitOptions]) -> None:
     """Check an experiment, copy its code into the store, and queue its jobs.
 
     CONFIG is a YAML file, or - for standard input. CONTEXT_DIR holds the code; by default it is the
@@ -112,76 +126,65 @@ def submit(
       detslurm submit experiment.yaml --from-checkpoint 0f3a0a6e
       detslurm submit experiment.yaml --paused --json
     """
-    refuse_both(follow, as_json)
+    refuse_both(options["follow"], options["as_json"])
     mine = client()
-    plan = mine.plan(
-        config_file,
+    carry_out(plan_of(mine, config_file, context_dir, options), mine, options)
+
+
+def plan_of(
+    mine: Client,
+    config: str | Mapping[str, Any],
+    context_dir: Path | None,
+    options: SubmitOptions,
+) -> Plan:
+    """The plan of a submission with the options of a command."""
+    return mine.plan(
+        config,
         context_dir,
-        includes=includes,
-        overrides=[*overrides, *project_overrides(project)],
-        template=template,
-        cluster=cluster_name,
-        from_checkpoint=from_checkpoint,
-        test_mode=test_mode,
+        includes=options["includes"],
+        overrides=[*options["overrides"], *project_overrides(options["project"])],
+        template=options["template"],
+        cluster=options["cluster_name"],
+        from_checkpoint=options["from_checkpoint"],
+        test_mode=options["test_mode"],
     )
-    options = SubmitOptions(
-        paused=paused, follow=follow, test_mode=test_mode, dry_run=dry_run, as_json=as_json
-    )
-    carry_out(plan, mine, options)
-
-
-class SubmitOptions(NamedTuple):
-    """How a plan is carried out."""
-
-    paused: bool
-    follow: bool
-    test_mode: bool
-    dry_run: bool
-    as_json: bool
 
 
 def carry_out(plan: Plan, mine: Client, options: SubmitOptions) -> None:
     """Queue a plan, or show it, and follow its first trial; the exit status is 1 if that fails."""
-    if options.test_mode and options.paused:
+    if options["test_mode"] and options["paused"]:
         raise click.UsageError("--test-mode can't be combined with --paused")
-    if options.dry_run:
-        _show(plan, mine, as_json=options.as_json)
+    if options["dry_run"]:
+        _show(plan, mine, as_json=options["as_json"])
         return
     note(f"Preparing files: {plan.context.summary}")
     if plan.known is not None:
         note(f"Known results: {plan.known_summary}")
-    done = _submitted(plan, mine, paused=options.paused)
+    done = _submitted(plan, mine, paused=options["paused"])
     if plan.provenance is not None and (changes := plan.provenance.note):
         note(changes)
-    if not (options.test_mode and options.as_json):
-        report(done, f"Created experiment {done.experiment_id}", as_json=options.as_json)
-    if options.follow:
-        from detslurm.cli.submission.follow import follow_first_trial
-
+    if not (options["test_mode"] and options["as_json"]):
+        report(done, f"Created experiment {done.experiment_id}", as_json=options["as_json"])
+    if options["follow"]:
         completed = follow_first_trial(mine, done.experiment_id)
-        if not (completed or options.test_mode):  # a test prints its own result
+        if not (completed or options["test_mode"]):  # a test prints its own result
             raise click.exceptions.Exit(1)
-    elif done.experiment_id == 1 and not options.as_json:  # the first of a new user
+    elif done.experiment_id == 1 and not options["as_json"]:  # the first of a new user
         note("Next: `detslurm experiment describe 1`, and `detslurm plot 1` for its curves")
-    if options.test_mode:
-        from detslurm.cli.submission.test_mode import await_checks
-
-        await_checks(mine, done, as_json=options.as_json)
+    if options["test_mode"]:
+        await_checks(mine, done, as_json=options["as_json"])
 
 
 def _submitted(plan: Plan, mine: Client, *, paused: bool) -> Submission:
     if plan.environment is None:
         return mine.submit(plan, paused=paused).submission
-    from detslurm.cli.output.progress import transfer
-    from detslurm.sdk.submission.environment import is_packed
-
     there = is_packed(plan.environment, mine.store)
     note(f"{'Staging, packed before' if there else 'Packing'}: {plan.environment.summary}")
     with transfer("Packing the environment") as progress:
         return mine.submit(plan, paused=paused, progress=progress).submission
 
 
-def refuse_both(follow: bool, as_json: bool) -> None:
+def refuse_both(follow: bool | None, as_json: bool) -> None:
     """A log is no part of a JSON document."""
     if follow and as_json:
         raise click.UsageError("--follow can't be combined with --json")
@@ -202,8 +205,6 @@ def report(done: Submission, headline: str, *, as_json: bool) -> None:
 
 def project_overrides(name: str | None) -> list[str]:
     """The project as overrides of the configuration."""
-    from detslurm.sdk import workspaces
-
     try:
         return workspaces.project_overrides(name) if name is not None else []
     except ValueError as error:
@@ -212,9 +213,6 @@ def project_overrides(name: str | None) -> list[str]:
 
 def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
     """The plan, its cost and the batch script of its first array, as they would be."""
-    from detslurm.sdk.costs.evidence import cost_of_plan
-    from detslurm.sdk.submission.submit import requests
-
     cost, place = cost_of_plan(mine, plan), mine.store.path / "experiments" / "<id>"
     jobs = list(requests(plan, place))
     script = plan.cluster.script(jobs[0][1])
@@ -238,8 +236,6 @@ def _show(plan: Plan, mine: Client, *, as_json: bool) -> None:
     if as_json:
         print_json({**facts, "cost": cost.to_dict(), "script": script})
         return
-    from detslurm.cli.submission.cost import cost_rows
-
     # A search's jobs are workers for any of its trials.
     noun = "worker" if plan.is_search else "trial"
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
+from detslurm.cli.experiment.description import failure_text
 from detslurm.cli.output.printing import note, print_json
-
-if TYPE_CHECKING:
-    from detslurm.sdk.client import Client
-    from detslurm.sdk.submission.submit import Submission
-    from detslurm.sdk.test_mode import TrialCheck
+from detslurm.sdk.client import Client
+from detslurm.sdk.experiments import polling
+from detslurm.sdk.submission.submit import Submission
+from detslurm.sdk.test_mode import TrialCheck, checks
 
 
 def await_checks(client: Client, done: Submission, *, as_json: bool) -> None:
     """Print what the short training did; the exit status is 1 unless it did everything."""
-    from detslurm.cli.experiment.description import failure_text
-    from detslurm.sdk.experiments import polling
-    from detslurm.sdk.test_mode import checks
-
     experiment = client.experiment(done.experiment_id)
     state = polling.wait(experiment, report=note)
     trial = experiment.first_trial()
@@ -39,8 +34,8 @@ def await_checks(client: Client, done: Submission, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _text(checks: Sequence[TrialCheck]) -> str:
-    return "\n".join(f"{c.name:>12}: {'ok' if c.passed else 'FAILED'}, {c.text}" for c in checks)
+def _text(found: Sequence[TrialCheck]) -> str:
+    return "\n".join(f"{c.name:>12}: {'ok' if c.passed else 'FAILED'}, {c.text}" for c in found)
 
 
 def _verdict(number: int, state: str, passed: bool) -> str:

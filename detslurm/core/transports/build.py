@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
-from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -21,12 +20,9 @@ from detslurm._base.identity import (
 from detslurm.core.transports.call_sequence import CallSequence
 from detslurm.core.transports.choose import RankTopology, TransportChoice, choose
 from detslurm.core.transports.health import Health
-from detslurm.core.transports.link import Communicator, Link, Membership
-from detslurm.core.transports.process_group import Communicators, ProcessGroup
-from detslurm.core.transports.sockets.acceptor import ConnectionPair
+from detslurm.core.transports.link import Communicator
+from detslurm.core.transports.process_group import ProcessGroup
 from detslurm.core.transports.sockets.communicator import SocketCommunicator
-from detslurm.core.transports.sockets.failure_detector import FailureDetector
-from detslurm.core.transports.sockets.link import SocketLink
 from detslurm.core.transports.sockets.rendezvous import ANY_ADDRESS, Rendezvous, host, join
 
 
@@ -50,8 +46,9 @@ def build_process_group(topology: RankTopology, options: TransportOptions) -> Pr
     )
     builder = _Builder(topology, options, choice, environ)
     try:
-        communicators = Communicators(builder.local(), builder.cross(), flat=choice.local == "mpi")
-        group = ProcessGroup(topology, communicators, builder.sequence, builder.health)
+        local, cross = builder.local(), builder.cross()
+        flat = choice.local == "mpi"
+        group = ProcessGroup(topology, local, cross, builder.sequence, builder.health, flat=flat)
         group.join()
     except BaseException as err:
         # Also for KeyboardInterrupt: ranks that have joined would wait for this one until their
@@ -139,8 +136,7 @@ class _Builder:
         pairs = (
             host(rendezvous, len(names), what) if index == 0 else {0: join(rendezvous, index, what)}
         )
-        found = _over_sockets(pairs, names, self.health)
-        communicator = SocketCommunicator(index, names, found, self.sequence, self.health)
+        communicator = SocketCommunicator(index, names, pairs, self.sequence, self.health)
         self._communicators.append(communicator)
         return communicator
 
@@ -167,22 +163,6 @@ class _Builder:
     def _name(self, *more: object) -> str:
         options, topology = self._options, self._topology
         return run_name(self._environ, options.salt, *options.ports, topology.size, *more)
-
-
-def _over_sockets(
-    pairs: Mapping[int, ConnectionPair], names: list[str], health: Health
-) -> Membership:
-    detector = FailureDetector(
-        {i: pair.control for i, pair in pairs.items()}, names.__getitem__, health
-    )
-    on_wait: list[Callable[[], None]] = []
-
-    def link(peer: int, pair: ConnectionPair) -> Link:
-        return SocketLink(
-            pair.data, lambda: names[peer], health, on_wait, lambda: detector.explain(peer)
-        )
-
-    return Membership({i: link(i, pair) for i, pair in pairs.items()}, detector, on_wait)
 
 
 def interface_of(chief: str) -> str | None:

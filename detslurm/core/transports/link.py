@@ -1,13 +1,11 @@
-"""The interface of a transport for its communicator."""
+"""Frames and messages of every transport, and what a communicator does with them."""
 
 from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
-
-from detslurm.core.transports.call_sequence import Call
 
 Buffer = bytes | bytearray | memoryview
 Parts = Sequence[Buffer]
@@ -21,23 +19,6 @@ class Frame(NamedTuple):
     parts: Parts
 
 
-class Link(Protocol):
-    """An ordered, reliable way to one peer."""
-
-    def send(self, code: int, serial: int, parts: Parts) -> None:
-        """Send one frame. Raises `DistributedError` when the peer or the group is gone."""
-
-    def receive(self) -> Frame:
-        """The next frame of this peer. Raises as `send`."""
-        ...
-
-    def interrupt(self) -> None:
-        """Make a thread that waits here check the group's health at once."""
-
-    def close(self) -> None:
-        """Close, once sent messages can't be lost any more."""
-
-
 class ControlMessage(enum.IntEnum):
     """A rank's messages beside the collective calls."""
 
@@ -48,19 +29,6 @@ class ControlMessage(enum.IntEnum):
 
 LONGEST_TEXT: Final = 1024
 """Bytes of a control message: few enough to be sent at once, whatever the receiver does."""
-
-
-class Control(Protocol):
-    """Messages between the ranks of a communicator, beside the links; detects a peer's death."""
-
-    waiting: dict[int, Call]
-    """Peer -> the latest call in which it reported that it waits."""
-
-    def send(self, kind: ControlMessage, text: bytes = b"", peer: int | None = None) -> None:
-        """Send a message to one peer or to all; never blocks, never raises. A long text is cut."""
-
-    def close(self) -> None:
-        """Take leave and stop."""
 
 
 class Communicator(Protocol):
@@ -81,15 +49,6 @@ class Communicator(Protocol):
 
     def close(self) -> None:
         """Leave in order."""
-
-
-class Membership(NamedTuple):
-    """A communicator's links and control, as a transport gives them to one rank."""
-
-    links: dict[int, Link]
-    control: Control
-    on_wait: list[Callable[[], None]]
-    """Filled by the communicator: what a link calls periodically while it waits."""
 
 
 HEAD = struct.Struct("<BxxxIQQ")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from detslurm.core.transports.call_sequence import CallSequence, Op, Scope
 from detslurm.core.transports.choose import RankTopology
@@ -16,31 +15,27 @@ from detslurm.core.transports.mpi.fast_path import MpiFastPath
 _TOPOLOGY = struct.Struct("<6q")
 
 
-class Communicators(NamedTuple):
-    """The communicators that a rank is in."""
-
-    local: Communicator | None
-    """The processes of this node."""
-    cross: Communicator | None
-    """The local chiefs of the nodes, or with `flat` everybody."""
-    flat: bool
-
-
 class ProcessGroup:
-    """Collective calls on bytes, over one or two communicators."""
+    """Collective calls on bytes, over one or two communicators.
+
+    `local` has the processes of this node, `cross` the local chiefs of the nodes, or with `flat`
+    everybody.
+    """
 
     def __init__(
         self,
         topology: RankTopology,
-        communicators: Communicators,
+        local: Communicator | None,
+        cross: Communicator | None,
         sequence: CallSequence,
         health: Health,
+        *,
+        flat: bool,
     ) -> None:
         self._topology = topology
-        self._local, self._cross = communicators.local, communicators.cross
+        self._local, self._cross, self._flat = local, cross, flat
         # Where everybody is in one communicator, that of the node is not used.
-        self._inner = None if communicators.flat else communicators.local
-        self._flat = communicators.flat
+        self._inner = None if flat else local
         self._sequence = sequence
         self._health = health
         self._by_rank: list[int] | None = None  # index in the communicators' order of each rank

@@ -7,13 +7,10 @@ from collections.abc import Callable
 
 
 class IdleClock:
-    """Adds up the time without use, look by look.
+    """Adds up the time without use, look by look; the server ends after `limit` seconds of it.
 
-    Args:
-        limit: The seconds of idle time after which the server ends; None for never.
-        interval: The seconds between two looks. A longer gap counts as one interval, because the
-            job was suspended or its node was overloaded.
-        clock: The time in seconds, by default a monotonic clock.
+    A gap between looks that is much longer than `interval` (seconds) counts as one interval: the
+    job was suspended, or its node was overloaded.
     """
 
     def __init__(

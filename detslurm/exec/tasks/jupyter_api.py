@@ -35,15 +35,9 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class JupyterServer:
-    """A server that listens.
+    """A server that listens on a Unix socket or a port, by its `jpserver-PID.json`.
 
-    Args:
-        info: Its own description in `jpserver-PID.json` of its runtime directory.
-
-    Attributes:
-        socket: The path of its Unix socket; None if it listens on a port.
-        port: Its port; None if it listens on a socket.
-        base_url: The first part of the paths of its pages, "/" as a rule.
+    Its pages are below `base_url`, "/" as a rule.
     """
 
     def __init__(self, info: dict[str, Any]) -> None:
@@ -97,12 +91,8 @@ class JupyterServer:
 
 
 def read_server(runtime: Path, pid: int) -> JupyterServer | None:
-    """Return the server that a process has become; None while it does not listen yet.
-
-    Args:
-        runtime: Jupyter's runtime directory.
-        pid: The process.
-    """
+    """The server that a process has become, by Jupyter's runtime directory; None while it does not
+    listen yet."""
     try:
         return JupyterServer(json.loads((runtime / f"jpserver-{pid}.json").read_text()))
     except (OSError, ValueError, KeyError):

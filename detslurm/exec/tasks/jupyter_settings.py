@@ -42,8 +42,7 @@ def installed_interface() -> str | None:
 class JupyterFiles:
     """The files of a server in a directory that only its user can enter.
 
-    Args:
-        directory: The directory, empty, with a path that is short enough for sockets in it.
+    The directory is empty, and its path is short enough for sockets in it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -54,16 +53,11 @@ class JupyterFiles:
         self.runtime = directory  # the paths of the kernels' sockets are long enough as it is
 
     def write(self, token: str, port: int | None, portal_path: str | None = None) -> None:
-        """Write the settings, and the part of the page that saves documents.
+        """Write the settings, and the part of the page that saves documents. Raises `OSError`.
 
-        Args:
-            token: The secret that clients have to send.
-            port: The port of the loopback address to listen on (0: any); None for the socket.
-            portal_path: The path below which a web portal shows this server, on `port` of all
-                addresses of this node; None, the default, for no portal.
-
-        Raises:
-            OSError: If they can't be written.
+        Clients have to send the token. It listens on a port of the loopback address (0: any), or on
+        the socket. With a `portal_path`, below which a web portal shows it, it listens on the port
+        of all addresses of this node.
         """
         page_settings = self._settings / "labconfig" / "page_config.json"
         page_settings.parent.mkdir(parents=True, mode=0o700)

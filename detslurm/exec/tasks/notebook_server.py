@@ -41,12 +41,9 @@ _INTERRUPTED: Final = 20.0  # seconds for `finally` blocks of interrupted cells
 
 
 class Notebook:
-    """A Jupyter server as a child of this process.
+    """A Jupyter server as a child of this process; its files are written already.
 
-    Args:
-        interface: The module that serves it, as `installed_interface` names it.
-        files: Its files, written already.
-        flag: The preemption flag of this node's agent; None outside of a job.
+    Outside of a job this node has no preemption flag.
     """
 
     def __init__(self, interface: str, files: JupyterFiles, flag: PreemptFlag | None) -> None:
@@ -133,11 +130,7 @@ class Notebook:
 def main(argv: Sequence[str]) -> int:
     """Run a notebook until it is idle, is ended from its page, or the job has to end.
 
-    Args:
-        argv: The options, see `--help`.
-
-    Returns:
-        The exit status: 0 after an end that was meant, else Jupyter's own.
+    Returns 0 after an end that was meant, else Jupyter's own exit status.
     """
     if os.environ.get("NODE_RANK", "0") != "0":
         return 0  # Jupyter is on the first node, and reaches the others with srun

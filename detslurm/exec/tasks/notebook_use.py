@@ -12,14 +12,8 @@ _AT_REST: Final = frozenset({"idle", "starting", "dead"})
 
 
 class Kernel(NamedTuple):
-    """A kernel, as Jupyter lists it.
-
-    Attributes:
-        id: Its id.
-        state: "busy" while a cell runs, "idle" and others.
-        connections: The number of open connections, one per page that shows its notebook.
-        last_activity: The time of its last message.
-    """
+    """A kernel, as Jupyter lists it: it is "busy" while a cell runs, and each page that shows its
+    notebook is a connection."""
 
     id: str
     state: str
@@ -33,13 +27,8 @@ class Kernel(NamedTuple):
 
 
 class ServerUse(NamedTuple):
-    """A look at a Jupyter server.
-
-    Attributes:
-        kernels: Its kernels.
-        terminals: The name and the last activity of each terminal.
-        last_request: The time of the last request of a page.
-    """
+    """A look at a Jupyter server: its kernels, the name and the last activity of each terminal, and
+    the time of the last request of a page."""
 
     kernels: tuple[Kernel, ...]
     terminals: tuple[tuple[str, str], ...]
@@ -61,15 +50,11 @@ class ServerUse(NamedTuple):
 
 
 def is_in_use(kind: IdleType, now: ServerUse, before: ServerUse) -> bool:
-    """Return whether the server was in use between two looks. A running cell always counts.
+    """Whether the server was in use between two looks. A running cell always counts.
 
-    Args:
-        kind: The other uses that count. "kernel_connections": a page that is open on a notebook,
-            or has sent a request; and the output of a terminal. "activity": messages of kernels and
-            output of terminals, but no page that is merely open. "kernels_or_terminals": any
-            kernel and any terminal that exists.
-        now: The later look.
-        before: The earlier look.
+    What else counts: for "kernel_connections" a page that is open on a notebook, or has sent a
+    request, and the output of a terminal; for "activity" messages of kernels and output of
+    terminals; for "kernels_or_terminals" any of these that exists.
     """
     if now.busy:
         return True

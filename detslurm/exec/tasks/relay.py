@@ -14,11 +14,7 @@ from detslurm._base.multiplexer import Multiplexer
 
 
 async def relay(target: str) -> None:
-    """Relay connections until this process's input ends.
-
-    Args:
-        target: The path of a Unix socket, or the number of a port of the loopback address.
-    """
+    """Relay connections to a Unix socket or a port of the loopback address; ends with its input."""
 
     async def dial() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if target.isdigit():

@@ -41,11 +41,7 @@ def file_content(environment: "dict[str, str]") -> bytes:
 
 
 def main(argv: "list[str]") -> None:
-    """Become the session's shell.
-
-    Args:
-        argv: The file with the job's environment, and the directory where sessions begin.
-    """
+    """Become the session's shell, by the file of the job's environment and a directory."""
     environment = session_environment(read_environment(argv[0]), dict(os.environ))
     try:
         os.chdir(argv[1])

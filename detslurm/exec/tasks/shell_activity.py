@@ -26,14 +26,8 @@ _PTS_MAJOR: Final = 136
 
 
 class Sample(NamedTuple):
-    """The sessions at one moment.
-
-    Attributes:
-        time: That moment, in seconds of the monotonic clock.
-        cpu: The CPU seconds of all processes so far.
-        terminal: When a terminal was last read or written.
-        passed: The bytes that have passed so far, for each connection; None if unknown.
-    """
+    """The sessions at one moment by the monotonic clock: the CPU seconds of all processes so far,
+    when a terminal was last used, and the bytes that have passed each connection so far."""
 
     time: float
     cpu: float
@@ -54,12 +48,7 @@ def in_use(before: Sample, now: Sample) -> bool:
 
 
 def take_sample(processes: RunProcesses, passed: Mapping[int, int | None]) -> Sample | None:
-    """Look at all sessions; None where /proc can't be read.
-
-    Args:
-        processes: The processes of the run.
-        passed: The bytes that have passed, for each connection.
-    """
+    """Look at all sessions; None where /proc can't be read."""
     try:
         used = processes.used()
     except OSError:

@@ -31,23 +31,13 @@ exec "${SHELL:-/bin/sh}"
 
 
 def session_command(node: Path, work_dir: str) -> str:
-    """Return the command line with which a session begins.
-
-    Args:
-        node: The directory of the node.
-        work_dir: Where sessions begin.
-    """
+    """The command line with which a session begins in `work_dir`."""
     program = [sys.executable, "-I", "-S", session.__file__]
     return shlex.join([*program, str(node / ENVIRONMENT), work_dir])
 
 
 def write_environment(node: Path, environment: Mapping[str, str]) -> None:
-    """Write the environment of sessions.
-
-    Args:
-        node: The directory of the node.
-        environment: The variables, with their secrets.
-    """
+    """Write the environment of sessions, with its secrets."""
     content = session.file_content(dict(environment))
     fs.write_new(str(node / ENVIRONMENT), content, secret=True)
 
@@ -55,10 +45,7 @@ def write_environment(node: Path, environment: Mapping[str, str]) -> None:
 def offer_ssh(keys: Path, node: Path, shell: ShellHost) -> None:
     """Make the user's key, which sshd takes from then on, and all else that `ssh` needs.
 
-    Args:
-        keys: The directory of clients.
-        node: The directory of the node, with the host key.
-        shell: Where the shell listens.
+    `keys` is the directory of clients, `node` that of the node, with the host key.
     """
     make_key(keys / KEY)
     shutil.copyfile(keys / f"{KEY}.pub", node / AUTHORIZED_KEYS)
@@ -72,10 +59,6 @@ def offer_srun(keys: Path, session: str) -> None:
     """Make the directory of clients, with the script of a session that srun starts.
 
     srun starts it outside of the job's container. There it enters the container, if it may.
-
-    Args:
-        keys: The directory.
-        session: The command line with which sessions begin.
     """
     keys.mkdir(mode=0o700)
     keys.chmod(0o700)  # a shared directory hands its mode on
@@ -87,10 +70,6 @@ def offer_srun(keys: Path, session: str) -> None:
 
 
 def make_key(path: Path) -> None:
-    """Make a key without a passphrase; the public key is beside it.
-
-    Args:
-        path: The file of the private key.
-    """
+    """Make a key without a passphrase; the public key is beside it."""
     words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", path.parent.name]
     subprocess.run([*words, "-f", str(path)], check=True, stdin=subprocess.DEVNULL)

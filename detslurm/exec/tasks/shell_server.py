@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGHUP, SIGINT, SIGTERM
 from typing import Final
@@ -47,38 +46,16 @@ _MOST_LINES: Final = 1000
 _END_SECONDS: Final = 2.0
 
 
-@dataclass(frozen=True)
-class ShellOptions:
-    """The settings of a shell.
-
-    Attributes:
-        idle: The seconds after which an unused shell ends; infinity for never.
-        work_dir: Where sessions begin.
-        sshd: The path of sshd, or "no"; None to search it.
-    """
-
-    idle: float
-    work_dir: str
-    sshd: str | None
-
-    @classmethod
-    def parse(cls, argv: Sequence[str]) -> ShellOptions:
-        """Read them from the arguments of this program."""
-        parser = argparse.ArgumentParser(prog="shell_server")
-        parser.add_argument("--idle", type=float, default=float("inf"))
-        parser.add_argument("--work-dir", default=os.environ.get("HOME", "/"))
-        parser.add_argument("--sshd")
-        found = parser.parse_args(argv)
-        return cls(found.idle, found.work_dir, found.sshd)
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="shell_server")
+    parser.add_argument("--idle", type=float, default=float("inf"))  # seconds
+    parser.add_argument("--work-dir", default=os.environ.get("HOME", "/"))
+    parser.add_argument("--sshd")
+    return parser.parse_args(argv)
 
 
 class ShellServer:
-    """Serves sessions until they are idle.
-
-    Args:
-        mark: The run.
-        idle: The seconds after which it ends.
-    """
+    """Serves sessions of a run until they are idle for so many seconds."""
 
     def __init__(self, mark: RunMark, idle: float) -> None:
         self._processes, self._idle = RunProcesses(mark), idle
@@ -93,13 +70,7 @@ class ShellServer:
         self._sample = self._take_sample()
 
     def listen(self, listener: socket.socket, program: str, node: Path) -> None:
-        """Serve the clients of a socket, as well.
-
-        Args:
-            listener: The socket.
-            program: The path of sshd.
-            node: The directory of its configuration.
-        """
+        """Serve the clients of a socket, too, by an sshd with the configuration in `node`."""
 
         def accept() -> None:
             client, _ = listener.accept()
@@ -114,11 +85,7 @@ class ShellServer:
         self._selector.register(listener, selectors.EVENT_READ, accept)
 
     def serve(self) -> str:
-        """Serve until no session has been in use for long enough, or the job ends.
-
-        Returns:
-            The reason.
-        """
+        """Serve until no session has been in use for long enough, or the job ends; returns why."""
         while (wait := self._sampled + self._every - time.monotonic()) > 0 or not self._is_idle():
             for key, _ in self._selector.select(min(max(wait, 0.0), _FLAG_SECONDS)):
                 key.data()
@@ -156,11 +123,7 @@ class ShellServer:
         return activity.take_sample(self._processes, passed)
 
     def close(self, text: str) -> None:
-        """End all sessions.
-
-        Args:
-            text: A line for their terminals.
-        """
+        """End all sessions, with a line on their terminals."""
         activity.write_line(activity.terminals(self._processes.parents()), text)
         for connection in self._connections:
             connection.end()
@@ -181,7 +144,7 @@ def _port_of(mark: RunMark) -> Iterator[socket.socket]:
 
 
 def _offer(
-    stack: ExitStack, server: ShellServer, keys: Path, mark: RunMark, asked: ShellOptions
+    stack: ExitStack, server: ShellServer, keys: Path, mark: RunMark, asked: argparse.Namespace
 ) -> None:
     """Let clients find the shell: by srun, and by ssh where sshd can run."""
     host, node = node_name(), node_files.make_directory("shell")
@@ -204,21 +167,13 @@ def _offer(
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> int:
-    """Run a shell.
-
-    Args:
-        argv: The arguments (see `ShellOptions`).
-        environ: The environment of the run.
-
-    Returns:
-        The exit status: 0, because a shell that ends has done all that it is for.
-    """
+    """Run a shell. Returns 0, because a shell that ends has done all that it is for."""
     mark = RunMark.of(environ)
     if mark is None:
         raise SystemExit("this program is the entrypoint of `detslurm shell start`")
     if environ.get("NODE_RANK", "0") != "0":
         return 0  # sessions are on the first node, and reach the others with srun
-    asked = ShellOptions.parse(argv)
+    asked = _options(argv)
     server = ShellServer(mark, asked.idle)
     experiment = ExperimentDir.at(Path(mark.experiment))
     keys = experiment.trial(mark.trial).path / host_alias(experiment.id)

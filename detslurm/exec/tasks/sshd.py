@@ -38,13 +38,9 @@ class NoSshd(Exception):
 
 
 def find_sshd(given: str | None) -> str:
-    """Return the path of an sshd that takes this user.
+    """The path of an sshd that takes this user: the given path, by default it is searched.
 
-    Args:
-        given: Its path by the configuration, or "no"; by default it is searched.
-
-    Raises:
-        NoSshd: If there is none.
+    Raises `NoSshd` if there is none, or `given` is "no".
     """
     is_contained = contract.LIBRARIES in os.environ
     here = "in the container's image" if is_contained else f"on {os.uname().nodename}"
@@ -64,16 +60,7 @@ def find_sshd(given: str | None) -> str:
 
 
 def configure(sshd: str, node: Path, work_dir: str) -> None:
-    """Write the configuration of sshd, and its host key.
-
-    Args:
-        sshd: Its path.
-        node: A private directory of the node.
-        work_dir: Where sessions begin.
-
-    Raises:
-        NoSshd: If sshd doesn't take it.
-    """
+    """Write sshd's configuration and its host key. Raises `NoSshd` if sshd doesn't take it."""
     make_key(node / HOST_KEY)
     config = node / _CONFIG
     text = server_config(node, session_command(node, work_dir), sftp_server(sshd))
@@ -85,13 +72,7 @@ def configure(sshd: str, node: Path, work_dir: str) -> None:
 
 
 def server_config(node: Path, session: str, sftp: str | None) -> str:
-    """Return the text of an sshd_config.
-
-    Args:
-        node: The directory with the keys.
-        session: The command line with which sessions begin.
-        sftp: The path of sftp-server; None without any.
-    """
+    """The text of an sshd_config; `sftp` is the path of sftp-server."""
     lines = [
         f'HostKey "{node / HOST_KEY}"',
         f'AuthorizedKeysFile "{str(node / AUTHORIZED_KEYS).replace("%", "%%")}"',
@@ -139,27 +120,17 @@ def terminal_problem() -> str | None:
 
 
 def sftp_server(sshd: str) -> str | None:
-    """Return the path of sftp-server; None if there is none.
-
-    Args:
-        sshd: The path of sshd, which has it nearby.
-    """
+    """The path of the sftp-server of this sshd; None if there is none."""
     prefixes = (Path(sshd).parent.parent, Path("/usr"))
     places = (prefix / folder / "sftp-server" for prefix in prefixes for folder in _SFTP)
     return next((str(place) for place in places if os.access(place, os.X_OK)), None)
 
 
 class Connection:
-    """A client's connection, and the sshd that serves it.
+    """A client's connection, and the sshd that serves it with the configuration in `node`.
 
-    Args:
-        sshd: The path of sshd.
-        node: The directory that `configure` has filled.
-        client: The connection.
-
-    Attributes:
-        accepted: Whether the client has proved to be the user.
-        log: Where sshd logs: its end is the end of all processes of the connection.
+    `accepted`: whether the client has proved to be the user. The end of `log` is the end of all
+    processes of the connection.
     """
 
     def __init__(self, sshd: str, node: Path, client: socket.socket) -> None:

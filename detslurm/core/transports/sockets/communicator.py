@@ -1,10 +1,15 @@
-"""Gather and broadcast between a root and its workers, over any kind of links."""
+"""Gather and broadcast between a root and its workers, over sockets."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from detslurm.core.transports.call_sequence import CallSequence, disagreement
 from detslurm.core.transports.health import Health
-from detslurm.core.transports.link import ControlMessage, Membership, Parts
+from detslurm.core.transports.link import ControlMessage, Parts
+from detslurm.core.transports.sockets.acceptor import ConnectionPair
+from detslurm.core.transports.sockets.failure_detector import FailureDetector
+from detslurm.core.transports.sockets.link import SocketLink
 
 
 class SocketCommunicator:
@@ -14,20 +19,23 @@ class SocketCommunicator:
         self,
         index: int,
         names: list[str],
-        membership: Membership,
+        pairs: Mapping[int, ConnectionPair],
         sequence: CallSequence,
         health: Health,
     ) -> None:
         self.index = index
         self.names = names
-        self._links = membership.links
-        self._workers = [membership.links[i] for i in sorted(membership.links)]
-        self._control = membership.control
-        self._sequence = sequence
-        self._health = health
+        controls = {peer: pair.control for peer, pair in pairs.items()}
+        self._control = FailureDetector(controls, names, health)
         # Whenever one of the rank's links waits long, all its communicators are checked: a peer
         # that has died in the other communicator is why this link is silent.
-        membership.on_wait.append(self._wait)
+        self._links = {
+            peer: SocketLink(pair.data, peer, self._control, health, self._wait)
+            for peer, pair in pairs.items()
+        }
+        self._workers = [self._links[i] for i in sorted(self._links)]
+        self._sequence = sequence
+        self._health = health
         health.checks.append(self._check_peers)
         health.on_failure(self._broadcast_failure)
 

@@ -7,7 +7,6 @@ import selectors
 import socket
 import struct
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -23,12 +22,10 @@ _CHECKS: Final = 200  # ten seconds: a dying process may lose its core between t
 class FailureDetector:
     """The control connections of a rank in a communicator. It sleeps until any is ready."""
 
-    def __init__(
-        self, sockets: dict[int, socket.socket], name: Callable[[int], str], health: Health
-    ) -> None:
+    def __init__(self, sockets: dict[int, socket.socket], names: list[str], health: Health) -> None:
+        self.names = names
         self.waiting: dict[int, Call] = {}
         self._sockets = sockets
-        self._name = name
         self._health = health
         self._received = dict.fromkeys(sockets, b"")
         self._gone = {peer: threading.Event() for peer in sockets}
@@ -126,5 +123,5 @@ class FailureDetector:
         # After BYE the end is in order. The failure is set before the event: a thread in `explain`
         # must find the reason when it wakes.
         if not self._gone[peer].is_set():
-            self._health.fail(f"{self._name(peer)} died: {why}")
+            self._health.fail(f"{self.names[peer]} died: {why}")
             self._gone[peer].set()

@@ -16,6 +16,7 @@ from typing import Final
 
 from detslurm.core.transports.health import CHECK_INTERVAL, DistributedError, Health
 from detslurm.core.transports.link import HEAD, Frame, Parts, head, split
+from detslurm.core.transports.sockets.failure_detector import FailureDetector
 
 # Up to this size a frame is joined and travels with one system call on each side.
 _SMALL: Final = 1 << 16
@@ -73,17 +74,19 @@ class SocketLink:
     def __init__(
         self,
         sock: socket.socket,
-        name: Callable[[], str],
+        peer: int,
+        detector: FailureDetector,
         health: Health,
-        on_wait: list[Callable[[], None]],
-        explain: Callable[[], None],
+        on_wait: Callable[[], None],
     ) -> None:
-        self._sock = sock
-        self._name = name
-        self._health = health
-        self._on_wait = on_wait
-        self._explain = explain
+        self._sock, self._peer = sock, peer
+        self._detector, self._health = detector, health
+        self._wait = on_wait
         self._ahead = b""  # read from the socket already, but not used yet
+
+    @property
+    def _name(self) -> str:
+        return self._detector.names[self._peer]
 
     def send(self, code: int, serial: int, parts: Parts) -> None:
         """Send one frame; large parts go out as they are, without a copy."""
@@ -134,7 +137,9 @@ class SocketLink:
         # handler that raises, or Ctrl-C, ends the group therefore, whatever the code does about it.
         if not isinstance(error, DistributedError):
             kind = type(error).__name__
-            self._health.fail(f"a call with {self._name()} was cut short by {kind}")
+            self._health.fail(
+                f"a call with {self._detector.names[self._peer]} was cut short by {kind}"
+            )
 
     def _receive_some(self) -> bytes:
         looks = _LOOKS
@@ -173,16 +178,12 @@ class SocketLink:
             rest = rest[count:]
         return body
 
-    def _wait(self) -> None:
-        for check in self._on_wait:
-            check()
-
     def _gone(self) -> DistributedError:
         # The end of a connection doesn't show its cause: the peer may have died, left in order, or
         # reported a failure that its control connection still carries. That is waited for first.
-        self._explain()
+        self._detector.explain(self._peer)
         self._health.check()
-        return self._health.error(f"{self._name()} has left the group: it closed its context")
+        return self._health.error(f"{self._name} has left the group: it closed its context")
 
     def interrupt(self) -> None:
         """Wake a thread that waits on this socket."""
