@@ -109,13 +109,13 @@ def install_ondemand(directory: Path | None) -> Document:
     for_all = not place.resolve().is_relative_to(Path.home().resolve())  # a home may be a link
     # The default store is a directory at home, of which each user has another.
     store = None if for_all and root_origin() == DEFAULT_ORIGIN else client().store.path
-    done = install(place, store, os.environ)
+    changed = install(place, store, os.environ)
     for text in filter(None, (failure(place), *doubts(place, store, for_all=for_all))):
         note(f"warning: {text}")
-    what = "wrote" if done.changed else "nothing to change in"
+    what = "wrote" if changed else "nothing to change in"
     shown = store or "each user's own store, ~/detslurm"
     known = None if store is None else str(store)
     return Document(
-        lambda: f"{what} {done.path}, which shows {shown}",
-        lambda: {"path": str(done.path), "store": known, "changed": done.changed},
+        lambda: f"{what} {place}, which shows {shown}",
+        lambda: {"path": str(place), "store": known, "changed": changed},
     )

@@ -76,7 +76,7 @@ def _join() -> UnmanagedJob | None:
 def _close_at_exit(joined: UnmanagedJob) -> None:
     """End the run of a script that never called `core.init()`; after that the first end stands."""
     error = fatal_error()
-    joined.close("completed" if error is None else "error", repr(error))
+    joined.finish(int(error is not None), repr(error))
 
 
 def in_own_script() -> bool:
@@ -86,4 +86,7 @@ def in_own_script() -> bool:
 
 def on_close() -> Callable[[str, str], None] | None:
     """A function to call with the outcome of this process's training, beside recording it."""
-    return None if _joined is None else _joined.close
+    joined = _joined
+    if joined is None:
+        return None
+    return lambda outcome, reason: joined.finish(int(outcome == "error"), reason)

@@ -9,9 +9,8 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ from detslurm.exec.outcome import describe_exit
 from detslurm.exec.text_log import print_message
 from detslurm.searcher import Search, State
 from detslurm.searcher.optuna.history import TrialHistory
-from detslurm.store import StoreError
+from detslurm.store import EventLog, StoreError
 from detslurm.store.retry import LONG, with_retries
 
 
@@ -55,15 +54,7 @@ class Answer(msgspec.Struct):
     missing: bool = False
 
 
-class SearchLog(Protocol):
-    """The log of a search, as far as it is needed here."""
-
-    state: State
-
-    def commit(self, events: Sequence[dict[str, Any]]) -> State: ...
-
-
-def sample(log: SearchLog, search: Search, index: int) -> dict[str, Any]:
+def sample(log: EventLog[State], search: Search, index: int) -> dict[str, Any]:
     """The hyperparameters of an assigned trial: what the log has, else sampled and committed.
 
     All trials that lack a sample get theirs in one go. The loser of a race takes the winner's.

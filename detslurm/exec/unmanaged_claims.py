@@ -26,10 +26,9 @@ from detslurm.slurm.interface import split_ref
 from detslurm.store import CorruptRecord, ExperimentDir, NotFound, Store, TrialDir
 from detslurm.store.facts import put_record, read_record
 from detslurm.store.fs import claim_directory, ensure_directory
-from detslurm.store.job_claims import claims_folder, first_job
 from detslurm.store.records import Created, Intent, Script
 from detslurm.store.trial import Run
-from detslurm.store.unmanaged import METRIC, unmanaged_config
+from detslurm.store.unmanaged import METRIC, claims_folder, first_job, unmanaged_config
 
 
 class SpuriousRequeue(Exception):
@@ -160,7 +159,7 @@ def open_trials(
             if trial is None:
                 continue
             runs = trial.runs()
-            if _is_open(runs, step):
+            if _is_open(runs, step, follows=not make):
                 is_any_open = True
                 yield trial, runs
             elif _is_finished(runs, step):
@@ -168,14 +167,18 @@ def open_trials(
     raise AssertionError("a job that ended a thousand times")
 
 
-def _is_open(runs: Sequence[Run], step: JobStep) -> bool:
-    """Whether the trial of these runs goes on, with this command and in no other step."""
+def _is_open(runs: Sequence[Run], step: JobStep, *, follows: bool) -> bool:
+    """Whether the trial of these runs goes on, with this command and in no other step.
+
+    In a run of this step other ranks may have other arguments than its first process.
+    """
     if not runs:
         return True  # made just now, or by a start that died before its first run
     last = runs[-1]
-    in_another_step = is_of(last, step.allocation) and last.start.job.step != step.name
-    is_same = last.start.command in (None, step.command)
-    return is_same and not in_another_step and last.outcome not in TERMINAL
+    is_now = is_of(last, step.allocation)
+    is_here = is_now and last.start.job.step == step.name
+    is_same = last.start.command in (None, step.command) or (follows and is_here)
+    return is_same and is_here == is_now and last.outcome not in TERMINAL
 
 
 def _is_finished(runs: Sequence[Run], step: JobStep) -> bool:

@@ -125,13 +125,6 @@ class UnmanagedJob:
                 signal.signal(sig, lambda *_: self.flag.request_preemption())
         self.flag.spare_at_exit()
 
-    def close(self, outcome: str, reason: str) -> None:
-        """The script has ended on its own: as `finish`, with the outcome that it reports."""
-        if outcome == "error":
-            self.finish(1, reason)
-        else:
-            self.finish(0)
-
     def finish(self, exit_code: int, reason: str | None = None) -> None:
         """Write the run's end record and, if there is more to do, ask Slurm for the next start."""
         if not self.is_chief or self.has_ended or os.getpid() != self._process:

@@ -19,9 +19,9 @@ from detslurm.storage import list_resources
 from detslurm.store import ExperimentDir, ExperimentFacts, Store, fold_trial, fs
 from detslurm.store.errors import TORN, Problem
 from detslurm.store.gc import resumed_from
-from detslurm.store.job_claims import claims_folder
 from detslurm.store.provenance import FOLDER
 from detslurm.store.reading import outputs_of, started_ids, started_in_run
+from detslurm.store.unmanaged import claims_folder
 
 Kind = Literal[
     "deleted checkpoint",  # its record is there, and so are its files

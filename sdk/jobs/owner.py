@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from detslurm.sdk.jobs.status import JobRef
-from detslurm.store.job_claims import claimed_experiment, claims_by_job
+from detslurm.store.unmanaged import claimed_experiment, claims_by_job
 
 if TYPE_CHECKING:
     from detslurm.slurm import JobInfo

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import py_compile
 import re
 import stat
 import sys
 import tarfile
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import cache_from_source
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -211,7 +208,7 @@ def _pack(environment: EnvironmentFiles, path: Path, progress: Callable[[int, in
                 f"slurm.stage_environment: {environment.prefix} has changed while it was packed:"
                 " submit again when nothing is being installed there"
             )
-        # Another submission may have been faster: with the same files, but not all those compiled.
+        # Another submission may have been faster: it may have found more modules compiled.
         fs.link_new(temporary, str(path))
         return path.stat().st_size
     finally:
@@ -220,10 +217,7 @@ def _pack(environment: EnvironmentFiles, path: Path, progress: Callable[[int, in
 
 def _write(environment: EnvironmentFiles, out: Any, progress: Callable[[int, int], None]) -> None:
     whole, done = environment.size, 0
-    with (
-        tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar,
-        tempfile.TemporaryDirectory(prefix="detslurm-") as scratch,
-    ):
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as tar:
         scripts = []
         for entry, data in _read_ahead(environment):
             _add(tar, environment.prefix, entry, data)
@@ -231,8 +225,6 @@ def _write(environment: EnvironmentFiles, out: Any, progress: Callable[[int, int
                 scripts.append(entry.name)
             done += entry.size
             progress(done, whole)
-        for entry in _uncompiled(environment):
-            _add_compiled(tar, environment.prefix, entry, Path(scratch, "compiled"))
         manifest = {"prefixes": _prefixes(environment.prefix), "scripts": scripts}
         text = msgspec.json.encode(manifest)
         _add(tar, environment.prefix, EnvironmentFile(records.MANIFEST, 0o600, len(text), 0), text)
@@ -278,25 +270,3 @@ def _names_prefix(prefix: Path, entry: EnvironmentFile, data: bytes) -> bool:
 
 def _prefixes(prefix: Path) -> list[str]:
     return list(dict.fromkeys((str(prefix), os.path.realpath(prefix))))
-
-
-def _uncompiled(environment: EnvironmentFiles) -> Iterator[EnvironmentFile]:
-    """Modules of this Python that were not imported yet: each run would compile them again."""
-    names = {entry.name for entry in environment.entries}
-    ours = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/"
-    for entry in environment.entries:
-        is_module = entry.name.startswith(ours) and entry.name.endswith(".py")
-        if is_module and entry.target is None and cache_from_source(entry.name) not in names:
-            yield entry
-
-
-def _add_compiled(
-    tar: tarfile.TarFile, prefix: Path, entry: EnvironmentFile, scratch: Path
-) -> None:
-    try:
-        py_compile.compile(str(prefix / entry.name), cfile=str(scratch), doraise=True)
-        data = scratch.read_bytes()
-    except (py_compile.PyCompileError, OSError, ValueError):
-        return  # for another Python, or a template
-    made = EnvironmentFile(cache_from_source(entry.name), 0o600, len(data), entry.mtime_ns)
-    _add(tar, prefix, made, data)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from tests.sdk.scenes import YAML, Scene
 
 RANDOM = YAML.replace("{name: grid, ", "{name: random, max_trials: 4, ")
 DONE = Decision("completed", "the code exited with 0", Action.STOP)
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path / "store")
 
 
 @pytest.fixture

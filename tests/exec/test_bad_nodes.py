@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +16,6 @@ from detslurm.searcher import State
 from detslurm.store import ExperimentDir, fold_facts, fold_trial
 from detslurm.store.records import NodeFailed
 from tests.sdk.scenes import YAML, Scene
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path / "store")
 
 
 def blames(

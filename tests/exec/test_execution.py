@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +27,6 @@ from detslurm.store.records import Lost
 from detslurm.store.run_records import ResumeRecord, StartRecord
 from tests.sdk.scenes import Scene
 from tests.store import collecting, scenes
-
-
-@pytest.fixture
-def inbox() -> Iterator[SignalInbox]:
-    """One that no signal is for."""
-    before = signal.set_wakeup_fd(-1)
-    yield SignalInbox([])
-    signal.set_wakeup_fd(before)
 
 
 def job_of(scene: Scene, inbox: SignalInbox, said: str | None = None, **about: Any) -> JobContext:
@@ -86,7 +77,7 @@ def listening() -> Iterator[SignalInbox]:
     ],
 )
 def test_a_step_that_ended_before_its_runner_heard_why(
-    tmp_path: Path,
+    scene: Scene,
     listening: SignalInbox,
     state: str,
     said: str | None,
@@ -94,7 +85,6 @@ def test_a_step_that_ended_before_its_runner_heard_why(
     yield_allocation: bool,
 ) -> None:
     """Agents take every end of a job for a preemption: the queue tells one from the other."""
-    scene = Scene(tmp_path / "store")
     reasons = reasons_of(job_of(scene, listening, said))
     scene.queue.put("7", state)
     if state == "COMPLETING":
@@ -118,10 +108,9 @@ def test_a_step_that_ended_before_its_runner_heard_why(
     ],
 )
 def test_a_sigterm_by_hand_is_no_cancel(
-    tmp_path: Path, inbox: SignalInbox, state: str | None, said: str | None, cause: Cause | None
+    scene: Scene, inbox: SignalInbox, state: str | None, said: str | None, cause: Cause | None
 ) -> None:
     """slurmstepd prints the same line for both; a cancelled job does not run any more."""
-    scene = Scene(tmp_path / "store")
     reasons = reasons_of(job_of(scene, inbox, said))
     if state is not None:
         scene.queue.put("7", state)
@@ -137,7 +126,7 @@ def test_a_sigterm_by_hand_is_no_cancel(
     ],
 )
 def test_an_agent_that_went_with_its_node(
-    tmp_path: Path,
+    scene: Scene,
     listening: SignalInbox,
     state: str,
     nodes: tuple[str, ...],
@@ -145,7 +134,6 @@ def test_an_agent_that_went_with_its_node(
     exit_code: int,
 ) -> None:
     """Where the job is being ended, that is no failure of the code; else it may be one."""
-    scene = Scene(tmp_path / "store")
     reasons = reasons_of(job_of(scene, listening, "node_failed"))
     scene.queue.put("7", state, nodes=nodes)
     slurm = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM))
@@ -168,7 +156,7 @@ def test_an_agent_that_went_with_its_node(
 )
 @pytest.mark.parametrize("resume", [None, {"uuid": "another trial's", "steps": 100}])
 def test_code_that_leaves_at_the_time_limit_with_nothing_won(
-    tmp_path: Path,
+    scene: Scene,
     inbox: SignalInbox,
     records: list[dict[str, Any]],
     expected: tuple[str, Action],
@@ -176,7 +164,7 @@ def test_code_that_leaves_at_the_time_limit_with_nothing_won(
 ) -> None:
     """It would be started again without end, also where it ignores the checkpoint that it is to
     continue; what goes on from files of its own comes further."""
-    execution = refused(Scene(tmp_path / "store"), inbox)
+    execution = refused(scene, inbox)
     scenes.run(execution._trial, [scenes.metrics(8)], "time_limit", resume)
     before = execution._fold()
     scenes.run(execution._trial, records, resume=resume)
@@ -190,10 +178,9 @@ def test_code_that_leaves_at_the_time_limit_with_nothing_won(
     [(3600, Cause.PREEMPTION), (60, Cause.TIME_LIMIT), (None, Cause.TIME_LIMIT)],
 )
 def test_why_sigusr1_came_where_the_controller_is_silent(
-    tmp_path: Path, inbox: SignalInbox, left: int | None, cause: Cause
+    scene: Scene, inbox: SignalInbox, left: int | None, cause: Cause
 ) -> None:
     """Far from the limit that the job began with it is a preemption."""
-    scene = Scene(tmp_path / "store")
     job = job_of(scene, inbox)
     end_time = None if left is None else time.time() + left
     job = job._replace(allocation=job.allocation._replace(end_time=end_time))
@@ -202,18 +189,16 @@ def test_why_sigusr1_came_where_the_controller_is_silent(
 
 
 def test_a_warm_start_begins_with_what_was_chosen_at_the_submission(
-    tmp_path: Path, inbox: SignalInbox
+    scene: Scene, inbox: SignalInbox
 ) -> None:
     """Whatever the source has saved since: all trials begin alike, and this one is protected."""
-    scene = Scene(tmp_path / "store")
     refused(scene, inbox, source_checkpoint="kept").run()
     (run,) = scene.store.find_trial(1).runs()
     assert run.start.resume == ResumeRecord("kept", 0)
 
 
-def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> None:
+def test_gpus_that_were_dealt_unequally(scene: Scene, inbox: SignalInbox) -> None:
     """No step can use them: the trial says so and is over, instead of its runner."""
-    scene = Scene(tmp_path / "store")
     decision, _ = refused(scene, inbox).run()
     assert (decision.outcome, decision.action) == ("error", Action.STOP)
     assert "3 of 4 GPUs" in decision.reason
@@ -223,10 +208,10 @@ def test_gpus_that_were_dealt_unequally(tmp_path: Path, inbox: SignalInbox) -> N
 
 
 def test_the_log_is_whole_before_the_end_record(
-    tmp_path: Path, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that follows the log reads it once more after the end record, then stops."""
-    scene, followed = Scene(tmp_path / "store"), []
+    followed = []
     write_end = TrialDir.write_end
 
     def written(self: TrialDir, run: int, record: Mapping[str, Any]) -> bool:
@@ -253,10 +238,9 @@ def test_output_that_is_full_ends_nothing() -> None:
 
 
 def test_a_run_whose_checkpoint_was_deleted_as_it_began_begins_again(
-    tmp_path: Path, inbox: SignalInbox
+    scene: Scene, inbox: SignalInbox
 ) -> None:
     """With what the collector has left: it knew a newer checkpoint, or it was somebody's wish."""
-    scene = Scene(tmp_path / "store")
     execution = refused(scene, inbox)
     made = scene.store.experiment(1)
     collecting.run(scene, made, 0, [("a", 1, None), ("b", 2, None)], end="preempted")
@@ -276,10 +260,9 @@ def test_a_run_whose_checkpoint_was_deleted_as_it_began_begins_again(
 
 
 def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
-    tmp_path: Path, inbox: SignalInbox
+    scene: Scene, inbox: SignalInbox
 ) -> None:
     """As after a requeue by hand: what a lost trial claims may be deleted."""
-    scene = Scene(tmp_path / "store")
     execution = refused(scene, inbox)
     made, trial = scene.store.experiment(1), execution._trial
     made.append(Lost(trials=(trial.id,)))
@@ -295,10 +278,9 @@ def test_a_lost_trial_is_found_before_a_run_of_it_is_claimed(
 
 
 def test_a_node_that_is_not_reached_is_waited_for(
-    tmp_path: Path, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, inbox: SignalInbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its death may become known later; where it never does, a restart is used, elsewhere."""
-    scene = Scene(tmp_path / "store")
     execution = refused(scene, inbox)
     dead = {"exit_code": 233, "began": True, "controller_silent": True, "unlaunched": ["n2"]}
     results = [AttemptResult(**dead), AttemptResult(began=True)]  # type: ignore[arg-type]
@@ -323,7 +305,7 @@ def test_a_node_that_is_not_reached_is_waited_for(
     [(-20.0, ("time_limit", Action.REQUEUE)), (30.0, ("ended", Action.STOP))],
 )
 def test_a_line_of_slurm_that_is_missing_at_the_time_limit(
-    tmp_path: Path,
+    scene: Scene,
     inbox: SignalInbox,
     monkeypatch: pytest.MonkeyPatch,
     left: float,
@@ -331,7 +313,7 @@ def test_a_line_of_slurm_that_is_missing_at_the_time_limit(
 ) -> None:
     """Other elements have overwritten it: the chain goes on. Before the limit nobody knows why."""
     monkeypatch.setattr(Allocation, "seconds_left", lambda self: left)
-    execution = refused(Scene(tmp_path / "store"), inbox)
+    execution = refused(scene, inbox)
     ended = AttemptResult(began=True, cause=Cause.ENDING, acknowledged=True, job_is_ending=True)
     monkeypatch.setattr(execution, "_attempt", lambda log: ended)
     decision, result = execution.run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,6 @@ from tests.cluster.waiting import wait_for
 from tests.sdk.scenes import SEARCH, Scene
 from tests.store import collecting
 from tests.store.collecting import on_disk, run
-
-
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    """An empty store."""
-    return Scene(tmp_path / "store")
 
 
 def collection(made: ExperimentDir, interval: float = 600.0) -> CheckpointCollection:

@@ -111,11 +111,6 @@ def trained(execution: Execution, log: object) -> AttemptResult:
     return AttemptResult(exit_code=0, began=True)
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path / "store")
-
-
 def outcomes(experiment: ExperimentDir) -> list[str]:
     ids = [row.id for row in fold_experiment(experiment).trials]
     return [run.outcome for n in ids for run in experiment.trial(n).runs()]

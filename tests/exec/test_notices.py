@@ -18,12 +18,12 @@ from detslurm.notices.delivery import flush
 from detslurm.notices.event import Event
 from detslurm.notices.log import NoticeLog
 from detslurm.store import ExperimentDir, RunLog
-from tests.exec.test_execution import inbox, job_of, reasons_of, refused
+from tests.exec.test_execution import job_of, reasons_of, refused
 from tests.notices.conftest import Define, define, scene, server
 from tests.notices.receiver import Receiver
 from tests.sdk.scenes import Scene
 
-__all__ = ["define", "inbox", "scene", "server"]
+__all__ = ["define", "scene", "server"]
 
 
 @pytest.fixture(autouse=True)

@@ -178,9 +178,8 @@ def trial_queue_of(scene: Scene, experiment: ExperimentDir) -> SearchTrialQueue:
     return SearchTrialQueue(intents, experiment.run_config(), ref="7_0", cluster=scene.queue)
 
 
-def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_trials_without_a_sample_fail(scene: Scene, capfd: pytest.CaptureFixture[str]) -> None:
     """A worker says why and ends the trials, and with them the search; it doesn't die itself."""
-    scene = Scene(tmp_path / "store")
     experiment, _ = scene.search(CONFIG, trials=2)
     trial_queue = trial_queue_of(scene, experiment)
     assert trial_queue.has_work()
@@ -193,10 +192,9 @@ def test_trials_without_a_sample_fail(tmp_path: Path, capfd: pytest.CaptureFixtu
 
 
 def test_a_node_without_a_sampler_ends_no_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its worker ends, and another one has the trial."""
-    scene = Scene(tmp_path / "store")
     experiment, log = scene.search(CONFIG.replace(", sampler_args: {startup: 3}", ""), trials=2)
     trial_queue = trial_queue_of(scene, experiment)
     assert trial_queue.has_work()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -26,8 +25,9 @@ PREEMPTED = Decision("preempted", "preempted by Slurm", Action.REQUEUE)
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Scene:
-    return Scene(tmp_path / "store")
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers with a trial ask the queue each time."""
+    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
 
 
 def worker_of(scene: Scene, experiment: ExperimentDir, ref: str) -> SearchTrialQueue:
@@ -256,9 +256,9 @@ def test_one_look_at_the_queue_before_leaving(desk: Desk) -> None:
     assert len(desk.scene.queue.queries) == 1
 
 
-def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("busy")
+def test_workers_are_added_where_trials_wait(desk: Desk) -> None:
     """As many as lack, once; not while others come already, never more than may run."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     assert desk.took() == 0
     queue = desk.scene.queue
     for ref in ("7_1", "7_2"):
@@ -270,11 +270,11 @@ def test_workers_are_added_where_trials_wait(desk: Desk, monkeypatch: pytest.Mon
     assert len([r for r in queue.requests if r.dependency is None]) == 1, "they are coming"
 
 
+@pytest.mark.usefixtures("busy")
 def test_workers_are_added_by_arrays_that_the_site_accepts(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is missing then comes with the next look."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     monkeypatch.setattr(worker_pool, "_LATER", 0.0)
     queue = desk.scene.queue
     monkeypatch.setattr(queue, "limits", lambda: ClusterLimits(max_array_size=2))
@@ -289,9 +289,9 @@ def test_workers_are_added_by_arrays_that_the_site_accepts(
     assert [r.count for r in queue.requests if not r.dependency] == [None, None]
 
 
+@pytest.mark.usefixtures("busy")
 def test_workers_are_added_within_max_slots(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the user set it last, up to what the search can use."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     monkeypatch.setattr(worker_pool, "_LATER", 0.0)
     queue, experiment = desk.scene.queue, desk.scene.client.stored(desk.experiment.id)
     experiment.set_max_slots(1)
@@ -306,11 +306,9 @@ def test_workers_are_added_within_max_slots(desk: Desk, monkeypatch: pytest.Monk
     assert [r.count for r in queue.requests if not r.dependency] == [2]
 
 
-def test_workers_that_are_promised_are_waited_for(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("busy")
+def test_workers_that_are_promised_are_waited_for(desk: Desk) -> None:
     """Of several that see the lack at once one submits; where it died on it, another does later."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     assert desk.took() == 0
     for ref in ("7_1", "7_2"):
         desk.scene.queue.put(ref, "COMPLETED")
@@ -325,11 +323,9 @@ def test_workers_that_are_promised_are_waited_for(
     assert [r.count for r in desk.scene.queue.requests if not r.dependency] == [2]
 
 
-def test_workers_about_to_be_free_are_counted_on(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("busy")
+def test_workers_about_to_be_free_are_counted_on(desk: Desk) -> None:
     """A trial that was created by a report waits for the worker that reported."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     desk.others("7_1", "7_2")
     assert desk.took() == 2
     desk.finish(0)
@@ -340,11 +336,9 @@ def test_workers_about_to_be_free_are_counted_on(
     assert not [r for r in desk.scene.queue.requests if not r.dependency]
 
 
-def test_where_jobs_must_not_submit_jobs_none_does(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("busy")
+def test_where_jobs_must_not_submit_jobs_none_does(scene: Scene) -> None:
     """However many trials wait."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     desk = Desk(scene)
     facts = desk.trial_queue._intents.facts
     facts.created = structs.replace(facts.created, submit_from_jobs=False)

@@ -30,6 +30,8 @@ from detslurm.store.records import MANIFEST
 
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
+Packed = dict[str, Any]
+
 PRINTS = """\
     import os, shutil, sys, package
     print("prefix", sys.prefix)
@@ -80,13 +82,19 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def packed(environment: Path, tmp_path: Path) -> dict[str, Any]:
+def packed(environment: Path, tmp_path: Path) -> Packed:
     """The environment as nodes get to know it."""
     found = find_environment(str(environment))
     assert found is not None
     kept = keep(found, Store.open(tmp_path / "store"), lambda done, whole: None)
-    plain: dict[str, Any] = msgspec.to_builtins(kept)
+    plain: Packed = msgspec.to_builtins(kept)
     return plain
+
+
+@pytest.fixture
+def one(environment: Path, tmp_path: Path) -> Packed:
+    """The packed environment."""
+    return packed(environment, tmp_path)
 
 
 def staged(environment: Mapping[str, Any]) -> StagedEnvironment:
@@ -244,26 +252,12 @@ class TestPacking:
         with pytest.warns(UserWarning, match="is run from there, not staged"):
             submitted(tmp_path, tmp_path / "store", python, "", slurm)
 
-    def test_uncompiled_modules_are_compiled(
-        self, tmp_path: Path, environment: Path, disk: Path
-    ) -> None:
-        """Else each run would do it, on every node."""
-        copy = Path(staged(packed(environment, tmp_path)).path)
-        (cached,) = (copy / SITE / "__pycache__").iterdir()
-        said = subprocess.run(
-            [copy / "bin" / "python3", "-v", "-c", "import package"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert cached.name == f"package.{sys.implementation.cache_tag}.pyc"
-        assert f"# {cached} matches {copy / SITE / 'package.py'}" in said.stderr
-
 
 class TestANode:
     """Unpacking, once per node, and when it is better left."""
 
-    def test_many_at_once_unpack_once(self, tmp_path: Path, environment: Path, disk: Path) -> None:
+    def test_many_at_once_unpack_once(self, tmp_path: Path, one: Packed, disk: Path) -> None:
         """Others wait for the first one, and find the same copy."""
-        one = packed(environment, tmp_path)
         script = tmp_path / "race.py"
         script.write_text(
             "import json, sys, time\nfrom pathlib import Path\n"
@@ -289,10 +283,9 @@ class TestANode:
         assert list(disk.iterdir()) == []
 
     def test_what_a_killed_one_leaves_is_removed(
-        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+        self, one: Packed, disk: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The kernel has released its lock; half a copy has no name that anybody looks for."""
-        one = packed(environment, tmp_path)
 
         def die(copy: Path) -> None:
             os._exit(9)
@@ -311,11 +304,8 @@ class TestANode:
         assert copies(disk) == [copy]
         assert half != copy
 
-    def test_one_that_was_installed_into_is_not_used_again(
-        self, tmp_path: Path, environment: Path, disk: Path
-    ) -> None:
+    def test_one_that_was_installed_into_is_not_used_again(self, one: Packed, disk: Path) -> None:
         """As a startup hook does it: the next run gets what was packed."""
-        one = packed(environment, tmp_path)
         first = staged(one)
         (Path(first.path) / SITE / "installed.py").touch()
         assert "has changed its copy" in reason(one)
@@ -334,10 +324,9 @@ class TestANode:
         ],
     )
     def test_what_is_no_longer_whole_is_made_again(
-        self, tmp_path: Path, environment: Path, disk: Path, harm: Callable[[Path], None]
+        self, one: Packed, disk: Path, harm: Callable[[Path], None]
     ) -> None:
         """A cleaner of /tmp takes files one by one, a loss of power what they hold."""
-        one = packed(environment, tmp_path)
         first = staged(one)
         os.close(first.lock)
         harm(Path(first.path))
@@ -347,10 +336,9 @@ class TestANode:
         assert copies(disk) == [copy]
 
     def test_one_of_before_a_reboot_is_made_again(
-        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, one: Packed, disk: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Its sizes may be right and its bytes zeros."""
-        one = packed(environment, tmp_path)
         monkeypatch.setattr(staging, "_BOOT", tmp_path / "boot")
         (tmp_path / "boot").write_text("first")
         first = staged(one)
@@ -384,10 +372,9 @@ class TestANode:
         assert [str(copy) for copy in home.iterdir()] == [used.path]
 
     def test_another_environment_takes_the_place_of_an_unused_one(
-        self, tmp_path: Path, environment: Path, disk: Path
+        self, tmp_path: Path, environment: Path, one: Packed, disk: Path
     ) -> None:
         """What is in use stays."""
-        one = packed(environment, tmp_path)
         first = staged(one)
         (environment / SITE / "package.py").write_text("VALUE = 22\n")
         second = staged(packed(environment, tmp_path))
@@ -406,15 +393,9 @@ class TestANode:
         ],
     )
     def test_an_archive_that_can_not_be_trusted_is_not_used(
-        self,
-        tmp_path: Path,
-        environment: Path,
-        disk: Path,
-        harm: Callable[[Path], None],
-        why: str,
+        self, one: Packed, disk: Path, harm: Callable[[Path], None], why: str
     ) -> None:
         """The run goes on without it."""
-        one = packed(environment, tmp_path)
         harm(Path(one["archive"]))
         assert why in reason(one)
         assert copies(disk) == []
@@ -430,13 +411,12 @@ class TestANode:
 
     @pytest.mark.parametrize("mode", [0o777, 0o775])
     def test_a_directory_that_others_may_exchange_is_not_used(
-        self, tmp_path: Path, environment: Path, disk: Path, mode: int
+        self, one: Packed, disk: Path, mode: int
     ) -> None:
         """Without the sticky bit, anywhere on the path."""
         below = disk / "below"
         below.mkdir()
         disk.chmod(mode)
-        one = packed(environment, tmp_path)
         assert "other users may exchange the files in" in reason(one)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(staging, "_place", lambda: below)
@@ -454,18 +434,12 @@ class TestANode:
         ],
     )
     def test_a_place_where_programs_can_not_start_is_not_used(
-        self,
-        tmp_path: Path,
-        environment: Path,
-        disk: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        name: str,
-        why: str,
+        self, one: Packed, disk: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
     ) -> None:
         """The first line of a script takes no space, and not everything has room there."""
         (disk / name).mkdir()
         monkeypatch.setattr(staging, "_place", lambda: disk / name)
-        assert why in reason(packed(environment, tmp_path))
+        assert why in reason(one)
         assert copies(disk / name) == []
 
     @pytest.mark.parametrize(
@@ -495,27 +469,23 @@ class TestANode:
         assert why in reason(packed(environment, tmp_path))
         assert copies(disk) == []
 
-    def test_an_archive_without_its_content_is_not_used(
-        self, tmp_path: Path, environment: Path, disk: Path
-    ) -> None:
+    def test_an_archive_without_its_content_is_not_used(self, one: Packed, disk: Path) -> None:
         """Zeros, of the size that it had."""
-        one = packed(environment, tmp_path)
         Path(one["archive"]).write_bytes(bytes(one["size"]))
         assert "No such file" in reason(one)
         assert reason({**one, "size": "torn"})
 
     def test_a_shared_disk_is_not_used(
-        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+        self, one: Packed, disk: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """TMPDIR at home."""
         monkeypatch.setattr(staging, "mounted_kind", lambda place: "nfs4")
-        assert "may be shared with other nodes (nfs4)" in reason(packed(environment, tmp_path))
+        assert "may be shared with other nodes (nfs4)" in reason(one)
 
     def test_a_small_memory_is_spared(
-        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+        self, one: Packed, disk: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Where /tmp is memory, which counts as the job's."""
-        one = packed(environment, tmp_path)
         free = 3 * (one["size"] + staging._SPARE)
         found = SimpleNamespace(f_bavail=free, f_frsize=1, f_flag=0)
         monkeypatch.setattr(os, "statvfs", lambda _: found)
@@ -525,10 +495,9 @@ class TestANode:
         assert "free, and it takes" in reason(one)
 
     def test_what_lasts_is_given_up(
-        self, tmp_path: Path, environment: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, one: Packed, disk: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Other nodes wait, and would end the run."""
-        one = packed(environment, tmp_path)
         tar = tmp_path / "slow" / "tar"
         tar.parent.mkdir()
         tar.write_text("#!/bin/sh\nexec sleep 100\n")
@@ -538,11 +507,8 @@ class TestANode:
         assert "is not there after 0 s" in reason(one)
         assert copies(disk) == []
 
-    def test_whoever_waits_for_the_lock_can_be_stopped(
-        self, tmp_path: Path, environment: Path, disk: Path
-    ) -> None:
+    def test_whoever_waits_for_the_lock_can_be_stopped(self, one: Packed, disk: Path) -> None:
         """A preemption comes while another job unpacks."""
-        one = packed(environment, tmp_path)
         home = staging._home()
         lock = os.open(home, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -12,15 +12,15 @@ from detslurm.exec import search_worker, worker_pool
 from detslurm.exec.search_worker import SearchTrialQueue
 from detslurm.slurm import SlurmError
 from detslurm.store import ExperimentDir, StoreFault, fold_facts
-from tests.exec.test_search_worker import Desk, desk, scene
+from tests.exec.test_search_worker import Desk, busy, desk
 from tests.sdk.scenes import Queue, Scene
 
-__all__ = ["desk", "scene"]
+__all__ = ["busy", "desk"]
 
 
-def test_a_standby_stands_ready(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("busy")
+def test_a_standby_stands_ready(desk: Desk) -> None:
     """One that waits for the end of all that are alive; a second one only when it is gone."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     for _ in range(3):
         assert desk.took() == 0
     (standby,) = [r for r in desk.scene.queue.requests if r.dependency]
@@ -86,21 +86,21 @@ def test_a_paused_search_gets_no_standby(desk: Desk) -> None:
     assert desk.scene.queue.requests == []
 
 
+@pytest.mark.usefixtures("busy")
 def test_a_job_script_that_cannot_be_written_ends_no_worker(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full, say; the standby is tried again at the next look."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     full = OSError(errno.ENOSPC, "No space left on device")
     monkeypatch.setattr(desk.scene.queue, "submit", Mock(side_effect=full))
     assert [desk.took(), desk.took()] == [0, 0]
 
 
+@pytest.mark.usefixtures("busy")
 def test_jobs_whose_record_fails_once_are_not_submitted_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A standby and the workers that lack: nobody would count on a job that no fact names."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     monkeypatch.setattr("time.sleep", lambda _: None)
     append, failed = ExperimentDir.append, set[str]()
 
@@ -118,11 +118,11 @@ def test_jobs_whose_record_fails_once_are_not_submitted_again(
     assert failed == {"101", "102"} == {job.job_id for job in fold_facts(desk.experiment).jobs[1:]}
 
 
+@pytest.mark.usefixtures("busy")
 def test_a_job_that_nobody_has_recorded_yet_ends_no_worker(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It begins before `submit` has written its number down, or that was killed just then."""
-    monkeypatch.setattr(worker_pool, "_SOON", 0.0)
     monkeypatch.setattr(worker_pool, "_LATER", 0.0)
     desk = Desk(scene, job=None)
     assert [desk.took() for _ in range(3)] == [0, 0, 0]

@@ -13,7 +13,7 @@ from detslurm.exec import unmanaged_claims
 from detslurm.slurm import Allocation, user_script
 from detslurm.slurm.allocation import step_of
 from detslurm.store import Store, StoreError, TrialDir
-from detslurm.store.job_claims import claims_folder, inherit_claims
+from detslurm.store.unmanaged import claims_folder, inherit_claims
 from tests.cluster.waiting import wait_for
 
 
@@ -158,6 +158,13 @@ def start(
     """A step of a job that packs several commands."""
     allocation = Allocation(cluster="slurm", job_id=job, nodes=("n1",), restart_count=restart)
     return unmanaged_claims.JobStep(allocation, str(number), ["train.py", command])
+
+
+def test_ranks_of_an_element_may_have_arguments_of_their_own(store: Store) -> None:
+    """They look for the run of their step; another program of that step is none of theirs."""
+    trial = worked(store, batch("train.py --rank 0", 0, range(2)))
+    assert found(store, batch("train.py --rank 1", 0, range(2))) == [trial.id]
+    assert found(store, batch("test.py --rank 1", 0, range(2))) == []
 
 
 def worked(store: Store, step: unmanaged_claims.JobStep, end: str | None = None) -> TrialDir:

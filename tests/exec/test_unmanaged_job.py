@@ -61,7 +61,7 @@ def test_the_failure_of_another_node_is_no_preemption(
     state: str,
     preempted: bool,
     outcome: str,
-    tmp_path: Path,
+    scene: Scene,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """srun sends its signal too: a job requeued for that would fail and start again without end."""
@@ -70,7 +70,6 @@ def test_the_failure_of_another_node_is_no_preemption(
     monkeypatch.setattr(unmanaged_job, "_evidence", lambda ref: info)
     monkeypatch.setattr(unmanaged_job, "is_preempted", lambda ref: preempted)
     monkeypatch.setattr(UnmanagedJob, "_requeue", lambda self, action: requeued.append(action))
-    scene = Scene(tmp_path / "store")
     resume = {"uuid": "a", "steps": 10}
     trial = scene.run(scene.experiment(), losses=[1.0] * gained, checkpoint="b", resume=resume)
     start = StartRecord(run=1, resume=ResumeRecord("a", 10))
@@ -122,9 +121,8 @@ def test_nobody_waits_for_a_run_that_the_first_process_could_not_open(
         join(["train.py"])
 
 
-def test_a_lost_trial_is_found_before_its_next_run_is_claimed(tmp_path: Path) -> None:
+def test_a_lost_trial_is_found_before_its_next_run_is_claimed(scene: Scene) -> None:
     """As after a requeue by hand: what a lost trial claims may be deleted."""
-    scene = Scene(tmp_path / "store")
     made = scene.experiment()
     trial = scene.run(made, checkpoint="a")
     made.append(Lost(trials=(trial.id,)))

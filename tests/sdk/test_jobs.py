@@ -14,7 +14,7 @@ from detslurm.slurm import ClusterLimits, JobInfo, NodeInfo, PartitionLimits
 from detslurm.store import NotFound
 from detslurm.store.facts import put_record
 from detslurm.store.fs import ensure_directory
-from detslurm.store.job_claims import claims_folder, inherit_claims
+from detslurm.store.unmanaged import claims_folder, inherit_claims
 from tests.sdk.scenes import Queue, Scene
 
 
