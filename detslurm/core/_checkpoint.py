@@ -310,19 +310,11 @@ class CheckpointContext(Displayed):
             yield path
 
     def get_metadata(self, storage_id: str) -> dict[str, Any]:
-        """Return the metadata that a checkpoint was stored with.
+        """Return the metadata that the checkpoint `storage_id` was stored with; {} without any.
 
-        Later changes by `Checkpoint.add_metadata()`, `remove_metadata()` or the command line have
-        `client.get_checkpoint(storage_id).metadata`.
-
-        Args:
-            storage_id: The checkpoint's id.
-
-        Returns:
-            The metadata; empty if the checkpoint has none.
-
-        Raises:
-            CheckpointNotFound: If the checkpoint does not exist or is not complete.
+        `client.get_checkpoint(storage_id).metadata` has later changes by
+        `Checkpoint.add_metadata()`, `remove_metadata()` or the command line, too. Raises
+        `CheckpointNotFound` if the checkpoint does not exist or is not complete.
         """
         refuse_unknown(self._storage, storage_id)
         try:
@@ -331,14 +323,11 @@ class CheckpointContext(Displayed):
             return {}
 
     def delete(self, storage_id: str) -> None:
-        """Delete a checkpoint with all its files. Any rank may call.
+        """Delete the checkpoint `storage_id` with all its files. Any rank may call.
 
         A checkpoint that something needs, such as a model version, stays, with a warning in the
         log. So does a checkpoint of another experiment, such as the first one of a warm start:
         `detslurm checkpoint delete` deletes it.
-
-        Args:
-            storage_id: The checkpoint's id.
 
         Raises:
             CheckpointNotFound: If the checkpoint does not exist or is not complete.

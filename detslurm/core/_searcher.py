@@ -68,13 +68,8 @@ class SearcherOperation(Displayed):
         return self._is_chief
 
     def report_progress(self, length: float) -> None:
-        """Report how far the trial is. Only the chief may call.
-
-        Args:
-            length: The length trained so far, in the unit of the operation's `length`.
-
-        Raises:
-            RuntimeError: If a worker calls, or the operation is completed already.
+        """Report the `length` trained so far, in the unit of the operation's. Only the chief may
+        call, and not after `report_completed()`: else it raises `RuntimeError`.
         """
         self._chief_only("report_progress")
         if self._completed and length != self.length:

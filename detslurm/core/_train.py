@@ -295,37 +295,22 @@ class TrainContext(Displayed):
         self._lines = None
 
     def report_progress(self, progress: float) -> None:
-        """Report how much of the training is done.
-
-        Args:
-            progress: From 0 to 1.
-
-        Raises:
-            ValueError: If it is outside of that range.
+        """Report how much of the training is done: `progress` is from 0 to 1, all else raises
+        `ValueError`.
         """
         if not 0.0 <= progress <= 1.0:
             raise ValueError(f"progress must be between 0 and 1, not {progress}")
         self._recorder.record({"t": "progress", "value": float(progress)})
 
     def set_status(self, status: str) -> None:
-        """Show a short text beside the trial.
-
-        Args:
-            status: The text; it replaces the one before.
-        """
+        """Show the short text `status` beside the trial; it replaces the last."""
         self._recorder.record({"t": "status", "text": str(status)})
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        """Replace the metadata of this trial.
+        """Replace the metadata of this trial, and return it as recorded, in plain types.
 
         Args:
-            metadata: Anything that JSON can express.
-
-        Returns:
-            The metadata as recorded, in plain types.
-
-        Raises:
-            TypeError: If it is no mapping of names to values.
+            metadata: Names with values that JSON can express; all else raises `TypeError`.
         """
         self._metadata = plain(metadata)
         self._recorder.record({"t": "run_metadata", "data": self._metadata})
@@ -375,11 +360,7 @@ class TrainContext(Displayed):
             self._tensorboard.upload(selector, mangler)
 
     def report_early_exit(self, reason: EarlyExitReason) -> None:
-        """Report that this trial ends before its time; the first report counts.
-
-        Args:
-            reason: Why it ends.
-        """
+        """Report that this trial ends early, and the `reason`; the first report counts."""
         self._exit_early(reason)
 
     def _exit_early(self, reason: EarlyExitReason, text: str | None = None) -> None:

@@ -27,19 +27,14 @@ class UsageReports(Displayed):
         return {"trial": self._trial and self._trial.id}
 
     def report_task_using_checkpoint(self, checkpoint: Any) -> None:
-        """Record that this trial uses a checkpoint; `checkpoint describe` shows it.
-
-        Args:
-            checkpoint: The result of `client.get_checkpoint()`.
+        """Record that this trial uses `checkpoint`, a result of `client.get_checkpoint()`;
+        `checkpoint describe` shows it.
         """
         self._record(checkpoint.experiment_id, checkpoint.uuid)
 
     def report_task_using_model_version(self, model_version: Any) -> None:
-        """Record that this trial uses a version of a model; `model describe --version` and
-        `checkpoint describe` show it.
-
-        Args:
-            model_version: The result of `Model.get_version()`.
+        """Record that this trial uses `model_version`, a result of `Model.get_version()`;
+        `model describe --version` and `checkpoint describe` show it.
         """
         row = model_version.row
         self._record(

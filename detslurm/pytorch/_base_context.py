@@ -20,7 +20,12 @@ logger = logging.getLogger("detslurm.pytorch")
 
 
 class TrialContext:
-    """Hyperparameters, configuration, batch sizes, peers, and the request to stop."""
+    """Hyperparameters, configuration, batch sizes, peers, and the request to stop.
+
+    Methods that return a hyperparameter, a batch size or the configuration raise `ValueError`
+    where there is none. Those about the current batch and epoch raise `InternalException` before
+    training has begun.
+    """
 
     def __init__(
         self,
@@ -64,11 +69,7 @@ class TrialContext:
             self._batch_sizes = total, _per_slot(total, max(slots_per_trial, 1))
 
     def get_experiment_config(self) -> dict[str, Any]:
-        """Return the experiment's configuration.
-
-        Raises:
-            ValueError: If there is none: outside of jobs `init(exp_conf=...)` takes it.
-        """
+        """Return the experiment's configuration; outside of jobs `init(exp_conf=...)` takes it."""
         if self._exp_conf is None:
             raise ValueError(
                 "there is no experiment configuration: outside of a job, pass it to"
@@ -77,11 +78,7 @@ class TrialContext:
         return self._exp_conf
 
     def get_data_config(self) -> dict[str, Any]:
-        """Return the `data` section of the experiment's configuration.
-
-        Raises:
-            ValueError: If there is no configuration.
-        """
+        """Return the `data` section of the experiment's configuration."""
         data: dict[str, Any] = self.get_experiment_config().get("data") or {}
         return data
 
@@ -96,11 +93,7 @@ class TrialContext:
         return 1 if info is None else info.trial.trial_id
 
     def get_hparams(self) -> dict[str, Any]:
-        """Return all hyperparameters by name.
-
-        Raises:
-            ValueError: If none were given to `init()`.
-        """
+        """Return all hyperparameters by name, as they were given to `init()`."""
         if self._hparams is None:
             raise ValueError(
                 "there are no hyperparameters: pass them with init(hparams=...);"
@@ -109,14 +102,7 @@ class TrialContext:
         return self._hparams
 
     def get_hparam(self, name: str) -> Any:
-        """Return one hyperparameter.
-
-        Args:
-            name: Its name.
-
-        Raises:
-            ValueError: If there is none of this name.
-        """
+        """Return the hyperparameter `name`."""
         hparams = self.get_hparams()
         if name not in hparams:
             raise ValueError(
@@ -128,18 +114,11 @@ class TrialContext:
     def get_global_batch_size(self) -> int:
         """Return the number of records in a batch over all slots: the hyperparameter
         `global_batch_size`.
-
-        Raises:
-            ValueError: If the hyperparameter is not set.
         """
         return self._sizes()[0]
 
     def get_per_slot_batch_size(self) -> int:
-        """Return this slot's part of `global_batch_size`, rounded down.
-
-        Raises:
-            ValueError: If the hyperparameter is not set.
-        """
+        """Return this slot's part of `global_batch_size`, rounded down."""
         return self._sizes()[1]
 
     def _sizes(self) -> tuple[int, int]:
@@ -151,17 +130,11 @@ class TrialContext:
         return self._batch_sizes
 
     def set_stop_requested(self, stop_requested: bool) -> None:
-        """Ask to end training: after this batch come a validation and a checkpoint, then `fit()`
-        returns.
+        """Ask to end training, or not to, by `stop_requested`: after this batch come a validation
+        and a checkpoint, then `fit()` returns.
 
         With several ranks the request of any of them counts for all, at the next report at the
-        latest.
-
-        Args:
-            stop_requested: Whether to end.
-
-        Raises:
-            AssertionError: If it is neither True nor False.
+        latest. Anything but True and False raises `AssertionError`.
         """
         assert isinstance(stop_requested, bool), (
             f"set_stop_requested() takes True or False, not {stop_requested!r}"
@@ -173,14 +146,8 @@ class TrialContext:
         return self._stop_requested
 
     def set_enable_tensorboard_logging(self, enable_tensorboard_logging: bool) -> None:
-        """Choose whether metrics are written to TensorBoard files and these are kept with the
-        trial.
-
-        Args:
-            enable_tensorboard_logging: Whether to do so.
-
-        Raises:
-            AssertionError: If it is neither True nor False.
+        """Choose by `enable_tensorboard_logging` whether metrics are written to TensorBoard files
+        and these are kept with the trial. Anything but True and False raises `AssertionError`.
         """
         assert isinstance(enable_tensorboard_logging, bool), (
             "set_enable_tensorboard_logging() takes True or False,"
@@ -243,45 +210,25 @@ class TrialContext:
         return self._reducers.wrap(reducer, name, for_training, for_validation)
 
     def to_device(self, data: Any) -> Any:
-        """Return data on this slot's device.
-
-        Args:
-            data: Tensors and arrays, also inside of dicts, lists and tuples.
-        """
+        """Return `data` on this slot's device: tensors and arrays, alone or in containers."""
         return to_device(data, self.device, self._warned_types)
 
     def is_epoch_start(self) -> bool:
-        """Return whether this batch is the first of its epoch.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
+        """Return whether this batch is the first of its epoch."""
         return self._position()[1] == 0
 
     def is_epoch_end(self) -> bool:
-        """Return whether this batch is the last of its epoch.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
+        """Return whether this batch is the last of its epoch."""
         return self._position()[1] == (self._epoch_len or 0) - 1
 
     def current_train_batch(self) -> int:
-        """Return the batch that is being trained on, counted from 0 over all epochs.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
+        """Return the batch that is being trained on, counted from 0 over all epochs."""
         self._position()
         assert self._current_batch is not None
         return self._current_batch
 
     def current_train_epoch(self) -> int:
-        """Return the epoch of the batch that is being trained on, counted from 0.
-
-        Raises:
-            InternalException: If training has not begun.
-        """
+        """Return the epoch of the batch that is being trained on, counted from 0."""
         return self._position()[0]
 
     def _position(self) -> tuple[int, int]:
@@ -293,11 +240,7 @@ class TrialContext:
         self._current_batch = batch_idx
 
     def get_trial_seed(self) -> int:
-        """Return the trial's seed.
-
-        Raises:
-            InternalException: Outside of jobs, where there is none.
-        """
+        """Return the trial's seed; outside of jobs it raises `InternalException`."""
         if self._trial_seed is None:
             raise InternalException("there is no trial seed outside of a job: choose one yourself")
         return self._trial_seed
@@ -307,14 +250,33 @@ class TrialContext:
         return self._steps_completed
 
     def set_profiler(self, *args: Any, **kwargs: Any) -> None:
-        """Run torch's profiler during training; TensorBoard shows what it finds.
-
-        Args:
-            *args: For `torch.profiler.profile`.
-            **kwargs: For `torch.profiler.profile`.
+        """Run torch's profiler during training; TensorBoard shows what it finds. `*args` and
+        `**kwargs` are for `torch.profiler.profile`.
         """
         handler = torch.profiler.tensorboard_trace_handler(str(self.get_tensorboard_path()))
         self.profiler = torch.profiler.profile(*args, **{"on_trace_ready": handler, **kwargs})
+
+
+class ExperimentalContext:
+    """Less common settings: `context.experimental`."""
+
+    def __init__(self, parent: TrialContext) -> None:
+        self._parent = parent
+
+    def save_in_background(self) -> None:
+        """Go on with training while a checkpoint is written, from a copy in the host's memory.
+
+        A checkpoint counts once it is complete, and exiting waits for it. An error, unless it is a
+        lack of space, is raised at the next report, checkpoint or validation, on all slots.
+        `on_checkpoint_upload_end()` is called then, too, and `on_checkpoint_write_end()` of a
+        `PyTorchTrial` in another thread.
+
+        A `PyTorchTrial` saves in the foreground what several slots have parts of: sharded models,
+        and gradients for a later step. A `DeepSpeedTrial` does so where its engines have a
+        checkpoint writer of their own; what its `save()` writes in another way than through
+        wrapped engines is written at once, and their files are empty until later.
+        """
+        self._parent._saves_in_background = True
 
 
 def alone(

@@ -45,18 +45,14 @@ class BaseTrial(abc.ABC):
         return Reducer.AVG
 
     def evaluate_full_dataset(self, data_loader: torch.utils.data.DataLoader) -> dict[str, Any]:
-        """Return validation metrics of the whole data set, which the chief alone evaluates.
-
-        Args:
-            data_loader: The validation data, not split up among the slots.
+        """Return validation metrics of the whole data set, which the chief alone evaluates:
+        `data_loader` is not split up among the slots.
         """
         raise NotImplementedError
 
     def get_batch_length(self, batch: Any) -> int:
-        """Return the number of records in a batch; override it for batches of your own type.
-
-        Args:
-            batch: A batch as the data loader gives it.
+        """Return the number of records in `batch`, as the data loader gives it; override it for
+        batches of your own type.
         """
         return data_length(batch)
 

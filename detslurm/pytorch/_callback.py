@@ -26,18 +26,12 @@ class PyTorchCallback:
         """Called after the checkpoint was loaded, before training begins."""
 
     def on_training_epoch_start(self, epoch_idx: int) -> None:
-        """Called before the first batch of an epoch; not when a trial resumes within an epoch.
-
-        Args:
-            epoch_idx: The epoch, counted from 0.
+        """Called before the first batch of epoch `epoch_idx`, from 0; not when a trial resumes
+        within it.
         """
 
     def on_training_epoch_end(self, epoch_idx: int) -> None:
-        """Called after the last batch of an epoch.
-
-        Args:
-            epoch_idx: The epoch, counted from 0.
-        """
+        """Called after the last batch of epoch `epoch_idx`, counted from 0."""
 
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
@@ -57,39 +51,24 @@ class PyTorchCallback:
         """Called before the first batch of a validation."""
 
     def on_validation_epoch_end(self, outputs: list[Any]) -> None:
-        """Called after the last batch of a validation.
-
-        Args:
-            outputs: The results of `evaluate_batch()` for each batch on this rank.
+        """Called after the last batch of a validation. `outputs` are the results of
+        `evaluate_batch()` for each batch on this rank.
         """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """Called after a validation.
-
-        Args:
-            metrics: The metrics over all ranks.
-        """
+        """Called after a validation. `metrics` are those over all ranks."""
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called before states are restored.
-
-        Args:
-            checkpoint: The loaded state.
-        """
+        """Called before states are restored from the loaded `checkpoint`."""
 
     def on_checkpoint_save_start(self, checkpoint: dict[str, Any]) -> None:
-        """Called on the chief only, before a checkpoint is written. In a `DeepSpeedTrial` each rank
-        calls it, with its own part.
-
-        Args:
-            checkpoint: The state to write; additions are written, too.
+        """Called on the chief only, before the state `checkpoint` is written, additions included.
+        In a `DeepSpeedTrial` each rank calls it, with its own part.
         """
 
     def on_checkpoint_end(self, checkpoint_dir: str) -> None:
-        """Deprecated: override `on_checkpoint_write_end`. Called on the chief only.
-
-        Args:
-            checkpoint_dir: The directory with the checkpoint's files.
+        """Deprecated: override `on_checkpoint_write_end`. Called on the chief only; the files are
+        in `checkpoint_dir`.
         """
 
     def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
@@ -104,11 +83,7 @@ class PyTorchCallback:
         """
 
     def on_checkpoint_upload_end(self, uuid: str) -> None:
-        """Called after a checkpoint is complete in the storage.
-
-        Args:
-            uuid: The checkpoint's storage id.
-        """
+        """Called after the checkpoint with the storage id `uuid` is complete in the storage."""
 
     def on_trial_shutdown(self) -> None:
         """Called last: the trial is done, stopped and may go on later, or failed.
@@ -121,8 +96,4 @@ class PyTorchCallback:
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict()` returned.
-
-        Args:
-            state_dict: The state of this callback in the checkpoint.
-        """
+        """Restore `state_dict`, the state of this callback in the checkpoint."""

@@ -16,10 +16,9 @@ from detslurm.pytorch import _ddp
 from detslurm.pytorch._amp import MixedPrecision
 from detslurm.pytorch._apex import configure, scale_of
 from detslurm.pytorch._backward_exchange import BackwardExchange
-from detslurm.pytorch._base_context import TrialContext
+from detslurm.pytorch._base_context import ExperimentalContext, TrialContext
 from detslurm.pytorch._data_parallel import DataParallel, average_gradients
 from detslurm.pytorch._ddp import is_sharded
-from detslurm.pytorch._experimental import ExperimentalContext
 from detslurm.pytorch._lr_scheduler import LRScheduler
 from detslurm.pytorch._reducer import MetricReducer
 from detslurm.pytorch._sanity_checks import SanityChecks
@@ -486,16 +485,8 @@ class PyTorchExperimentalContext(ExperimentalContext):
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Register a metric of your own: the older name of `context.wrap_reducer()`.
-
-        Args:
-            reducer: As for `context.wrap_reducer()`.
-            name: As for `context.wrap_reducer()`, with the same default.
-            for_training: As for `context.wrap_reducer()`, with the same default.
-            for_validation: As for `context.wrap_reducer()`, with the same default.
-
-        Returns:
-            The reducer.
+        """Return a registered metric of your own: the older name of `context.wrap_reducer()`.
+        Arguments as in `PyTorchTrialContext.wrap_reducer`.
         """
         return self._parent.wrap_reducer(reducer, name, for_training, for_validation)
 

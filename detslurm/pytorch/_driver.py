@@ -53,17 +53,12 @@ class Driver(Protocol):
     loader_checks_off: str
     """The call that allows data loaders of other kinds."""
 
-    @property
-    def shard(self) -> Shard:
-        """This rank's part of the training and validation data."""
-
-    @property
-    def loader_batches(self) -> int:
-        """How many batches of the data loader make one of training."""
-
-    @property
-    def reports(self) -> bool:
-        """Whether this rank's metrics count."""
+    shard: Shard
+    """This rank's part of the training and validation data."""
+    loader_batches: int
+    """How many batches of the data loader make one of training."""
+    reports: bool
+    """Whether this rank's metrics count."""
 
     def epoch_len(self, lengths: Sequence[int | None]) -> int:
         """The batches of an epoch, from the lengths of all ranks' data loaders."""

@@ -56,12 +56,7 @@ class LRScheduler:
         return self._frequency
 
     def step(self, *args: Any, **kwargs: Any) -> None:
-        """Step the scheduler.
-
-        Args:
-            *args: For the scheduler's own `step()`.
-            **kwargs: For the scheduler's own `step()`.
-        """
+        """Step the scheduler; `*args` and `**kwargs` are for its own `step()`."""
         self._scheduler.step(*args, **kwargs)
 
     def get_last_lr(self) -> list[Any]:
@@ -102,9 +97,5 @@ class LRScheduler:
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the state of the scheduler.
-
-        Args:
-            state_dict: The result of `state_dict()`.
-        """
+        """Restore the state of the scheduler from `state_dict`, a result of `state_dict()`."""
         self._scheduler.load_state_dict(state_dict)

@@ -12,7 +12,7 @@ from detslurm.pytorch._averages import kept_output
 from detslurm.pytorch._base_trial import by_name, evaluates_batches
 from detslurm.pytorch._context import PyTorchTrialContext
 from detslurm.pytorch._ddp import is_sharded
-from detslurm.pytorch._driver import Shard
+from detslurm.pytorch._driver import Driver, Evaluator, Shard
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import ENDLESS, length_of
 from detslurm.pytorch._sanity_checks import explain
@@ -20,7 +20,7 @@ from detslurm.pytorch._trial import PyTorchTrial, evaluate_batch_of
 from detslurm.pytorch.checkpointing._saving import ModelCheckpoints
 
 
-class ModelDriver:
+class ModelDriver(Driver):
     """Drives a `PyTorchTrial`.
 
     Raises `InvalidExperimentException` where the trial lacks what training needs.
@@ -52,12 +52,10 @@ class ModelDriver:
         return ENDLESS if lengths[0] is None else lengths[0]
 
     def begin_training(self) -> None:
-        """Put models into training mode."""
         for model in self._context.models:
             model.train()
 
     def train_batch(self, batches: Iterator[Any] | None, epoch_idx: int, batch_idx: int) -> Any:
-        """Train on one batch; what `train_batch()` returned."""
         assert batches is not None
         context = self._context
         batch = context._moved(next(batches))
@@ -79,22 +77,19 @@ class ModelDriver:
         return result
 
     def reporting(self, done: int, length: int) -> None:
-        """Check for mistakes before a report, after `done` of `length` batches."""
         context = self._context
         context._sanity_checks.reporting(context.models, context.optimizers)
         if 0 < length <= done:
             context._sanity_checks.ending(done, context._aggregation)
 
     def evaluator(self, batches: Any, at_most: int | None) -> ModelEvaluator:
-        """Evaluates the trial."""
         return ModelEvaluator(self._trial, self._context, batches, at_most)
 
     def checkpoints(self, core: Context, hooks: Hooks, *, is_trainer: bool) -> ModelCheckpoints:
-        """Saves and loads the trial."""
         return ModelCheckpoints(self._trial, self._context, core, hooks, is_trainer=is_trainer)
 
 
-class ModelEvaluator:
+class ModelEvaluator(Evaluator):
     """Evaluates a `PyTorchTrial`."""
 
     def __init__(
@@ -113,7 +108,6 @@ class ModelEvaluator:
             )
 
     def begin(self) -> None:
-        """Put models into evaluation mode."""
         context = self._context
         if context.distributed.size > 1:
             context._data_parallel.broadcast_buffers(context.models)
@@ -140,7 +134,6 @@ class ModelEvaluator:
         return run_collectively(self._context.distributed, count, most)
 
     def outputs(self) -> list[Any]:
-        """The results of `evaluate_batch()` for every batch of this rank."""
         outputs = []
         for index, batch in enumerate(self._batches):
             if self._at_most is not None and index >= self._at_most:
@@ -150,7 +143,6 @@ class ModelEvaluator:
         return outputs
 
     def keep_up(self, passes: int) -> None:
-        """Take part in others' passes; what comes of it doesn't count."""
         for _ in range(passes):
             self._evaluate(*self._last)
 
@@ -163,6 +155,5 @@ class ModelEvaluator:
                 raise
 
     def full(self) -> Any:
-        """The result of `evaluate_full_dataset()`."""
         with self._context._amp.forward():
             return self._trial.evaluate_full_dataset(self._batches)

@@ -46,25 +46,11 @@ class TrainUnit:
 
 
 class Batch(TrainUnit):
-    """A number of batches, as every slot counts them.
-
-    Args:
-        value: The number; as a period, also a container of numbers.
-
-    Raises:
-        TypeError: If it is neither an int nor a container.
-    """
+    """A number of batches, as every slot counts them; `value` as in `TrainUnit`."""
 
 
 class Epoch(TrainUnit):
-    """A number of passes over the training data.
-
-    Args:
-        value: The number; as a period, also a container of numbers.
-
-    Raises:
-        TypeError: If it is neither an int nor a container.
-    """
+    """A number of passes over the training data; `value` as in `TrainUnit`."""
 
 
 class Record(TrainUnit):

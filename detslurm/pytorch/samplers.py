@@ -155,21 +155,15 @@ def _both(first: Callable[[int], None], second: Callable[[int], None]) -> Callab
 
 
 class RepeatSampler(_Repeat, Sampler):  # type: ignore[misc]
-    """The records of a sampler again and again, without an end; its length is that of one pass.
-
-    Args:
-        sampler: The records.
-    """
+    """The records of `sampler` again and again, without an end; its length is that of one pass."""
 
     def __init__(self, sampler: Source) -> None:
         _Repeat.__init__(self, sampler)
 
 
 class RepeatBatchSampler(_Repeat, BatchSampler):  # type: ignore[misc]
-    """The batches of a sampler again and again, without an end; its length is that of one pass.
-
-    Args:
-        batch_sampler: The batches.
+    """The batches of `batch_sampler` again and again, without an end; its length is that of one
+    pass.
     """
 
     def __init__(self, batch_sampler: Source) -> None:
@@ -177,17 +171,10 @@ class RepeatBatchSampler(_Repeat, BatchSampler):  # type: ignore[misc]
 
 
 class DistributedSampler(_Shard, Sampler):  # type: ignore[misc]
-    """The records of one shard, dealt round robin.
+    """The records of one shard of `sampler`, dealt round robin: of `num_workers` shards number
+    `rank`, from 0. Another number raises `ValueError`.
 
     Unlike torch's class of this name it neither shuffles nor pads, and takes any sampler.
-
-    Args:
-        sampler: The records.
-        num_workers: The number of shards.
-        rank: The shard, from 0.
-
-    Raises:
-        ValueError: If there is no such shard.
     """
 
     def __init__(self, sampler: Source, num_workers: int, rank: int) -> None:
@@ -195,18 +182,11 @@ class DistributedSampler(_Shard, Sampler):  # type: ignore[misc]
 
 
 class DistributedBatchSampler(_Shard, BatchSampler):  # type: ignore[misc]
-    """The batches of one shard: whole batches, dealt round robin.
+    """The batches of one shard of `batch_sampler`, whole and dealt round robin: of `num_workers`
+    shards number `rank`, from 0. Another number raises `ValueError`.
 
     Unless the batches are repeated, low ranks have one batch more when the number of batches can't
     be divided evenly.
-
-    Args:
-        batch_sampler: The batches.
-        num_workers: The number of shards.
-        rank: The shard, from 0.
-
-    Raises:
-        ValueError: If there is no such shard.
     """
 
     def __init__(self, batch_sampler: Source, num_workers: int, rank: int) -> None:
@@ -214,17 +194,11 @@ class DistributedBatchSampler(_Shard, BatchSampler):  # type: ignore[misc]
 
 
 class SkipSampler(_Skip, Sampler):  # type: ignore[misc]
-    """The records of a sampler without the first ones; its length is that of the sampler.
+    """The records of `sampler` without the first `skip`; its length is that of the sampler. A
+    negative `skip` raises `ValueError`.
 
     To go on in the middle of an epoch prefer `SkipBatchSampler`: it is right for batches of any
     size. Skip after repeating, or every epoch loses its beginning.
-
-    Args:
-        sampler: The records.
-        skip: How many records to leave out.
-
-    Raises:
-        ValueError: If `skip` is negative.
     """
 
     def __init__(self, sampler: Source, skip: int) -> None:
@@ -232,16 +206,10 @@ class SkipSampler(_Skip, Sampler):  # type: ignore[misc]
 
 
 class SkipBatchSampler(_Skip, BatchSampler):  # type: ignore[misc]
-    """The batches of a sampler without the first ones; its length is that of the sampler.
+    """The batches of `batch_sampler` without the first `skip`; its length is that of the sampler. A
+    negative `skip` raises `ValueError`.
 
     Skip after repeating, or every epoch loses its beginning.
-
-    Args:
-        batch_sampler: The batches.
-        skip: How many batches to leave out.
-
-    Raises:
-        ValueError: If `skip` is negative.
     """
 
     def __init__(self, batch_sampler: Source, skip: int) -> None:
@@ -249,14 +217,10 @@ class SkipBatchSampler(_Skip, BatchSampler):  # type: ignore[misc]
 
 
 class ReproducibleShuffleSampler(_Shuffle, Sampler):  # type: ignore[misc]
-    """The records of a sampler in an order that the seed and the number of the iteration determine.
+    """The records of `sampler` in an order that `seed` and the number of the iteration determine.
 
     The best way to shuffle. All of `sampler` is read at the start of an iteration: repeat after
     shuffling, never before.
-
-    Args:
-        sampler: The records.
-        seed: The seed of the orders.
     """
 
     def __init__(self, sampler: Source, seed: int) -> None:
@@ -264,13 +228,9 @@ class ReproducibleShuffleSampler(_Shuffle, Sampler):  # type: ignore[misc]
 
 
 class ReproducibleShuffleBatchSampler(_Shuffle, BatchSampler):  # type: ignore[misc]
-    """The batches of a sampler, whole, in an order that the seed and the iteration determine.
+    """The batches of `batch_sampler`, whole, in an order that `seed` and the iteration determine.
 
     For data that must stay together; otherwise shuffle records. Repeat after shuffling.
-
-    Args:
-        batch_sampler: The batches.
-        seed: The seed of the orders.
     """
 
     def __init__(self, batch_sampler: Source, seed: int) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -141,42 +139,31 @@ def is_part_of(name: str, checkpoint: CheckpointView) -> bool:
 
 
 def _files(path: Path, recorded: Mapping[str, int]) -> dict[str, int]:
-    """The files in the recorded directories, by the names in records. Other directories are not
-    looked into, nor links: one to a directory, as a PyTorchTrial's to its code, is recorded as a
-    directory without files."""
+    """The files by the names in records. Of a link either size may be recorded, its own or that of
+    its target. One to a directory, as a PyTorchTrial's to its code, is recorded as a directory,
+    also if it leads nowhere by now."""
     found: dict[str, int] = {}
-    folders = [""]
-    for folder in folders:  # which grow meanwhile
-        with (
-            suppress(FileNotFoundError, NotADirectoryError),
-            os.scandir(path / folder) as entries,
-        ):
-            for entry in entries:
-                name = as_recorded(f"{folder}{entry.name}")
-                is_dir = entry.is_dir(follow_symlinks=False)
-                if is_dir and f"{name}/" in recorded:
-                    folders.append(f"{folder}{entry.name}/")
-                if is_dir or (entry.is_symlink() and f"{name}/" in recorded):
-                    found[f"{name}/"] = 0
-                else:
-                    found[name] = _size(entry, recorded.get(name))
+    for real, size in list_resources(path).items():
+        name = as_recorded(real)
+        if f"{name}/" in recorded and (path / real).is_symlink():
+            found[f"{name}/"] = 0
+        elif size != recorded.get(name, size) and (path / real).is_symlink():
+            found[name] = _target_size(path / real, size)
+        else:
+            found[name] = size
     return found
+
+
+def _target_size(link: Path, otherwise: int) -> int:
+    try:
+        return link.stat().st_size
+    except OSError:
+        return otherwise
 
 
 def as_recorded(name: str) -> str:
     """A file's name as records give it back: in them, bytes that are no UTF-8 are escaped."""
     return str(decode_json(encode_json(name)))
-
-
-def _size(entry: os.DirEntry[str], recorded: int | None) -> int:
-    """A file's size; of a link its own, or that of what it leads to."""
-    size = entry.stat(follow_symlinks=False).st_size
-    if size == recorded or not entry.is_symlink():
-        return size
-    try:
-        return entry.stat().st_size
-    except OSError:
-        return size
 
 
 def differences(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | None:

@@ -169,6 +169,37 @@ def test_the_users_error_is_the_one_to_see(
     assert managed.checkpoints() == [5]
 
 
+@pytest.mark.parametrize("saving", [False, True])
+def test_preemption_waits_for_it(managed: Managed, saving: bool) -> None:
+    """A trial that leaves has its checkpoint, and goes on from it. A checkpoint that is begun when
+    the preemption comes is the one to leave with, and its callbacks are called."""
+
+    class Preempted(Slow):
+        def build_callbacks(self) -> dict[str, pytorch.PyTorchCallback]:
+            callbacks = super().build_callbacks()
+            if saving:
+                vars(callbacks["slow"])["on_checkpoint_save_start"] = lambda _: self.preempt()
+            return callbacks
+
+        def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> Any:
+            if batch_idx == 6:
+                self.preempt()
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+        def preempt(self) -> None:
+            flag.request_preemption()
+            threading.Timer(0.3, self.allowed.set).start()
+
+    with managed.run() as flag, pytorch.init() as context:
+        trial = Preempted(context)
+        pytorch.Trainer(trial, context).fit(checkpoint_period=Batch([5]) if saving else None)
+    saved = 5 if saving else 7
+    assert (managed.checkpoints(), trial.finished) == ([saved], [saved])
+    latest = managed.view().latest_checkpoint
+    assert latest is not None
+    assert len(in_job(managed, latest_checkpoint=latest.uuid).losses) == 20 - saved
+
+
 def test_resumed_is_uninterrupted(managed: Managed) -> None:
     """From each checkpoint that was written while training went on, between two steps of the
     optimizer, too: to the last bit."""

@@ -87,11 +87,3 @@ def test_a_preempted_trial_saves_first(managed: Managed) -> None:
     assert (managed.checkpoints(), managed.steps("validation")) == ([6], [])
     run(managed, Regression, None, 1)
     assert managed.steps("validation") == [6, 12, 18, 20]
-
-
-def test_a_trial_that_is_interrupted_at_every_batch(managed: Managed) -> None:
-    """Each run does one batch and hands the rest to the next."""
-    losses = [run(managed, Regression, n, 2).losses for n in range(1, 20)]
-    losses.append(run(managed, Regression, None, 2).losses)
-    assert all(len(one) == 1 for one in losses)
-    assert managed.checkpoints()[-1] == 20

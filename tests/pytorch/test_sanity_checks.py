@@ -130,18 +130,6 @@ def test_a_trainer_of_something_else(root: Path) -> None:
                 pytorch.Trainer(wrong, context)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", ["good", None])
-def test_validation_metrics_that_are_no_numbers(root: Path, value: Any) -> None:
-    """The error names the metric and the way out."""
-
-    class Odd(Regression):
-        def evaluate_batch(self, batch: Any, batch_idx: int) -> Any:
-            return {"x": value}
-
-    with pytest.raises(TypeError, match=f"metric 'x' is {value!r}.*wrap_reducer"):
-        fit(Odd, max_length=Batch(1))
-
-
 @pytest.mark.parametrize("method", ["train_batch", "evaluate_batch"])
 def test_a_full_gpu_is_named_with_what_helps(root: Path, method: str) -> None:
     """Whether it is training or a validation that needs too much."""

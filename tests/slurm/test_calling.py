@@ -70,32 +70,22 @@ def test_a_busy_controller_is_asked_again(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        "Batch job submission failed: Invalid account or account/partition combination specified",
-        "invalid partition specified: nope",
-        "Requested node configuration is not available",
-        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
-        "Requested time limit is invalid (missing or exceeds some limit)",
-    ],
-)
-def test_a_refusal_is_final_and_comes_with_advice(said: str) -> None:
-    """Asking again would not help; the message says what would."""
-    assert not calling.is_transient(said)
-    assert calling.advice_for(said)
-
-
-@pytest.mark.parametrize(
     ("said", "advice"),
     [
+        ("Batch job submission failed: Invalid account or account/partition", "slurm.account"),
+        ("invalid partition specified: nope", "sinfo -s"),
+        ("Requested node configuration is not available", "resources.slots_per_trial"),
+        ("Job violates accounting/QOS policy (job submit limit, user's size", "trials_per_job"),
+        ("Requested time limit is invalid (missing or exceeds some limit)", "slurm.time"),
         ("Memory specification can not be satisfied", 'slurm.sbatch_args: ["--mem=16G"]'),
         ("Batch job submission failed: Requested reservation is invalid", "slurm.sbatch_args"),
         ("Batch job submission failed: Invalid feature specification", "slurm.constraint"),
         ("sbatch: unrecognized option '--memm=3'", "slurm.sbatch_args"),
     ],
 )
-def test_what_has_no_key_is_an_option_of_sbatch(said: str, advice: str) -> None:
-    """The advice names where such an option is set."""
+def test_a_refusal_is_final_and_comes_with_advice(said: str, advice: str) -> None:
+    """Asking again would not help; the message says what would."""
+    assert not calling.is_transient(said)
     assert advice in calling.advice_for(said, "sbatch")
 
 

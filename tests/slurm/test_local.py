@@ -408,7 +408,7 @@ def test_a_look_at_the_queue_goes_over_all_jobs_once(monkeypatch: pytest.MonkeyP
     free = mock.Mock(wraps=policy.free)
     monkeypatch.setattr(policy, "free", free)
     rows = describe(Jobs([event]), ["1"], policy.Slots(0), 2.0)
-    assert [row["reason"] for row in rows] == ["Resources"] * 20
+    assert [row.reason for row in rows] == ["Resources"] * 20
     free.assert_called_once()
 
 

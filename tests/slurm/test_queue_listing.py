@@ -149,30 +149,12 @@ def _node(state: str, end: str = "") -> NodeInfo:
     return parse_nodes(NODE.format(state=state, end=end))[0]
 
 
-def test_cores_that_the_site_keeps_are_not_free() -> None:
-    """CoreSpecCount: jobs can have the rest, and a node whose rest is taken is full."""
-    (node,) = parse_nodes(
-        NODE.format(state="ALLOCATED", end="")
-        .replace("CPUTot=8", "CPUTot=10")
-        .replace("=3 CPUE", "=8 CPUE")
-    )
+def test_what_the_site_keeps_of_a_node_is_not_free() -> None:
+    """CoreSpecCount and MemSpecLimit: jobs can have the rest, without which a node is full."""
+    full = NODE.replace("CPUTot=8", "CPUTot=10").replace("=3 CPUE", "=8 CPUE")
+    (node,) = parse_nodes(full.format(state="ALLOCATED", end="MemSpecLimit=1000"))
     assert node.cpus == node.cpus_used == 8
-
-
-def test_memory_that_the_site_keeps_is_not_free() -> None:
-    """MemSpecLimit: jobs can have the rest of the node's memory."""
-    node = _node("IDLE", end="MemSpecLimit=1000")
     assert (node.memory, node.memory_used) == (7000, 300)
-
-
-def test_features_that_a_node_could_have() -> None:
-    """Sites change the features of nodes, some for a job that asks for others."""
-    (node,) = parse_nodes(
-        NODE.format(state="IDLE", end="").replace(
-            " Active", " AvailableFeatures=a100,ib,mig Active"
-        )
-    )
-    assert node.features == ("a100", "ib")
 
 
 def test_a_node_with_gpus() -> None:

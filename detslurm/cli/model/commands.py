@@ -17,7 +17,7 @@ COMMANDS = {
     "move": Entry("model.edit:move", "Put a model into another workspace."),
     "archive": Entry("model.edit:archive", "Hide models from lists."),
     "unarchive": Entry("model.edit:unarchive", "Show archived models in lists again."),
-    "set": Entry("model.edit:set_group", "Change the name, the description or the notes."),
+    "set": Entry("model.edit:set_field", "Change the name, the description or the notes."),
     "label": Entry("model.edit:label", "Add or remove labels."),
     "metadata": Entry("model.edit:metadata", "Set or remove metadata."),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -140,94 +140,73 @@ def move(name: str, workspace: str) -> Document:
     return _done(f"Moved {title(model)} to workspace {workspace}", model)
 
 
-@click.group("set")
-def set_group() -> None:
+@click.command("set")
+@click.argument("field", metavar="FIELD", type=click.Choice(["name", "description", "notes"]))
+@model_name
+@click.argument("value")
+@_of_version
+@describes
+def set_field(field: str, name: str, value: str, version: int | None) -> Document:
     """Change the name, the description or the notes of a model, or of one of its versions.
+
+    FIELD is `name`, `notes` or, of a model alone, `description`.
 
     \b
     Examples:
       detslurm model set name resnet resnet-18
       detslurm model set notes resnet "beats the baseline" --version 3
     """
+    if field == "description" and version is not None:
+        raise click.UsageError("a version has no description: set its notes")
+    found = entry(name, version)
+    getattr(found, f"set_{field}")(value)
+    return _done(f"Set `{field}` of {title(found)}", found)
 
 
-@click.group()
-def label() -> None:
-    """Add or remove labels of a model, or of one of its versions."""
+@click.command()
+@click.argument("action", metavar="add|remove", type=click.Choice(["add", "remove"]))
+@model_name
+@click.argument("labels", metavar="LABELS...", nargs=-1, required=True)
+@_of_version
+@describes
+def label(action: str, name: str, labels: tuple[str, ...], version: int | None) -> Document:
+    """Add labels to a model, or to one of its versions, or remove them.
+
+    \b
+    Examples:
+      detslurm model label add resnet vision
+    """
+    found = entry(name, version)
+    if action == "add":
+        found.add_labels(labels)
+        return _done(f"Added labels to {title(found)}", found)
+    found.remove_labels(labels)
+    return _done(f"Removed labels of {title(found)}", found)
 
 
-@click.group()
-def metadata() -> None:
-    """Set or remove metadata of a model, or of one of its versions.
+@click.command()
+@click.argument("action", metavar="set|remove", type=click.Choice(["set", "remove"]))
+@model_name
+@click.argument("values", metavar="KEY[=VALUE]...", nargs=-1, required=True)
+@_of_version
+@describes
+def metadata(action: str, name: str, values: tuple[str, ...], version: int | None) -> Document:
+    """Set metadata of a model, or of one of its versions, or remove them by their keys.
+
+    VALUE is YAML.
 
     \b
     Examples:
       detslurm model metadata set resnet layers=18 'classes=["cat", "dog"]'
       detslurm model metadata set resnet paper=accepted --version 3
+      detslurm model metadata remove resnet layers
     """
-
-
-def _edit(
-    group: click.Group,
-    name: str,
-    about: str,
-    value: Callable[[Callable[..., Any]], Callable[..., Any]],
-    change: Callable[[Any, Any], None],
-    done: str,
-) -> None:
-    """Add a command to a group that changes a model, or one of its versions."""
-
-    @group.command(name, help=about)
-    @model_name
-    @value
-    @_of_version
-    @describes
-    def command(name: str, value: Any, version: int | None) -> Document:
-        found = entry(name, version)
-        change(found, value)
-        return _done(f"{done} {title(found)}", found)
-
-
-_text = click.argument("value")
-_labels = click.argument("value", metavar="LABELS...", nargs=-1, required=True)
-_pairs = click.argument("value", metavar="KEY=VALUE...", nargs=-1, required=True)
-_keys = click.argument("value", metavar="KEYS...", nargs=-1, required=True)
-
-_edit(
-    set_group, "name", "Rename a model, or name a version.", _text,
-    lambda found, value: found.set_name(value), "Set `name` of",
-)  # fmt: skip
-_edit(
-    set_group, "notes", "Replace the notes of a model or of a version.", _text,
-    lambda found, value: found.set_notes(value), "Set `notes` of",
-)  # fmt: skip
-_edit(
-    label, "add", "Add labels.", _labels,
-    lambda found, value: found.add_labels(value), "Added labels to",
-)  # fmt: skip
-_edit(
-    label, "remove", "Remove labels; those that it does not have are ignored.", _labels,
-    lambda found, value: found.remove_labels(value), "Removed labels of",
-)  # fmt: skip
-_edit(
-    metadata, "set", "Set metadata: VALUE is YAML.", _pairs,
-    lambda found, value: found.add_metadata(data_of(value)), "Set metadata of",
-)  # fmt: skip
-_edit(
-    metadata, "remove", "Remove metadata; unknown keys are ignored.", _keys,
-    lambda found, value: found.remove_metadata(value), "Removed metadata of",
-)  # fmt: skip
-
-
-@set_group.command("description")
-@model_name
-@_text
-@describes
-def set_description(name: str, value: str) -> Document:
-    """Replace the description of a model."""
-    model = client().get_model(name)
-    model.set_description(value)
-    return _done(f"Set `description` of {title(model)}", model)
+    found = entry(name, version)
+    if action == "set":
+        found.add_metadata(data_of(values))
+        return _done(f"Set metadata of {title(found)}", found)
+    found.remove_metadata(values)
+    return _done(f"Removed metadata of {title(found)}", found)
 
 
 def _done(text: str, found: Model | ModelVersion) -> Document:

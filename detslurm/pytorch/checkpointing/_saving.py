@@ -12,26 +12,22 @@ from typing import Any
 
 import torch
 
-from detslurm.core import Context
 from detslurm.core._collective import run_collectively
 from detslurm.core._retries import keep_trying
 from detslurm.frameworks.optimizer_options import Options
 from detslurm.pytorch._context import PyTorchTrialContext
-from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
 from detslurm.pytorch._state import TrialState
-from detslurm.pytorch._trial import PyTorchTrial
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing import _sharded as sharded
-from detslurm.pytorch.checkpointing._background import BackgroundSaves, Saving, Submit
-from detslurm.pytorch.checkpointing._snapshot import Snapshots
+from detslurm.pytorch.checkpointing._background import Saving, Submit
 from detslurm.pytorch.checkpointing._state_dict import (
     collect,
     gradients,
     restore,
     restore_gradients,
 )
-from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter
+from detslurm.pytorch.checkpointing._writing import Checkpoints
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -53,22 +49,8 @@ class Contents:
 class ModelCheckpoints(Checkpoints):
     """The checkpoints of a `PyTorchTrial`; all ranks make the same calls."""
 
-    def __init__(
-        self,
-        trial: PyTorchTrial,
-        context: PyTorchTrialContext,
-        core: Context,
-        hooks: Hooks,
-        *,
-        is_trainer: bool,
-    ) -> None:
-        self._context, self._hooks = context, hooks
-        self._writer = CheckpointWriter(
-            trial, context, core, hooks, kind="PyTorchTrial", is_trainer=is_trainer
-        )
-        if context._saves_in_background:
-            self._background = BackgroundSaves(context.distributed, hooks, self._writer.kept)
-        self._snapshots = Snapshots()
+    _kind = "PyTorchTrial"
+    _context: PyTorchTrialContext
 
     def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
         """Save everything; returns the storage id.

@@ -11,7 +11,7 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
@@ -31,6 +31,7 @@ from detslurm.pytorch.checkpointing import _checkpoint_dir as files
 from detslurm.pytorch.checkpointing._background import BackgroundSaves, Saving, Submit
 from detslurm.pytorch.checkpointing._code import add_code, frozen_code
 from detslurm.pytorch.checkpointing._disk_full import explaining_full_disk, is_full
+from detslurm.pytorch.checkpointing._snapshot import Snapshots
 
 logger = logging.getLogger("detslurm.pytorch")
 
@@ -55,44 +56,8 @@ class UnwrittenFile(NamedTuple):
     write: Callable[[], Any]
 
 
-class Checkpoints(abc.ABC):
-    """The checkpoints of one trial; all ranks make the same calls, but for `close()`."""
-
-    _background: BackgroundSaves | None = None
-    """Saves them while training goes on; by default `save()` returns when all is done."""
-
-    @abc.abstractmethod
-    def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
-        """Save everything; returns the storage id, None where there is none (yet).
-
-        With `alone` nothing is asked of other ranks, which may not be there any more.
-        """
-
-    def check(self) -> None:
-        """Go on with a checkpoint that was begun; raises what went wrong with it on any rank."""
-        if self._background is not None:
-            self._background.check()
-
-    def wait(self, *, leaving: bool = True) -> None:
-        """Wait until a checkpoint that was begun is complete; raises what went wrong with it."""
-        if self._background is not None:
-            self._background.wait(leaving=leaving)
-
-    def close(self) -> None:
-        """Let begun saves come to their end, when other ranks can't be asked."""
-        if self._background is not None:
-            self._background.close()
-
-    @abc.abstractmethod
-    def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
-        """Put everything back, but for hyperparameters with `own_options`."""
-
-
 class CheckpointWriter:
-    """Writes the files of checkpoints, and records them once they are complete.
-
-    `kind` is the class that derives from it: what loads the checkpoint later depends on it.
-    """
+    """Writes the files of checkpoints, and records them once they are complete."""
 
     def __init__(
         self,
@@ -194,6 +159,56 @@ class CheckpointWriter:
             "is_trainer": self._is_trainer,
             "code": None if frozen is None else str(frozen),
         }
+
+
+class Checkpoints(abc.ABC):
+    """The checkpoints of one trial; all ranks make the same calls, but for `close()`."""
+
+    _kind: ClassVar[str]
+    """The class that derives from it: what loads the checkpoint later depends on it."""
+    _background: BackgroundSaves | None = None
+    """Saves them while training goes on; by default `save()` returns when all is done."""
+
+    def __init__(
+        self, trial: Any, context: Any, core: Context, hooks: Hooks, *, is_trainer: bool
+    ) -> None:
+        self._trial, self._context, self._hooks = trial, context, hooks
+        self._writer = CheckpointWriter(
+            trial, context, core, hooks, kind=self._kind, is_trainer=is_trainer
+        )
+        if context._saves_in_background and self._can_defer():
+            self._background = BackgroundSaves(context.distributed, hooks, self._writer.kept)
+        self._snapshots = Snapshots()
+
+    def _can_defer(self) -> bool:
+        """Whether files can be written in the background."""
+        return True
+
+    @abc.abstractmethod
+    def save(self, state: TrialState, *, leaving: bool = False, alone: bool = False) -> str | None:
+        """Save everything; returns the storage id, None where there is none (yet).
+
+        With `alone` nothing is asked of other ranks, which may not be there any more.
+        """
+
+    def check(self) -> None:
+        """Go on with a checkpoint that was begun; raises what went wrong with it on any rank."""
+        if self._background is not None:
+            self._background.check()
+
+    def wait(self, *, leaving: bool = True) -> None:
+        """Wait until a checkpoint that was begun is complete; raises what went wrong with it."""
+        if self._background is not None:
+            self._background.wait(leaving=leaving)
+
+    def close(self) -> None:
+        """Let begun saves come to their end, when other ranks can't be asked."""
+        if self._background is not None:
+            self._background.close()
+
+    @abc.abstractmethod
+    def load(self, path: Path, state: TrialState, *, own_options: bool = False) -> None:
+        """Put everything back, but for hyperparameters with `own_options`."""
 
 
 def _write_files(

@@ -14,17 +14,13 @@ from typing import Any
 from deepspeed.runtime.activation_checkpointing.checkpointing import get_cuda_rng_tracker
 
 from detslurm._base.trust import NO_DIGEST, is_unverified
-from detslurm.core import Context
 from detslurm.core._retries import keep_trying
 from detslurm.frameworks.optimizer_options import Options
-from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._rng import rng_state
 from detslurm.pytorch._state import TrialState
 from detslurm.pytorch.checkpointing import _checkpoint_dir as files
-from detslurm.pytorch.checkpointing._background import BackgroundSaves
-from detslurm.pytorch.checkpointing._snapshot import Snapshots
 from detslurm.pytorch.checkpointing._state_dict import restore_callbacks, restore_rng
-from detslurm.pytorch.checkpointing._writing import Checkpoints, CheckpointWriter, UnwrittenFile
+from detslurm.pytorch.checkpointing._writing import Checkpoints, UnwrittenFile
 from detslurm.pytorch.deepspeed._context import DeepSpeedTrialContext
 from detslurm.pytorch.deepspeed._deferred import deferring, other_writers, retrying
 from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
@@ -38,24 +34,11 @@ _OF_RANK = "det_state_dict_rank{}.pth"
 class EngineCheckpoints(Checkpoints):
     """The checkpoints of a `DeepSpeedTrial`; all ranks save and load together."""
 
-    def __init__(
-        self,
-        trial: DeepSpeedTrial,
-        context: DeepSpeedTrialContext,
-        core: Context,
-        hooks: Hooks,
-        *,
-        is_trainer: bool,
-    ) -> None:
-        self._trial, self._context, self._hooks = trial, context, hooks
-        self._writer = CheckpointWriter(
-            trial, context, core, hooks, kind="DeepSpeedTrial", is_trainer=is_trainer
-        )
-        if context._saves_in_background and self._engines_can_defer():
-            self._background = BackgroundSaves(context.distributed, hooks, self._writer.kept)
-        self._snapshots = Snapshots()
+    _kind = "DeepSpeedTrial"
+    _trial: DeepSpeedTrial
+    _context: DeepSpeedTrialContext
 
-    def _engines_can_defer(self) -> bool:
+    def _can_defer(self) -> bool:
         dist = self._context.distributed
         others = next(filter(None, dist.allgather(other_writers(self._context.models))), None)
         if others and dist.rank == 0:

@@ -9,8 +9,7 @@ from deepspeed.runtime.engine import DeepSpeedEngine
 from deepspeed.runtime.pipe.engine import PipelineEngine
 
 from detslurm.errors import InvalidExperimentException
-from detslurm.pytorch._base_context import TrialContext, alone
-from detslurm.pytorch._experimental import ExperimentalContext
+from detslurm.pytorch._base_context import ExperimentalContext, TrialContext, alone
 from detslurm.pytorch.deepspeed._mpu import (
     ModelParallelUnit,
     make_data_parallel_mpu,
@@ -131,11 +130,7 @@ class DeepSpeedTrialContext(TrialContext):
         self._mpu = mpu
 
     def wrap_mpu(self, mpu: ModelParallelUnit) -> None:
-        """Older name of `set_mpu()`.
-
-        Args:
-            mpu: This rank's place.
-        """
+        """Older name of `set_mpu()`. Arguments as in `set_mpu`."""
         self.set_mpu(mpu)
 
     @property
@@ -179,18 +174,14 @@ class DeepSpeedTrialContext(TrialContext):
         return bool(self.models) and isinstance(self.models[0], PipelineEngine)
 
     def get_train_micro_batch_size_per_gpu(self) -> int:
-        """Return the number of records in a micro-batch of one slot.
-
-        Raises:
-            InvalidExperimentException: If no engine was wrapped.
+        """Return the number of records in a micro-batch of one slot. Raises
+        `InvalidExperimentException` if no engine was wrapped.
         """
         return int(self._first().train_micro_batch_size_per_gpu())
 
     def get_num_micro_batches_per_slot(self) -> int:
         """Return the number of micro-batches in a batch of one slot: `gradient_accumulation_steps`.
-
-        Raises:
-            InvalidExperimentException: If no engine was wrapped.
+        Raises `InvalidExperimentException` if no engine was wrapped.
         """
         return int(self._first().gradient_accumulation_steps())
 

@@ -15,7 +15,7 @@ from detslurm.core._collective import run_collectively
 from detslurm.errors import InvalidExperimentException
 from detslurm.pytorch._averages import array_of, averages, kept_output, partial
 from detslurm.pytorch._base_trial import by_name, evaluates_batches
-from detslurm.pytorch._driver import Shard
+from detslurm.pytorch._driver import Driver, Evaluator, Shard
 from detslurm.pytorch._hooks import Hooks
 from detslurm.pytorch._loaders import ENDLESS, length_of
 from detslurm.pytorch.deepspeed._checkpoints import EngineCheckpoints
@@ -25,7 +25,7 @@ from detslurm.pytorch.deepspeed._trial import DeepSpeedTrial
 logger = logging.getLogger("detslurm.pytorch")
 
 
-class EngineDriver:
+class EngineDriver(Driver):
     """Drives a `DeepSpeedTrial`; all ranks make theirs together.
 
     Raises `InvalidExperimentException` where the trial lacks what training needs.
@@ -73,7 +73,6 @@ class EngineDriver:
         return min(known) // self.loader_batches
 
     def begin_training(self) -> None:
-        """Put engines into training mode."""
         for engine in self._context.models:
             engine.train()
 
@@ -85,7 +84,6 @@ class EngineDriver:
         return results[0] if len(results) == 1 else _mean_of(results)
 
     def reporting(self, done: int, length: int) -> None:
-        """Check for mistakes before the first report."""
         if self._checked:
             return
         self._checked = True
@@ -100,15 +98,13 @@ class EngineDriver:
             )
 
     def evaluator(self, batches: Any, at_most: int | None) -> EngineEvaluator:
-        """Evaluates the trial."""
         return EngineEvaluator(self._trial, self._context, batches, at_most)
 
     def checkpoints(self, core: Context, hooks: Hooks, *, is_trainer: bool) -> EngineCheckpoints:
-        """Saves and loads the trial."""
         return EngineCheckpoints(self._trial, self._context, core, hooks, is_trainer=is_trainer)
 
 
-class EngineEvaluator:
+class EngineEvaluator(Evaluator):
     """Evaluates a `DeepSpeedTrial`: all ranks make the same number of passes."""
 
     def __init__(
@@ -129,7 +125,6 @@ class EngineEvaluator:
             self.passes()  # a fault of the data is known before training
 
     def begin(self) -> None:
-        """Put engines into evaluation mode."""
         for engine in self._context.models:
             engine.eval()
 
@@ -158,7 +153,6 @@ class EngineEvaluator:
         return length_of(self._loader) // self._takes
 
     def outputs(self) -> list[Any]:
-        """The results of `evaluate_batch()`, for this rank's part of the data."""
         own = self._own()
         self._batches = None if self._loader is None else _Lasting(self._loader)
         self._done = min(self._passes, self._passes if own is None else own)
@@ -167,14 +161,12 @@ class EngineEvaluator:
         ]
 
     def keep_up(self, passes: int) -> None:
-        """Take part in others' passes; what comes of it doesn't count."""
         if self._batches is not None:
             self._batches.lasts = True
         for index in range(self._done, self._done + passes):
             self._evaluate_batch(self._batches, index)
 
     def full(self) -> Any:
-        """The result of `evaluate_full_dataset()`."""
         return self._trial.evaluate_full_dataset(self._loader)
 
 

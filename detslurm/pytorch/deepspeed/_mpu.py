@@ -33,11 +33,7 @@ class ModelParallelUnit:
 
 
 def make_data_parallel_mpu(dist_context: DistributedContext) -> ModelParallelUnit:
-    """Return the place of a rank that has a whole replica, as ZeRO has it, too.
-
-    Args:
-        dist_context: The ranks of the trial.
-    """
+    """Return the place of a rank of `dist_context` that has a whole replica, as with ZeRO."""
     return ModelParallelUnit(dist_context.rank, dist_context.size, True, True)
 
 

@@ -133,13 +133,10 @@ class DeepSpeedTrial(BaseTrial):
         raise NotImplementedError
 
     def save(self, context: DeepSpeedTrialContext, path: Path) -> None:
-        """Write this slot's part of a checkpoint; every slot calls it.
+        """Write this slot's part of a checkpoint to the directory `path`; every slot calls it, with
+        the trial's `context`.
 
         By default each engine saves its own, with the tag `model0`, `model1` and so on.
-
-        Args:
-            context: The trial's context.
-            path: The checkpoint's directory.
         """
         for index, engine in enumerate(context.models):
             engine.save_checkpoint(str(path), tag=f"model{index}")

@@ -53,18 +53,10 @@ class _Plan(NamedTuple):
 def load_engine(context: DeepSpeedTrialContext, engine: Any, path: Path, tag: str) -> None:
     """Load what `engine.save_checkpoint(path, tag)` wrote, on these ranks or on others.
 
-    A collective of all ranks. For a trial that is not to be trained only the weights are loaded.
-
-    Args:
-        context: The trial's context.
-        engine: The engine, fresh from `deepspeed.initialize()`.
-        path: The checkpoint's files.
-        tag: The engine's part of them.
-
-    Raises:
-        InvalidCheckpointException: If DeepSpeed can't go on with it on these ranks.
-        AssertionError: If DeepSpeed loads nothing.
-        PermissionError: If others can change what DeepSpeed unpickles.
+    A collective of all ranks; the engine is fresh from `deepspeed.initialize()`. For a trial that
+    is not to be trained only the weights are loaded. Raises `InvalidCheckpointException` if
+    DeepSpeed can't go on with it on these ranks, `AssertionError` if DeepSpeed loads nothing, and
+    `PermissionError` if others can change what DeepSpeed unpickles.
     """
     if context._only_used:
         load_weights(engine, path, tag)

@@ -46,19 +46,11 @@ class TorchBatchProcessorContext:
         return {} if info is None else dict(info.trial.hparams)
 
     def to_device(self, data: Any) -> Any:
-        """Return data on this rank's device.
-
-        Args:
-            data: Tensors and arrays, also inside of dicts, lists and tuples.
-        """
+        """Return `data` on this rank's device: tensors and arrays, alone or in containers."""
         return to_device(data, self.device, self._warned_types)
 
     def prepare_model_for_inference(self, model: Model) -> Model:
-        """Return the model on this rank's device, in evaluation mode.
-
-        Args:
-            model: The model; it is moved in place.
-        """
+        """Return `model`, moved in place to this rank's device, in evaluation mode."""
         model.eval()
         model.to(self.device)
         return model
@@ -101,20 +93,14 @@ class TorchBatchProcessorContext:
         self._core.train.report_metrics(group, steps_completed, metrics)
 
     def report_task_using_checkpoint(self, ckpt: Any) -> None:
-        """Record that this trial uses a checkpoint: `Checkpoint.get_metrics()` then has the
-        metrics that this trial reports.
-
-        Args:
-            ckpt: The result of `client.get_checkpoint()`.
+        """Record that this trial uses `ckpt`, a result of `client.get_checkpoint()`:
+        `Checkpoint.get_metrics()` then has the metrics that this trial reports.
         """
         self._core.experimental.report_task_using_checkpoint(ckpt)
 
     def report_task_using_model_version(self, version: Any) -> None:
-        """Record that this trial uses a version of a model: `ModelVersion.get_metrics()` then has
-        the metrics that this trial reports.
-
-        Args:
-            version: The result of `Model.get_version()`.
+        """Record that this trial uses `version`, a result of `Model.get_version()`:
+        `ModelVersion.get_metrics()` then has the metrics that this trial reports.
         """
         self._core.experimental.report_task_using_model_version(version)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detslurm._base import contract, pythonpath
-from detslurm._base.access import user_name
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.interface import (
     Allowance,
@@ -28,7 +27,7 @@ from detslurm.slurm.local.jobs import Jobs
 from detslurm.slurm.local.paths import LocalClusterPaths
 from detslurm.slurm.local.policy import Slots
 from detslurm.slurm.local.slots import machine_slots
-from detslurm.slurm.local.view import describe, info
+from detslurm.slurm.local.view import describe, node
 from detslurm.slurm.queue_state import JobInfo
 from detslurm.slurm.request import JobRequest
 from detslurm.slurm.shell_lines import command_line, prologue
@@ -116,15 +115,8 @@ class LocalCluster:
     def query(self, job_ids: Collection[str]) -> dict[str, JobInfo]:
         if not job_ids:
             return {}
-        try:
-            rows = wire.ask(self.paths.address, {"verb": "query", "refs": _checked(job_ids)})
-        except (wire.NoScheduler, wire.AddressTaken):
-            jobs = Jobs(journal.read(self.paths.journal))
-            if jobs.busy:  # its scheduler was killed: the next one takes over
-                rows = self._ask("query", refs=_checked(job_ids))
-            else:
-                rows = describe(jobs, _checked(job_ids), None, time.time())
-        return {row["ref"]: info(row) for row in rows}
+        jobs, slots = self._journal()
+        return {row.ref: row for row in describe(jobs, _checked(job_ids), slots, time.time())}
 
     def evidence(
         self, job_ids: Collection[str], *, since: float | None = None
@@ -134,20 +126,17 @@ class LocalCluster:
 
     def queue(self, *, partition: str | None = None) -> list[JobInfo]:
         """All jobs of this user that wait or run on this machine, by the store at `root`."""
-        from detslurm.slurm.local.view import queue
-
         if partition not in (None, "local"):
             return []
         jobs, slots = self._journal()
-        return queue(jobs, slots, user_name(), time.time())
+        rows = describe(jobs, [str(job) for job in jobs.jobs], slots, time.time())
+        return [row for row in rows if not row.final]
 
     def energy(self, job_ids: Collection[str], *, since: float | None) -> dict[str, float]:
         """None is known: there is no accounting here."""
         return {}
 
     def nodes(self) -> list[NodeInfo]:
-        from detslurm.slurm.local.view import node
-
         return [node(*self._journal())]
 
     def _journal(self) -> tuple[Jobs, Slots]:

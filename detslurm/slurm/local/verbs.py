@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from detslurm.slurm.errors import SlurmError
 from detslurm.slurm.local import policy, supervisor
 from detslurm.slurm.local.jobs import Element, Jobs
-from detslurm.slurm.local.view import describe
 from detslurm.slurm.request import JobRequest
 
 if TYPE_CHECKING:
@@ -48,9 +47,6 @@ class Verbs:
             event = {"t": "job", "job": job, "token": token, "request": request}
             self._scheduler.record({**event, "time": time.time()}, commit=True)
         return str(known.id if known else job)
-
-    def do_query(self, refs: list[str]) -> list[dict[str, Any]]:
-        return describe(self._jobs, refs, self._scheduler.slots, time.time())
 
     def do_cancel(self, refs: list[str], pending_only: bool) -> None:
         for element in self._elements(refs):
