@@ -13,8 +13,15 @@ from detslurm.sdk import settings
 from detslurm.sdk.enums import CheckpointState, DownloadMode
 from detslurm.sdk.errors import LifecycleError
 from detslurm.sdk.trials.metrics import TrialMetrics
-from detslurm.store import CheckpointView, ExperimentDir, StoreError, trial_metrics
-from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints
+from detslurm.store import (
+    CheckpointView,
+    ExperimentDir,
+    StoreError,
+    fold_facts,
+    fold_trial,
+    trial_metrics,
+)
+from detslurm.store.checkpoint_index import CheckpointRow, SavedCheckpoints, row_of
 
 if TYPE_CHECKING:
     from detslurm.storage import Storage
@@ -92,8 +99,6 @@ class Checkpoint:
 
     @cached_property
     def _trial(self) -> TrialView:
-        from detslurm.store import fold_facts, fold_trial
-
         facts = fold_facts(self._directory)
         return fold_trial(self._directory.trial(self.trial_id), facts.context(self.trial_id))
 
@@ -146,16 +151,12 @@ class Checkpoint:
 
     def kept_by(self) -> list[str]:
         """Return what needs it, such as "model resnet version 3", so that it can't be deleted."""
-        from detslurm.store import fold_facts
-
         kept = fold_facts(self._directory).checkpoints.kept.values()
         return [fact.kept_by for fact in kept if self.uuid in fact.uuids]
 
     def used_by(self, model: str | None = None, version: int | None = None) -> list[int]:
         """Return the trials that have reported that they use it (see `core.experimental`), by
         default all; else those that use it as this `version` of this `model`."""
-        from detslurm.store import fold_facts
-
         used = fold_facts(self._directory).checkpoints.used
         found = (u for u in used if u.uuid == self.uuid and model in (None, u.model))
         return list(dict.fromkeys(u.trial for u in found if version in (None, u.version)))
@@ -180,8 +181,6 @@ class Checkpoint:
 
     def reload(self) -> Checkpoint:
         """Return this object, read again from the store."""
-        from detslurm.store.checkpoint_index import row_of
-
         self.__dict__.pop("view", None)
         self.__dict__.pop("_trial", None)
         self._take(row_of(self.view))
@@ -218,10 +217,9 @@ class Checkpoint:
         default `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial. It is a
         `LifecycleError` if its files are gone, or it is not a `PyTorchTrial`'s and there is no
         `loader`."""
-        from detslurm.sdk.checkpoints.loading import load_trial, where_it_is
+        from detslurm.sdk.checkpoints.loading import load
 
-        with where_it_is(self.path, self.download) as path:
-            return (loader or load_trial)(path)
+        return load(self, loader)
 
     def write_metadata_file(self, path: Path | str) -> None:
         """Write its metadata as JSON to the file `path`, which is replaced where it exists."""

@@ -44,9 +44,8 @@ def activate(one: ExperimentSnapshot, queues: Queues) -> bool:
 
 
 def _has_no_job(status: JobStatus, unreachable: Collection[str]) -> bool:
-    """Whether no job works for a trial any more, as far as the cluster knows. It is enough that a
-    queue answers and does not know the job, because the user has asked for it. If the job runs
-    nevertheless, the newer run fences it off."""
+    """Whether no job works for a trial any more: a queue that answers and does not know it is
+    enough, because the user asks, and a newer run fences off the job if it runs."""
     if status.job_ref is None or status.alive is False:
         return True
     # A local cluster forgets nothing: a job that it does not know lives on another machine.

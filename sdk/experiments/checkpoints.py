@@ -76,10 +76,9 @@ class CheckpointChoice:
         return self.top_n_checkpoints(1, sort_by, smaller_is_better)[0]
 
     def pareto_checkpoints(self) -> list[Checkpoint]:
-        """Return the Pareto front: the complete checkpoints that no other beats in one of the
-        searcher's metrics without a loss in another, by the first metric. They keep all
-        constraints: it is a `LifecycleError` if none does. With a single metric these are all
-        checkpoints with its best value."""
+        """Return the complete checkpoints that no other beats in one of the searcher's metrics
+        without a loss in another, by the first metric. They keep all constraints: it is a
+        `LifecycleError` if none does. With a single metric these are all with its best value."""
         from detslurm.sdk.checkpoints.choosing import best_first, front_of, unrated
 
         every = self._candidates()
@@ -122,9 +121,8 @@ class ExperimentCheckpoints(CheckpointChoice, ExperimentBase):
     """The part of `Experiment` for its checkpoints."""
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the committed checkpoints of all trials, by trial, oldest first, without deleted
-        ones. A checkpoint has the state "DELETED" if its files were removed from the disk
-        otherwise."""
+        """Return the committed checkpoints, by trial, oldest first, without deleted ones; the state
+        "DELETED" means that the files were removed from the disk otherwise."""
         return self._checkpoints_of(None)
 
     def _candidates(self) -> list[Checkpoint]:

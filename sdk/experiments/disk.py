@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 class DiskUse(ExperimentBase):
-    """The part of `Experiment` for its files on disk."""
+    """The part of `Experiment` for its files on disk. Methods that need the checkpoint storage
+    raise `LifecycleError` if it is not visible from here; those that delete, if the experiment
+    belongs to another user."""
 
     @property
     def gc_policy(self) -> GCPolicy:
@@ -43,8 +45,7 @@ class DiskUse(ExperimentBase):
 
     def gc_preview(self, policy: GCPolicy | None = None) -> GCPreview:
         """Return the effect that a garbage collection by a `policy`, by default the experiment's
-        own, would have now. Raises `LifecycleError` if the checkpoint storage is not visible from
-        here."""
+        own, would have now."""
         from detslurm.sdk.disk.gc import collector_of, preview
 
         return preview(collector_of(self._snapshot.directory), policy)
@@ -62,7 +63,7 @@ class DiskUse(ExperimentBase):
         The numbers `save_experiment_best`, `save_trial_best` and `save_trial_latest` are by default
         as before. Checkpoints stay that a model version, another experiment or a download needs, or
         from which an unfinished trial may go on. It is a `LifecycleError` if a number is negative,
-        or as for `collect_garbage`, a `TypeError` if it is not whole.
+        a `TypeError` if it is not whole.
         """
         given = {
             "save_experiment_best": save_experiment_best,
@@ -83,9 +84,8 @@ class DiskUse(ExperimentBase):
         return self.collect_garbage()
 
     def delete_tensorboard_files(self) -> None:
-        """Delete the TensorBoard files of the experiment's trials; metrics and checkpoints stay.
-        Raises `LifecycleError` if the experiment is not finished or belongs to another user, or its
-        checkpoint storage is not visible from here."""
+        """Delete the TensorBoard files of the experiment's trials; metrics and checkpoints stay. It
+        is a `LifecycleError` if the experiment is not finished."""
         from detslurm.sdk.disk.deletion import delete_tensorboard_files
 
         if not self.view.finished:
@@ -95,9 +95,7 @@ class DiskUse(ExperimentBase):
         self._intent("delete_tensorboard_files")
 
     def collect_garbage(self) -> Removed:
-        """Delete the checkpoints that the policy does not keep, as the experiment's jobs do, and
-        return them. Raises `LifecycleError` if the experiment belongs to another user, or its
-        checkpoint storage is not visible from here."""
+        """Delete and return the checkpoints that the policy does not keep, as the jobs do."""
         from detslurm.sdk.disk.gc import collector_of
 
         self._refuse_others()

@@ -148,8 +148,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     def list_trials(
         self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
     ) -> list[Trial]:
-        """Return the experiment's trials sorted by `sort_by` (by default their ids) in the
-        direction `order_by` (by default ascending); those without the value come last."""
+        """Return the trials by `sort_by` (ids by default) in the direction `order_by` (ascending by
+        default); those without the value come last."""
         from detslurm.sdk.experiments.ordering import trials_by
 
         def size(row: TrialRow) -> int:
@@ -175,9 +175,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return self.list_trials(sort_by, order_by)
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
-        """Return the trial with the smallest id as soon as it exists; the store is read every
-        `interval` seconds, 0.1 by default. Raises `LifecycleError` if the experiment ends before it
-        has a trial."""
+        """Return the first trial as soon as it exists, with a look every `interval` seconds, by
+        default 0.1; `LifecycleError` if the experiment ends before it has a trial."""
         from detslurm.sdk.experiments.polling import first_trial
 
         return first_trial(self, interval=interval)
@@ -203,8 +202,7 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
 
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
         """Return the reports of its trials, trial by trial and step by step, of a `group` such as
-        "training", by default of all. If the trials have metrics, but none of this group, it is a
-        `ValueError` with the known groups."""
+        "training", by default of all. A mistyped group is a `ValueError` with the known ones."""
         from detslurm.sdk.trials.metrics import metrics_of
 
         return metrics_of((trial.directory for trial in self.trials()), group)
@@ -226,9 +224,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
         return experiment_html(self.row, self.trial_rows, self.path)
 
     def report(self) -> Report:
-        """Return the page that `detslurm report` writes, without code; a notebook shows it, and
-        `save("experiment-1.html")` writes it. The experiment is read again first. Raises
-        `LifecycleError` if plotly, whose JavaScript draws the charts, is not installed."""
+        """Return the page that `detslurm report` writes, read anew and without code; a notebook
+        shows it, and its `save(path)` writes it. Without plotly it is a `LifecycleError`."""
         # By name: it stands above this package.
         made: Report = import_module("detslurm.look.inline").report_of(self.reload())
         return made
@@ -290,9 +287,8 @@ class Experiment(Lifecycle, Settings, DerivedExperiments, DiskUse, ExperimentChe
     # -- its code ---------------------------------------------------------------------------------
 
     def export(self, to: Format, folder: Path | str) -> list[ExportedTrial]:
-        """Bring the experiment's export in a `folder` up to date, and return what was done for each
-        trial that has begun. `to` is "csv", "parquet", "tensorboard", "wandb", "mlflow" or
-        "trackio". Nothing goes over the network; the folder is made if need be."""
+        """Bring the export `to` "csv", "parquet", "tensorboard", "wandb", "mlflow" or "trackio" in
+        a `folder` up to date, and return what was done for each trial that has begun."""
         from detslurm.sdk.export import export
 
         return export([self], to, folder)

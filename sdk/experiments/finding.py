@@ -27,10 +27,9 @@ _EXPERIMENT_WORDS = (
 
 
 def experiments_of(client: Client, word: int | str, task: str | None = None) -> list[int]:
-    """Return the ids of the experiments that a word stands for; an id need not exist. The word is
-    an id, `last`, `@-2` for the second newest, a name, or a glob of names. `last` and `@-2` count
-    experiments alone, or tasks of the kind `task`. Raises `LifecycleError` if several experiments
-    have the very name, `ValueError` for a word that can't be an id."""
+    """Return the ids of the experiments that a word stands for: an id, which need not exist,
+    `last`, `@-2` for the second newest (of tasks of the kind `task`, if given), a name or a glob.
+    Raises `LifecycleError` if several have the very name, `ValueError` for an impossible id."""
     text = str(word).strip()
     if _NUMBER.fullmatch(text):
         return [_positive(text)]
@@ -51,8 +50,8 @@ def experiment_of(client: Client, word: int | str, task: str | None = None) -> i
 
 
 def trial_of(client: Client, word: int | str) -> int:
-    """Return the id of the trial that a word stands for (an id, `last`, or `@-2` for the second
-    newest); an id need not exist. Raises `ValueError` for a word that can't be an id."""
+    """Return the id of the trial that a word stands for: an id, which need not exist, `last` or
+    `@-2`. Raises `ValueError` for a word that can't be an id."""
     text = str(word).strip()
     place = from_the_end(text)
     if place is not None:
@@ -77,8 +76,7 @@ def from_the_end(word: str) -> int | None:
 
 
 def newest_experiment(client: Client, place: int = 1, task: str | None = None) -> int:
-    """Return the id of the newest of the user's own experiments, or of that at `place`; with `task`
-    of the tasks of this kind."""
+    """Return the id of the user's newest experiment (or task of a kind), or of that at `place`."""
     for passed, (number, _) in enumerate(_newest_first(client, task), 1):
         if passed == place:
             return number
@@ -109,8 +107,7 @@ def newest_trials(client: Client, count: int) -> list[tuple[int, int]]:
 
 def named(client: Client, pattern: str) -> list[int]:
     """Return the id of the experiment of this name, or of all whose names match a glob, ascending.
-    A name that an experiment has is no glob, whatever characters it has. Raises `LifecycleError` if
-    several experiments have the very name."""
+    A name that an experiment has is no glob. Raises `LifecycleError` if several have the name."""
     known = dict(names(client))
     found = [number for number, name in known.items() if name == pattern]
     is_glob = not found and _GLOB.search(pattern) is not None

@@ -34,8 +34,8 @@ class Lifecycle(ExperimentBase):
 
     def activate(self) -> None:
         """Go on: release held jobs, and queue trials again that lost their job. It is a
-        `LifecycleError` if the experiment is over or being stopped, if it has used its budget, or
-        if the queue does not answer: held jobs stay held then."""
+        `LifecycleError` if the experiment is over or being stopped, its budget is used, or the
+        queue does not answer: held jobs stay held then."""
         from detslurm.jobs.resubmit import NeverSubmitted
         from detslurm.sdk.experiments.activation import activate, lost_trials
 
@@ -65,8 +65,7 @@ class Lifecycle(ExperimentBase):
             )
 
     def cancel(self) -> bool:
-        """Let running trials save and exit, and end the experiment; return False if it had already
-        ended."""
+        """Let running trials save and exit, and end it; return False if it had already ended."""
         act = partial(self._queues.cancel, runners=self.managed)
         done = self._stop("cancel", act)
         self._warn_if_it_trains_on()
@@ -145,11 +144,9 @@ class Lifecycle(ExperimentBase):
         self._snapshot.refresh(())
 
     def delete(self, *, force: bool = False) -> None:
-        """Remove the experiment's checkpoints, logs, metrics and code; its id is not given again.
-
-        It is a `LifecycleError` if it is not finished or a checkpoint of it is needed. With `force`
-        (not by default) files stay in a checkpoint storage that is not visible from here.
-        """
+        """Remove the experiment's checkpoints, logs, metrics and code. It is a `LifecycleError` if
+        it is not finished or a checkpoint of it is needed. With `force` (not by default) files stay
+        in a checkpoint storage that is not visible from here."""
         from detslurm.sdk.disk.deletion import delete
 
         if not self._is_over():

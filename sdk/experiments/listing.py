@@ -48,11 +48,8 @@ class Listing:
 
     def newest_first(self, count: int | None = None) -> Iterator[ExperimentSnapshot | Finished]:
         """Yield all readable experiments, deleted ones too, with the queue's state of unfinished
-        ones.
-
-        `count` is how many the caller will probably take, by default all: the queue is queried once
-        for as many, and again where the caller takes more.
-        """
+        ones; the queue is queried once for the `count` that the caller probably takes (all by
+        default), and again for more."""
         entries, size = self._catalog.newest_first(), count or _GROUP
         if count is None:
             self._look(self._catalog.unfinished)

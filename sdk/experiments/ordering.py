@@ -103,8 +103,7 @@ def trials_by(
 
 
 def best_trials_first(rows: Iterable[TrialRow], experiment: ExperimentRow) -> list[TrialRow]:
-    """An experiment's trials by the searcher's metric, or front by front; those without a result
-    last."""
+    """Trials by the searcher's metric, or front by front; those without a result come last."""
     if experiment.objectives is not None:
         rows = list(rows)
         first = experiment.objectives.comparison().best_first(results_of(rows))

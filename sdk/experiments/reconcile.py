@@ -27,8 +27,8 @@ _NEVER_QUEUED = (
 
 
 def attach_job_status(found: Sequence[ExperimentSnapshot], queues: Queues) -> None:
-    """Add the queue's state of unfinished trials to experiments, with one query a cluster for all
-    of them; none when all are over."""
+    """Add the queue's state of unfinished trials to experiments, with at most one query a
+    cluster."""
     for one in found:
         one.message = None
         if one.facts.is_unmanaged_script and not one.facts.desired.deleted:
@@ -147,8 +147,7 @@ def _reconcile_trials(
     one: ExperimentSnapshot, known: Mapping[int, JobRef], queue: QueueSnapshot, queues: Queues
 ) -> None:
     """Judge each unfinished trial; one whose job is dead is read again before it is believed. A
-    paused trial that has not begun has nothing to lose: `activate` queues it, with a job or
-    none."""
+    paused trial that has not begun has nothing to lose."""
     if one.facts.is_unmanaged_script:
         return
     paused = one.facts.desired.paused
@@ -188,12 +187,9 @@ def _without_live_runs(
 
 
 def _is_dead(one: ExperimentSnapshot, trial: int, status: JobStatus, queue: QueueSnapshot) -> bool:
-    """Whether there is evidence that a trial's job has ended and will not return.
-
-    For what the user has killed it is enough that the queue answers and knows no such job: nothing
-    can be ended there, and no record of it will ever appear. But this may be another cluster, or
-    another machine, that sees the same store: a runner that lives has the time to read the intent.
-    """
+    """Whether there is evidence that a trial's job has ended and will not return. For what the
+    user has killed some time ago it is enough that the queue answers and knows no such job. This
+    may be another cluster that sees the same store: a live runner had the time to read it."""
     if status.alive is not None or status.job_ref is None:
         return status.alive is False
     where = status.job_ref.cluster

@@ -60,8 +60,7 @@ def resubmit(
 
 @contextmanager
 def turn(experiment: ExperimentDir, cluster: Cluster) -> Iterator[tuple[_Plain, ExperimentFacts]]:
-    """Wait until no other command queues jobs for the experiment; its facts then. Raises
-    LifecycleError where another command is busy for long."""
+    """Wait until no other command queues jobs for it; its facts then. Raises as `resubmit`."""
     own, deadline = str(Identity.own()), time.monotonic() + _WAIT
     with _one_at_a_time:
         while True:
@@ -84,8 +83,7 @@ def announced(
     experiment: ExperimentDir, facts: ExperimentFacts, parts: Sequence[Part]
 ) -> Iterator[bool]:
     """Announce the jobs that are queued meanwhile, as the next of these facts; False where another
-    fact was faster. Where the cluster's answer is unclear, the announcement stays open, because
-    there may be a job."""
+    fact was faster. It stays open where the cluster's answer is unclear: there may be a job."""
     claim = Resubmitting(parts=tuple(parts), process=str(Identity.own()))
     if not experiment.append_next(claim, facts.count):
         yield False
@@ -227,9 +225,8 @@ def _parts(trials: range, each: int, cluster: Cluster) -> Iterator[Part]:
 
 
 def submit_workers(experiment: ExperimentDir, count: int, cluster: Cluster, read: int) -> bool:
-    """Queue `count` more workers for a search, or as many as there is room for; False where jobs
-    were submitted after fact `read`: decide anew. Raises as `resubmit`, `SubmitLimitReached` only
-    where there is no room at all."""
+    """Queue up to `count` more workers for a search, as there is room; False where jobs were
+    submitted after fact `read`. Raises as `resubmit`, SubmitLimitReached without any room."""
     with turn(experiment, cluster) as (plain, facts):
         if any(job.fact > read for job in facts.jobs):
             return False

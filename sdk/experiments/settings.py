@@ -57,8 +57,8 @@ class Settings(ExperimentBase):
         self._change_labels(lambda labels: {*labels} - {label})
 
     def set_max_slots(self, max_slots: int | None) -> None:
-        """Limit how many slots the experiment's trials may hold at once to `max_slots`, None for no
-        limit. Raises `LifecycleError` if one trial needs more."""
+        """Limit the slots that its trials hold at once to `max_slots`, at least those of one trial;
+        None for no limit."""
         from detslurm.sdk.experiments.resubmission import throttle
 
         slots = self.view.slots or 1
@@ -87,9 +87,8 @@ class Settings(ExperimentBase):
         self._queues.notify(self._unfinished_jobs())
 
     def set_priority(self, priority: int) -> None:
-        """Change the order among the user's own jobs; replaces a weight. The `priority` is 1
-        (first) to 99 (last), 42 without any; it becomes the nice value of the experiment's jobs,
-        also of later ones."""
+        """Change the order among the user's own jobs, by the nice value; replaces a weight. The
+        `priority` is 1 (first) to 99 (last), 42 by default."""
         if not FIRST <= settings.whole("priority", priority) <= LAST:
             raise LifecycleError(f"priority is {FIRST} (first) to {LAST} (last), not {priority}")
         self._set("priority", priority)
@@ -161,9 +160,8 @@ class Settings(ExperimentBase):
         return queue.jobs
 
     def _throttle(self, at_once: int | None) -> None:
-        """Divide the trials that may run at once among its arrays in the queue, each of which has
-        its own throttle. Arrays that wait for another to end have the smallest share, because their
-        order is not known here. Jobs of one trial take one each."""
+        """Divide the trials that may run at once among the throttles of its arrays in the queue;
+        jobs of one trial take one each. Arrays that wait for another have the smallest share."""
         from detslurm.slurm.arrays import dealt
         from detslurm.slurm.reasons import reason_of
 

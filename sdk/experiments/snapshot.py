@@ -72,9 +72,8 @@ class ExperimentSnapshot:
 
     @property
     def folder_of_jobs(self) -> str:
-        """The directory in which its jobs work, as far as it identifies them. A store that was
-        moved or copied has other paths than its records; a batch script of the user's own works
-        anywhere."""
+        """The directory in which its jobs work: its records have another path after a move of the
+        store, and a batch script of the user's own works anywhere."""
         folder, own = self.facts.folder, self.directory.jobs
         return str(own) if PurePath(folder).parts[-3:] == own.parts[-3:] else folder
 

@@ -91,9 +91,8 @@ class StoreReader:
         return self._finished[number]
 
     def poll(self, wanted: Collection[int] | None) -> bool:
-        """Return whether anything has changed in the store and in the queue. The experiments with
-        the ids `wanted` are read each time, all for None. Raises `StoreError` if there is no store,
-        or it can't be read."""
+        """Return whether anything has changed; the experiments `wanted` are read each time, all for
+        None. Raises `StoreError` if there is no store, or it can't be read."""
         changed = self._find_experiments()
         for number in self._in_turn(wanted):
             changed |= self._read_on(self._open[number])
@@ -104,8 +103,7 @@ class StoreReader:
         return changed
 
     def forget_logs(self, most: int, wanted: Collection[int] = ()) -> None:
-        """Forget logs that were kept of more trials than `most`, but those of the experiments
-        `wanted`."""
+        """Forget kept logs of more trials than `most`, but not of the experiments `wanted`."""
         known = [*self._open.values(), *self._finished.values()]
         others = [one for one in known if one.directory.id not in wanted]
         if sum(len(one.logs) for one in others) > most:
@@ -223,9 +221,8 @@ class StoreReader:
 
 
 def _may_have_news(one: ExperimentSnapshot) -> list[int]:
-    """Trials that run, and those that may have begun by now. Trials that wait are left out: in the
-    queue (as far as it has answered), in their search, or for their submission. Of the others
-    listings show which have begun where these are many."""
+    """Trials that run or may have begun by now, without those that wait in the queue, in their
+    search, or for their submission. Where they are many, listings show which have begun."""
     if one.facts.searching:
         running = {row.id for row in one.trials.values() if row.state == "RUNNING"}
         return [trial for trial in running | one.job_refs.keys() if not _waits(one, trial)]

@@ -28,9 +28,8 @@ def cancel_stranded(one: ExperimentSnapshot, queue: QueueSnapshot, queues: Queue
 
 
 def _is_gone(folder: Path) -> bool:
-    """Whether the store of such a folder is gone, as seen in the directory that it was in. Where
-    that can't be seen either, this host may have the file system under another name. A listing
-    alone is no proof, because an automounter lists only mounted directories."""
+    """Whether the store of such a folder is gone from its directory; where that can't be seen, this
+    host may have another name for it. An automounter lists only mounted directories."""
     if len(folder.parents) < 4:
         return False
     root = folder.parents[2]

@@ -94,9 +94,8 @@ def _named(start: StartRecord) -> str:
 
 
 def end(trials: Iterable[TrialDir]) -> None:
-    """End the runs of these trials for good, and their processes where they can be reached. A
-    process on another host reads the intent at its next heartbeat. A notebook or a prompt continues
-    without being recorded: it may hold more than this run."""
+    """End the runs of these trials for good, and their processes on this host; others read the
+    intent at their next heartbeat. Notebooks and prompts live on: they may hold more than a run."""
     for trial in trials:
         for run in trial.runs()[-1:]:
             record = {"outcome": KILLED, "reason": "killed by the user", "exit_code": None}
@@ -112,11 +111,8 @@ def submit_again(
     experiment: ExperimentDir, indices: Sequence[int], cluster: Cluster, read: int
 ) -> None:
     """Queue the user's script once more for those of these trials that were not submitted again
-    after fact `read`, unless that was done for another experiment of the same script.
-
-    Raises `LifecycleError` where nothing was kept of it, or where another command is busy with that
-    for long, `SlurmError` where Slurm refuses.
-    """
+    after fact `read`, unless that was done for another experiment of the same script. Raises as
+    `resubmit`, and `LifecycleError` where nothing was kept of the script."""
     from detslurm.sdk.experiments.resubmission import Part, announced, left_since, mark_of, turn
 
     script = _script(experiment)

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from detslurm.sdk import settings
 from detslurm.sdk.deprecation import deprecated
 from detslurm.sdk.enums import ModelSortBy, OrderBy
+from detslurm.store import Store
 
 if TYPE_CHECKING:
     from detslurm.sdk.checkpoints.checkpoint import Checkpoint
     from detslurm.sdk.models.model import Model
-    from detslurm.store import Store
     from detslurm.store.models import ModelRow, RegistryState
 
 
@@ -26,6 +27,11 @@ class Registry:
     @abstractmethod
     def checkpoint(self, uuid: str) -> Checkpoint:
         """Return a checkpoint by its id."""
+
+    def _model(self, row: ModelRow) -> Model:
+        from detslurm.sdk.models.model import Model
+
+        return Model(self, row)
 
     def registry_state(self) -> RegistryState:
         """Return the registry as it is now; `warn` gets what of it can't be read."""
@@ -55,9 +61,6 @@ class Registry:
             model = client.create_model("resnet", labels=["vision"], metadata={"layers": 18})
             assert client.get_model("resnet").model_id == model.model_id
         """
-        from detslurm.sdk import settings
-        from detslurm.sdk.models.model import Model
-        from detslurm.store import Store
         from detslurm.store.models import ModelCreated
 
         fact = ModelCreated(
@@ -68,14 +71,13 @@ class Registry:
             workspace=workspace_name and settings.folder("a workspace", workspace_name),
         )
         Store.open(self.store.path)
-        return Model(self, self.store.models.commit(lambda state: fact).model(fact.name))
+        return self._model(self.store.models.commit(lambda state: fact).model(fact.name))
 
     def get_model(self, identifier: str | int) -> Model:
         """Return a model by its name or id (`identifier`); `NotFound` if there is none."""
-        from detslurm.sdk.models.model import Model
-
         number = isinstance(identifier, str) and identifier.isascii() and identifier.isdigit()
-        return Model(self, self.registry_state().model(int(identifier) if number else identifier))
+        which = int(identifier) if number else identifier
+        return self._model(self.registry_state().model(which))
 
     def get_model_by_id(self, model_id: int) -> Model:
         """Return the model with the id `model_id`; raises `NotFound` if there is none."""
@@ -101,7 +103,6 @@ class Registry:
         this `workspace` and were made by this `user`.
         """
         from detslurm.sdk.experiments.ordering import ordered
-        from detslurm.sdk.models.model import Model
 
         wanted = set(labels)
         found = [
@@ -115,7 +116,7 @@ class Registry:
             and user in (None, row.user)
         ]
         rows = ordered(found, _SORT_KEYS[ModelSortBy(sort_by)], order_by)
-        return [Model(self, row) for row in rows]
+        return [self._model(row) for row in rows]
 
     def get_models(
         self,

@@ -175,9 +175,8 @@ class SearchDriver:
         state.experiment_completed = verdict == "completed"
 
     def _with_retries(self, act: Callable[[], T]) -> T:
-        """The result of `act`, tried for minutes while the store can't be used. With
-        `waits_for_store` it is tried until the store comes back: Slurm starts a job again, but not
-        a process of the user's, and the trials would wait for it."""
+        """The result of `act`, tried for minutes while the store can't be used; with
+        `waits_for_store` until it comes back, because Slurm starts only jobs again."""
         while True:
             try:
                 return with_retries(act, _warn, LONG)

@@ -42,9 +42,8 @@ def simulate_search(
     start_seconds: float = 0.0,
     units: int = 100,
 ) -> Simulation:
-    """Run the search of a resolved configuration in virtual time. On `slots` slots (as many as it
-    can use, if not given), with recorded learning curves or synthetic ones; `units` is how far
-    trials train that no length is asked of."""
+    """Run the search of a resolved configuration in virtual time, on `slots` slots (by default as
+    many as it can use), with recorded or synthetic curves; trials train `units` by default."""
     if config["searcher"]["name"] == "custom":
         raise PreviewError("a custom search has no preview: its method decides while it runs")
     made: Curves

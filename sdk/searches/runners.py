@@ -34,8 +34,7 @@ _FLAG_POLL_SECONDS = 0.25
 
 
 class SubmissionMark(NamedTuple):
-    """The identity of a submission, by which an interrupted one is found again; the id of its
-    experiment is larger than `after`."""
+    """By which an interrupted submission is found again; its experiment's id is above `after`."""
 
     text: str
     after: int

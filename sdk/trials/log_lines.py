@@ -113,9 +113,8 @@ EVERYTHING = Filter()
 
 
 class LevelReader:
-    """The levels of a log's lines, read in order. A line without a level is INFO, as printed text
-    is. A traceback is ERROR, and lines that are indented belong to the line before them, of the
-    same rank."""
+    """The levels of a log's lines, read in order: INFO without any, ERROR for a traceback; indented
+    lines belong to the line before them, of the same rank."""
 
     def __init__(self) -> None:
         self._last: dict[int | None, LogLevel] = {}

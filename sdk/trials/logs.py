@@ -52,9 +52,8 @@ def head(trial: TrialDir, count: int, wanted: Filter = EVERYTHING) -> Iterator[L
 def tail(
     trial: TrialDir, count: int, wanted: Filter = EVERYTHING, *, end: int | None = None
 ) -> list[LogLine]:
-    """The last lines, read from the end: a log of gigabytes costs no more than a short log. `end`
-    is the size of the newest run's log that counts. Levels come from the lines before, so with them
-    the whole log is read."""
+    """The last lines, read from the end, of the newest run's first `end` bytes. Levels come from
+    the lines before: with them the whole log is read."""
     count = min(count, sys.maxsize)
     if wanted.level is not None:
         return list(deque(lines(trial, wanted), count))
@@ -218,9 +217,8 @@ def follow(
     *,
     tail_count: int | None = None,
 ) -> Iterator[LogLine]:
-    """Yield lines as they come, across restarts and requeues, until the last line has come.
-    `is_over(run)` is whether the trial is over while `run` is its newest; `idle` is called whenever
-    nothing is new, and waits."""
+    """Yield lines as they come, across restarts and requeues, until `is_over(run)` of the newest
+    run. `idle` is called whenever nothing is new, and waits."""
     run = 1
     if tail_count is not None:
         run = max((number for number, _ in run_logs(trial)), default=1)

@@ -123,11 +123,9 @@ class Trial(CheckpointChoice):
         smaller_is_better: bool | None = None,
     ) -> Checkpoint:
         """Return one checkpoint; `list_checkpoints` and `top_checkpoint` are the newer names.
-
         Exactly one of `latest`, `best` (by default False) and `uuid`, a storage id (by default
-        None), is given, else it is a `ValueError`. With `best`, `sort_by` and `smaller_is_better`
-        are as in `top_checkpoint`. It is a `LifecycleError` if there is no such checkpoint.
-        """
+        None), is given, else it is a `ValueError`; `sort_by` and `smaller_is_better` are as in
+        `top_checkpoint`. It is a `LifecycleError` if there is no such checkpoint."""
         deprecated("Trial.select_checkpoint", "list_checkpoints or top_checkpoint")
         if sum((latest, best, uuid is not None)) != 1:
             raise ValueError("give exactly one of latest, best and uuid")
@@ -138,8 +136,8 @@ class Trial(CheckpointChoice):
         )
 
     def artifacts(self) -> list[Artifact]:
-        """Return the images and tables that its code has reported, by name and step. `data` is the
-        content of a file in the format `media`. Only kept artifacts are returned."""
+        """Return the kept images and tables that its code has reported, by name and step, with
+        their `data` in the format `media`."""
         from detslurm.sdk.trials.artifacts import shown_artifacts
 
         if not self.view.artifacts:
@@ -172,19 +170,17 @@ class Trial(CheckpointChoice):
         return self.experiment._kill_trial(self.id)
 
     def support_bundle(self, path: Path | str = ".") -> SupportBundle:
-        """Return a new file with the facts that help others to explain the trial's problem:
-        configuration, records, metrics' figures, the end of the logs, the cluster's records of the
-        jobs, and the findings of `detslurm doctor`. Secrets of the configuration are masked, in the
-        logs too. `path` is the file, or a directory for it, by default the current directory. A
-        file that exists or a missing directory is a `BundleError`.
-        """
+        """Return a new file with the facts that help others to explain the trial's problem, without
+        the configuration's secrets: records, the end of the logs, the cluster's view, and what
+        `detslurm doctor` finds. `path` is the file, or a directory for it, by default the current
+        directory. A file that exists or a missing directory is a `BundleError`."""
         from detslurm.sdk.support import support_bundle
 
         return support_bundle(self, Path(path).expanduser().absolute())
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the trial's committed checkpoints, oldest first, without deleted ones. A
-        checkpoint has the state "DELETED" if its files were removed from the disk otherwise."""
+        """Return its committed checkpoints, oldest first; states as for
+        `Experiment.checkpoints`."""
         return self.experiment._checkpoints_of([self.id])
 
     def download(self, uuid: str, target: Path | str) -> Path:
@@ -212,9 +208,8 @@ class Trial(CheckpointChoice):
         return found[-1]
 
     def outputs(self) -> Checkpoint:
-        """Return the outputs of its batch inference as far as they are committed (`resources` is
-        their manifest), or else its directory of outputs as its last run left it. It is a
-        `LifecycleError` if there are none."""
+        """Return the committed outputs of its batch inference (`resources` is their manifest), or
+        else its outputs as the last run left them; `LifecycleError` if there are none."""
         kept = [one for one in self.checkpoints() if one.state != "DELETED" and one.kind]
         found = [one for one in kept if one.kind != BATCH_OUTPUTS or one.resources]
         if not found:
@@ -381,8 +376,8 @@ class Trial(CheckpointChoice):
         return trial_html(self.row, self.experiment.row.metric)
 
     def efficiency(self) -> Efficiency:
-        """Return the trial's use of GPUs, memory, CPUs, time and energy. Samples of every 15
-        seconds are added up, over all its runs. An unavailable figure is None, never 0."""
+        """Return its use of GPUs, memory, CPUs, time and energy, by samples of every 15 seconds of
+        all runs. An unavailable figure is None, never 0."""
         from detslurm.sdk.costs.efficiency import efficiencies
 
         facts, queues = self.experiment._snapshot.facts, self.experiment._queues

@@ -332,8 +332,8 @@ def trials_table(experiment: Experiment) -> str:
     """An experiment's trials."""
     trials = experiment.trials()
     objectives = objective_columns(experiment, statuses_of(experiment))
-    course = [one for one in _COURSE if not objectives or one.header != "Best Validation"]
-    return columns_text([*_IDENTITY, hparams_column(trials), *objectives, *course], trials)
+    course = [one for one in COURSE if not objectives or one.header != "Best Validation"]
+    return columns_text([*IDENTITY, hparams_column(trials), *objectives, *course], trials)
 
 
 def hparams_column(trials: Sequence[Trial]) -> Column:
@@ -376,11 +376,11 @@ def latest_checkpoint(trial: Trial) -> str:
 
 _OTHER_CELLS = 48  # of the id, a state, a best validation and the gaps
 
-_IDENTITY = [
+IDENTITY = [
     Column("Trial ID", lambda trial: trial.id),
     Column("State", trial_state, "state"),
 ]
-_COURSE = [
+COURSE = [
     Column("# of Batches", lambda trial: trial.row.steps, drop=2),
     Column("Restarts", lambda trial: trial.row.restarts, drop=4),
     Column("Best Validation", _best, least=24),

@@ -137,27 +137,16 @@ def _refuse_unknown(trials: Sequence[Trial], metric: str) -> None:
 
 
 def _columns(shown: list[Column], trials: Sequence[Trial]) -> list[Column]:
-    from detslurm.cli.experiment.description import (
-        hparams_column,
-        job_text,
-        latest_checkpoint,
-        trial_state,
-    )
+    from detslurm.cli.experiment.description import COURSE, IDENTITY, hparams_column
 
     def best_at(trial: Trial) -> int | None:
         best = trial.row.best_validation
         return best.steps if best is not None else None
 
     return [
-        Column("Trial ID", lambda trial: trial.id),
-        Column("State", trial_state, "state"),
+        *IDENTITY,
         hparams_column(trials),
         *shown,
         Column("Best At", best_at, drop=4),
-        Column("# of Batches", lambda trial: trial.row.steps, drop=1),
-        Column("Restarts", lambda trial: trial.row.restarts, drop=3),
-        Column("Last Checkpoint", latest_checkpoint, drop=7, least=8),
-        Column("Started", lambda trial: trial.row.started, "time", drop=6),
-        Column("Ended", lambda trial: trial.row.ended, "time", drop=8),
-        Column("Job", job_text, drop=5, least=8),
+        *(column for column in COURSE if column.header != "Best Validation"),
     ]
