@@ -41,8 +41,8 @@ class EventFiles(NamedTuple):
 
 
 def event_files(experiments: Iterable[Experiment], trials: Iterable[Trial]) -> list[EventFiles]:
-    """Return the event files of experiments (all their trials) and of single trials: an entry for
-    each, or for each storage where code has named others than the configured storage."""
+    """Return the event files of experiments (all their trials) and of single trials, in each
+    storage that their code has named."""
     found = []
     for one in experiments:
         paths = _written(one, one.iter_trials(), "")
@@ -88,7 +88,7 @@ def specification(found: Iterable[EventFiles]) -> str:
 @contextmanager
 def with_snapshots(found: Sequence[EventFiles]) -> Iterator[list[EventFiles]]:
     """Yield event files for all of them: where code has written none, a copy of the metrics as of
-    now, which is removed at the end. Raises `LifecycleError` if any has reported nothing yet."""
+    now. Raises `LifecycleError` if any has reported nothing yet."""
     with TemporaryDirectory(prefix=own_name("tensorboard-")) as folder:
         missing = {one.experiment.id: one.experiment for one in found if one.path is None}
         if missing:
@@ -117,17 +117,16 @@ class TensorboardServer(NamedTuple):
 
 
 def serve(spec: str, port: int | None = None) -> TensorboardServer:
-    """Start TensorBoard with a `specification` in a thread of this process; it ends with the
-    process. By default any free port is taken. Raises `LifecycleError` if TensorBoard is not
-    installed or the port is taken."""
+    """Start TensorBoard in a thread of this process, by default at any free port. Raises
+    `LifecycleError` if TensorBoard is not installed or the port is taken."""
     chosen, path = port or _free_port(), f"/{secrets.token_urlsafe(16)}"
     _launch(spec, ["--path_prefix", path, "--host", "127.0.0.1", "--port", str(chosen)])
     return TensorboardServer(chosen, path)
 
 
 def application(spec: str) -> WSGIApplication:
-    """Return the application of a TensorBoard with a `specification`, for a server that refuses
-    other users. Raises `LifecycleError` if TensorBoard is not installed."""
+    """Return the application of a TensorBoard, for a server that refuses other users. Raises
+    `LifecycleError` if it is not installed."""
     made: list[_Unserved] = []
 
     def keep(application: WSGIApplication, flags: object) -> _Unserved:

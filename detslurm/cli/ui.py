@@ -11,7 +11,6 @@ import click
 
 from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
-from detslurm.cli.lazy import Entry, LazyGroup
 from detslurm.cli.output.printing import Document, describes, note
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here
 from detslurm.look.access import TOKEN_FIELD, for_own_host, for_token
@@ -25,7 +24,7 @@ from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
 _LAPTOP_PORT = 8080
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -61,13 +60,6 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
         note(f"No page was read for {minutes}: ended.")
 
 
-ui.entries = {
-    "install-ondemand": Entry(
-        "ui:install_ondemand", "Write the app for the web portal Open OnDemand."
-    )
-}
-
-
 def _server(port: int | None) -> LookServer:
     """The server, which listens already; how to reach it is printed."""
     pages = application(Client, token=secrets.token_urlsafe())
@@ -93,7 +85,7 @@ def _on_port(application: Any, port: int) -> LookServer:
     return server
 
 
-@click.command("install-ondemand")
+@ui.command("install-ondemand", short_help="Write the app for the web portal Open OnDemand.")
 @click.option(
     "--dir",
     "directory",
@@ -117,13 +109,13 @@ def install_ondemand(directory: Path | None) -> Document:
     for_all = not place.resolve().is_relative_to(Path.home().resolve())  # a home may be a link
     # The default store is a directory at home, of which each user has another.
     store = None if for_all and root_origin() == DEFAULT_ORIGIN else client().store.path
-    done = install(place, store, os.environ)
+    changed = install(place, store, os.environ)
     for text in filter(None, (failure(place), *doubts(place, store, for_all=for_all))):
         note(f"warning: {text}")
-    what = "wrote" if done.changed else "nothing to change in"
+    what = "wrote" if changed else "nothing to change in"
     shown = store or "each user's own store, ~/detslurm"
     known = None if store is None else str(store)
     return Document(
-        lambda: f"{what} {done.path}, which shows {shown}",
-        lambda: {"path": str(done.path), "store": known, "changed": done.changed},
+        lambda: f"{what} {place}, which shows {shown}",
+        lambda: {"path": str(place), "store": known, "changed": changed},
     )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+_LARGEST: Final = 1e300  # of the values that an axis shows: beyond, sums of two overflow
 _UNITS: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -27,8 +27,7 @@ class Scale(NamedTuple):
         low, high = min(found), max(found)
         if _coincide(low, high, log):
             low, high = (low / 2, high * 2) if log else (low - _room(low), high + _room(high))
-            low = max(low, math.ulp(0.0) if log else -sys.float_info.max)
-        return cls(low, min(high, sys.float_info.max), log)
+        return cls(low, high, log)
 
     def shows(self, value: float) -> bool:
         """Whether the axis can show a value: NaN and infinities it can't."""
@@ -39,7 +38,7 @@ class Scale(NamedTuple):
         if self.log:
             low = math.log(self.low)
             return (math.log(value) - low) / (math.log(self.high) - low)
-        return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)  # halves can't overflow
+        return (value - self.low) / (self.high - self.low)
 
     def ticks(self, count: int) -> list[float]:
         """About `count` round numbers on the axis; two at least unless it is too short."""
@@ -53,12 +52,12 @@ class Scale(NamedTuple):
 
 
 def _can_stand(value: float, log: bool) -> bool:
-    return math.isfinite(value) and (value > 0 or not log)
+    return abs(value) <= _LARGEST and (value >= 1 / _LARGEST or not log)
 
 
 def _coincide(low: float, high: float, log: bool) -> bool:
     """Whether they are equal on any axis, computed as `Scale.share` does."""
-    return math.log(low) == math.log(high) if log else low / 2 == high / 2
+    return math.log(low) == math.log(high) if log else low == high
 
 
 def _room(value: float) -> float:
@@ -72,8 +71,8 @@ def _enough_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def _linear_ticks(low: float, high: float, count: int) -> list[float]:
-    step = _round_step((high / 2 - low / 2) / max(count, 1) * 2)
-    if not math.isfinite(step) or step <= 0:
+    step = _round_step((high - low) / max(count, 1))
+    if step <= 0:
         return [low, high]
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
@@ -82,7 +81,7 @@ def _linear_ticks(low: float, high: float, count: int) -> list[float]:
 
 def _round_step(least: float) -> float:
     """The smallest of 1, 2, 5, 10, 20 ... that is not below `least`."""
-    if least <= 0 or not math.isfinite(least):
+    if least <= 0:
         return 0.0
     power = 10.0 ** math.floor(math.log10(least))
     return next(power * n for n in (1, 2, 5, 10) if power * n >= least * (1 - 1e-9))
@@ -90,10 +89,8 @@ def _round_step(least: float) -> float:
 
 def _log_ticks(low: float, high: float, factors: Sequence[int], every: int) -> list[float]:
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    powers = range(first, min(last, sys.float_info.max_10_exp) + 1, every)
-    found = (n * 10.0**power for power in powers for n in factors)
-    most = min(high * (1 + 1e-9), sys.float_info.max)
-    return [value for value in found if low * (1 - 1e-9) <= value <= most]
+    found = (n * 10.0**power for power in range(first, last + 1, every) for n in factors)
+    return [value for value in found if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
 
 def tick_labels(ticks: Sequence[float]) -> list[str]:
@@ -119,11 +116,11 @@ def _uneven(smallest: float, largest: float) -> bool:
 
 def _decimals(step: float) -> int:
     """The number of decimals that distinguish multiples of `step`."""
-    if step <= 0 or not math.isfinite(step):
+    if step <= 0:
         return 0
     return max(0, -_power(step))
 
 
 def _power(value: float) -> int:
     """The power of ten of the first digit of a positive number."""
-    return math.floor(math.log10(min(value, sys.float_info.max)) + 1e-9)
+    return math.floor(math.log10(value) + 1e-9)

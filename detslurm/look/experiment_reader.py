@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,6 +24,8 @@ from detslurm.look.log_tails import log_tails
 from detslurm.look.plain import chosen, plain
 from detslurm.look.problems import Problems
 from detslurm.look.trial_parts import checkpoint_part, trial_part
+from detslurm.sdk.checkpoints.catalog import saved_by
+from detslurm.sdk.checkpoints.choosing import objects
 from detslurm.sdk.experiments.pareto import ParetoStatus, pareto_statuses
 from detslurm.sdk.hiding import secrets_in
 from detslurm.sdk.provenance.view import code_text, kept_versions, software_text
@@ -53,97 +56,83 @@ class ExperimentReader:
 
     def __init__(self, experiment: Experiment, wanted: Wanted) -> None:
         self._experiment = experiment
+        self._known = experiment._snapshot
         self._wanted = wanted
         self._problems = Problems()
         self._views: dict[int, TrialView] = {}
-        self.trials: list[Trial] = []
-        with self._problems.noting("its list of trials"):
-            self.trials = [t for t in experiment.trials() if self._shows(t.id)]
-
-    def _shows(self, trial_id: int) -> bool:
-        return self._wanted.trials is None or trial_id in self._wanted.trials
+        every = self._problems.read("its list of trials", experiment.trials) or []
+        self.trials = [t for t in every if wanted.trials is None or t.id in wanted.trials]
 
     def read(self, curves: CurveReader | None) -> Iterable[int]:
         """Read trial after trial, and give its id."""
-        saved, waiting = self._saved_views(), self._waiting_views()
+        tried, known = self._problems.read, self._known
+        saved = tried("its saved trials", lambda: saved_views(known.directory, known.facts)) or {}
+        waiting = tried("its trials that wait", known.waiting_views) or {}
         if curves is not None:
-            with self._problems.noting("its compacted metrics"):
-                curves.prepare(self.trials)
+            tried("its compacted metrics", partial(curves.prepare, self.trials))
         for trial in self.trials:
             if trial.id in waiting:
                 self._views[trial.id] = waiting[trial.id]
-                yield trial.id
-                continue
-            known = saved.get(trial.id)
-            with self._problems.noting(f"trial {trial.id}"):
-                view = self._views[trial.id] = trial.view if known is None else known.view
-                self._problems += [
-                    f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems
-                ]
-            if curves is not None and trial.id in self._views:
-                with self._problems.noting(f"the metrics of trial {trial.id}"):
-                    curves.read(trial, None if known is None else known.profiled)
+            else:
+                self._read_trial(trial, saved.get(trial.id), curves)
             yield trial.id
 
-    def _saved_views(self) -> Mapping[int, SavedView]:
-        found: dict[int, SavedView] = {}
-        with self._problems.noting("its saved trials"):
-            known = self._experiment._snapshot
-            found = saved_views(known.directory, known.facts)
-        return found
-
-    def _waiting_views(self) -> Mapping[int, TrialView]:
-        found: dict[int, TrialView] = {}
-        with self._problems.noting("its trials that wait"):
-            found = self._experiment._snapshot.waiting_views()
-        return found
+    def _read_trial(
+        self, trial: Trial, known: SavedView | None, curves: CurveReader | None
+    ) -> None:
+        tried, name = self._problems.read, f"trial {trial.id}"
+        view = known.view if known is not None else tried(name, lambda: trial.view)
+        if view is None:
+            return
+        self._views[trial.id] = view
+        self._problems += [
+            f"{p.path}, byte {p.offset}: {p.reason} (skipped)" for p in view.problems
+        ]
+        if curves is not None:
+            profiled = None if known is None else known.profiled
+            tried(f"the metrics of {name}", partial(curves.read, trial, profiled))
 
     def part(self, curves: CurveReader | None) -> ExperimentPart:
         """The experiment without its curves, once its trials were read."""
-        experiment, problems = self._experiment, self._problems
+        experiment, tried = self._experiment, self._problems.read
         about: dict[str, Any] = {"id": experiment.id}
-        with problems.noting("the experiment"):
-            about |= _about(experiment)
-        with problems.noting("its configuration"):
-            about |= _by_config(chosen(experiment.config))
-        with problems.noting("the record of what it ran"):
-            about |= _by_provenance(experiment)
-        with problems.noting("its search"):
-            about |= _by_search(experiment)
+        about |= tried("the experiment", lambda: _about(experiment)) or {}
+        about |= tried("its configuration", lambda: _by_config(chosen(experiment.config))) or {}
+        about |= tried("the record of what it ran", lambda: _by_provenance(experiment)) or {}
+        about |= tried("its search", lambda: _by_search(experiment)) or {}
         if self._wanted.code:
-            with problems.noting("its code"):
-                about["code"] = plain(self._code())
+            about["code"] = tried("its code", lambda: plain(self._code())) or {}
         about["trials"] = self._trial_parts(curves, about.get("config", {}))
-        return ExperimentPart(**about, problems=plain(problems))
+        return ExperimentPart(**about, problems=plain(self._problems))
 
     def _code(self) -> dict[str, str]:
         """Nothing for readers who can't know its secrets."""
-        experiment = self._experiment
-        secrets = secrets_in(experiment._snapshot.directory)
+        secrets = secrets_in(self._known.directory)
         if secrets is None:
             self._problems.append("code is left out: only its owner knows its secrets")
             return {}
-        return code_listing(experiment.path / "code", secrets)
+        return code_listing(self._experiment.path / "code", secrets)
 
     def _trial_parts(
         self, curves: CurveReader | None, config: Mapping[str, Any]
     ) -> list[TrialPart]:
-        saved, tails = self._checkpoints(), self._log_tails()
+        tried = self._problems.read
+        saved = tried("its checkpoints", self._checkpoints) or {}
+        tails = tried("its logs", self._log_tails) or {}
         artifacts: Mapping[int, list[ArtifactPart]] = {}
         if curves is not None:
             size = self._wanted.artifacts
             artifacts = artifact_parts(self._experiment, self._views, size, self._problems)
-        parts, found = [], self._pareto_statuses()
+        statuses = tried("its Pareto front", self._pareto_statuses) or {}
+        parts = []
         for trial in self.trials:
-            part = TrialPart(id=trial.id, state=UNKNOWN)
-            with self._problems.noting(f"trial {trial.id}"):
-                if (view := self._views.get(trial.id)) is not None:
-                    part = trial_part(trial, view, self._problems)
+            part = tried(f"trial {trial.id}", partial(self._trial_part, trial))
+            part = part or TrialPart(id=trial.id, state=UNKNOWN)
             more: dict[str, Any] = {
                 "checkpoints": saved.get(trial.id, []),
                 "log_tail": tails.get(trial.id, []),
                 "artifacts": artifacts.get(trial.id, []),
-                **_pareto_status(found.get(trial.id)),
+                **_pareto_status(statuses.get(trial.id)),
                 "batches_per_epoch": _batches_per_epoch(config, part.hparams),
             }
             if curves is not None:
@@ -151,33 +140,25 @@ class ExperimentReader:
             parts.append(msgspec.structs.replace(part, **more))
         return parts
 
-    def _checkpoints(self) -> Mapping[int, list[CheckpointPart]]:
-        from detslurm.sdk.checkpoints.catalog import saved_by
-        from detslurm.sdk.checkpoints.choosing import objects
+    def _trial_part(self, trial: Trial) -> TrialPart | None:
+        view = self._views.get(trial.id)
+        return None if view is None else trial_part(trial, view, self._problems)
 
+    def _checkpoints(self) -> Mapping[int, list[CheckpointPart]]:
         found: dict[int, list[CheckpointPart]] = {}
-        with self._problems.noting("its checkpoints"):
-            known = self._experiment._snapshot
-            saved = saved_by(known, self._views.values())
-            for one in objects(known.directory.store, [saved]):
-                found.setdefault(one.trial_id, []).append(checkpoint_part(one))
+        saved = saved_by(self._known, self._views.values())
+        for one in objects(self._known.directory.store, [saved]):
+            found.setdefault(one.trial_id, []).append(checkpoint_part(one))
         most = max(CHECKPOINTS // max(len(found), 1), 1)
         return {trial: parts[-most:] for trial, parts in found.items()}
 
     def _pareto_statuses(self) -> Mapping[int, ParetoStatus]:
-        found: Mapping[int, ParetoStatus] = {}
-        with self._problems.noting("its Pareto front"):
-            found = pareto_statuses(self._experiment.row, self._experiment.trial_rows)
-        return found
+        return pareto_statuses(self._experiment.row, self._experiment.trial_rows)
 
     def _log_tails(self) -> Mapping[int, list[str]]:
         chosen = self._wanted.trials is not None
         shown = [trial for trial in self.trials if chosen or self._has_failed(trial.id)]
-        found: dict[int, list[str]] = {}
-        with self._problems.noting("its logs"):
-            known = self._experiment._snapshot.directory
-            found = log_tails(known, shown, self._wanted.log_lines, self._problems)
-        return found
+        return log_tails(self._known.directory, shown, self._wanted.log_lines, self._problems)
 
     def _has_failed(self, trial_id: int) -> bool:
         return trial_id in self._views and self._views[trial_id].state == "ERROR"

@@ -113,11 +113,6 @@ def _with_unread(taken: Snapshot, ids: Sequence[int], errors: Sequence[StoreErro
     return replace(taken, experiments=[parts[number] for number in ids])
 
 
-class _Kept(NamedTuple, Generic[Answer]):
-    answer: Answer
-    until: float
-
-
 class AnswerMemory(Generic[Answer]):
     """Answers that are made one at a time and kept for a moment.
 
@@ -128,7 +123,7 @@ class AnswerMemory(Generic[Answer]):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: dict[str, _Kept[Answer]] = {}
+        self._known: dict[str, tuple[Answer, float]] = {}  # and until when
 
     def clear(self) -> None:
         """Forget all answers, because what they were made of was changed."""
@@ -138,16 +133,15 @@ class AnswerMemory(Generic[Answer]):
     def get(self, key: str, make: Callable[[], Answer]) -> Answer:
         """The kept answer of that key, else what `make` returns."""
         with self._lock:
-            known = self._known.get(key)
             begun = self._clock()
-            if known is not None and begun < known.until:
-                return known.answer
+            if key in self._known and begun < self._known[key][1]:
+                return self._known[key][0]
             answer = make()
             now = self._clock()
             # A page without readers grows old, and leaves the cache: it may have 10 MB.
-            self._known = {other: one for other, one in self._known.items() if one.until > now}
+            self._known = {other: one for other, one in self._known.items() if one[1] > now}
             rest = max(FRESH_SECONDS, _REST * (now - begun) * (1 + len(self._known)))
             while len(self._known) >= _KEPT:
                 del self._known[next(iter(self._known))]
-            self._known[key] = _Kept(answer, now + rest)
+            self._known[key] = answer, now + rest
             return answer

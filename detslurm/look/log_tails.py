@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from detslurm.look.problems import Problems
@@ -33,10 +34,14 @@ def log_tails(
         return {}
     found: dict[int, list[str]] = {}
     for trial in trials:
-        with problems.noting(f"the log of trial {trial.id}"):
-            shown = (_clean(line, secrets) for line in trial.logs(tail=lines))
-            found[trial.id] = _newest(list(shown), ALL // len(trials))
+        what = f"the log of trial {trial.id}"
+        read = partial(_tail, trial, lines, secrets, ALL // len(trials))
+        found[trial.id] = problems.read(what, read) or []
     return found
+
+
+def _tail(trial: Trial, lines: int, secrets: Sequence[bytes], most: int) -> list[str]:
+    return _newest([_clean(line, secrets) for line in trial.logs(tail=lines)], most)
 
 
 def _clean(line: str, secrets: Sequence[bytes]) -> str:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from detslurm._base import contract
 from detslurm._base.node_files import local_kind
@@ -63,13 +63,6 @@ _OURS: Final = {
 }
 _CARRIED = (contract.SITE, "SLURM_CONF")
 _SEARCHED = ("LD_LIBRARY_PATH", "PYTHONPATH")
-
-
-class InstalledApp(NamedTuple):
-    """An app as it stands on disk; `changed` if anything had to be written."""
-
-    path: Path
-    changed: bool
 
 
 def default_directory() -> Path:
@@ -126,9 +119,10 @@ def failure(directory: Path) -> str | None:
     return f"the app can't start in the environment of a portal: {why}"
 
 
-def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> InstalledApp:
-    """Write the app, which shows the `store` or, without one, that of each user who runs it.
+def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> bool:
+    """Write the app, and return whether anything had to be written.
 
+    It shows the `store` or, without one, that of each user who runs it.
     Files that are right already stay untouched. Of the environment it keeps the site profile, the
     place of Slurm, and where this Python finds modules and libraries. Raises `LifecycleError`, and
     writes nothing, if a file that would be replaced is not of this app, as the `bin/python` of an
@@ -147,7 +141,7 @@ def install(directory: Path, store: Path | None, environ: Mapping[str, str]) -> 
         restart = directory / "tmp" / "restart.txt"  # its time marks a running app as old
         restart.parent.mkdir(exist_ok=True)
         restart.touch()
-    return InstalledApp(directory, any(changed))
+    return any(changed)
 
 
 def _wrapper(store: Path | None, environ: Mapping[str, str], library: Path) -> str:

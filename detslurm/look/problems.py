@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from types import TracebackType
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Problems(list[str]):
     """Sentences about missing parts."""
 
-    def noting(self, what: str) -> _Noting:
-        """A block which, where it fails, is left with a sentence about what could not be read."""
-        return _Noting(self, what)
-
-
-@dataclass(frozen=True)
-class _Noting:
-    problems: Problems
-    what: str
-
-    def __enter__(self) -> None:
-        """Nothing has failed yet."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        # Files may hold anything, and so does what reading them raises.
-        if not isinstance(error, Exception):
-            return False
-        self.problems.append(f"{self.what} can't be read: {error or type(error).__name__}")
-        return True
+    def read(self, what: str, make: Callable[[], T]) -> T | None:
+        """What `make` returns; where it fails, None, and a sentence says what can't be read."""
+        try:
+            return make()
+        except Exception as error:  # files may hold anything, and so does what reading them raises
+            self.append(f"{what} can't be read: {error or type(error).__name__}")
+            return None

@@ -51,17 +51,12 @@ def redirect(target: str, *more: tuple[str, str]) -> Response:
     return Response(b"", status=HTTPStatus.SEE_OTHER, more=(("Location", target), *more))
 
 
-def unchanged(response: Response) -> Response:
-    """The answer to a client that has that response already."""
-    return Response(b"", status=HTTPStatus.NOT_MODIFIED, etag=response.etag)
-
-
 def send(
     response: Response, environ: WSGIEnvironment, start_response: StartResponse
 ) -> Iterable[bytes]:
     """Give a response to the server; to HEAD without its body."""
     if response.etag and environ.get("HTTP_IF_NONE_MATCH") == response.etag:
-        response = unchanged(response)
+        response = Response(b"", status=HTTPStatus.NOT_MODIFIED, etag=response.etag)
     body, headers = response.body, _headers(response)
     if len(body) >= _WORTH_COMPRESSING and "gzip" in environ.get("HTTP_ACCEPT_ENCODING", ""):
         body = response.compressed

@@ -10,7 +10,6 @@ import fcntl
 import os
 import socket
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -30,10 +29,7 @@ _PATIENCE: Final = 60.0
 """For how long a reader may take to send a request, or to take a piece of an answer."""
 
 _FIRST_LINE: Final = 5.0
-"""For how long a reader may be connected in silence: others of this machine could wait so."""
-
-_MOST_READERS: Final = 64
-_MOST_SILENT: Final = 256
+"""For how long a reader may be connected in silence, as a browser is ahead of its requests."""
 
 _REFUSED: Final = str(HTTPStatus.FORBIDDEN.value)
 
@@ -46,8 +42,6 @@ class _Handler(WSGIRequestHandler):
     def parse_request(self) -> bool:
         """Read the headers; the first line has come."""
         self.connection.settimeout(_PATIENCE)
-        if isinstance(self.server, LookServer):
-            self.server.await_turn(self.connection)
         return super().parse_request()
 
     def address_string(self) -> str:
@@ -72,10 +66,6 @@ class LookServer(ThreadingMixIn, WSGIServer):
 
     def __init__(self, address: Any, application: WSGIApplication) -> None:
         self.last_request = time.monotonic()
-        self._readers = threading.BoundedSemaphore(_MOST_READERS)
-        self._silent: dict[socket.socket, None] = {}  # in the order in which they came
-        self._answered: set[socket.socket] = set()
-        self._silent_lock = threading.Lock()
         super().__init__(address, _Handler)
         self.set_app(application)
 
@@ -84,37 +74,6 @@ class LookServer(ThreadingMixIn, WSGIServer):
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "localhost", 0
         self.setup_environ()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread. A browser connects ahead of its requests: a silent connection takes
-        no turn, and of many the oldest is closed."""
-        with self._silent_lock:
-            self._silent[request] = None
-            oldest = next(iter(self._silent)) if len(self._silent) > _MOST_SILENT else None
-            if oldest is not None:
-                del self._silent[oldest]
-                with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
-
-    def await_turn(self, request: socket.socket) -> None:
-        """Wait until fewer than some requests are answered, once that of a connection has begun."""
-        self._readers.acquire()
-        with self._silent_lock:
-            self._silent.pop(request, None)
-            self._answered.add(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a request."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._silent_lock:
-                self._silent.pop(request, None)
-                answered = request in self._answered
-                self._answered.discard(request)
-            if answered:
-                self._readers.release()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
         """Whether it comes from a process of the same user, or of an unknown user.

@@ -30,18 +30,10 @@ class MetricName(NamedTuple):
 
 
 class TrialCurve(NamedTuple):
-    """One metric of one trial on the clean curve, with the steps from which it was resumed; values
-    are NaN where it was not reported."""
+    """One metric of one trial on the clean curve, by steps; NaN where it was not reported."""
 
     trial: Trial
-    steps: Sequence[int]
-    values: Sequence[float]
-    resumes: Sequence[int]
-
-    @property
-    def line(self) -> Line:
-        """As a plot wants it."""
-        return Line(self.steps, self.values, self.resumes)
+    line: Line
 
 
 class ExperimentCurves(NamedTuple):
@@ -102,7 +94,7 @@ def curves_of(
         )
     for found in _groups(chosen, group):
         if curves := [curve for trial in chosen if (curve := _curve(trial, found, name))]:
-            if all(math.isnan(value) for curve in curves for value in curve.values):
+            if all(math.isnan(value) for curve in curves for value in curve.line.ys):
                 raise LifecycleError(f"nothing but NaN was reported as {name!r} in group {found!r}")
             return ExperimentCurves(MetricName(found, name), curves, len(begun))
     of_group = f" in the group {group!r}" if group else ""
@@ -150,7 +142,7 @@ def _curve(trial: Trial, group: str, name: str) -> TrialCurve | None:
         return None
     resumes = [run.resumed_steps for run in trial.view.runs[1:] if run.resumed_steps]
     shown = [step for step in resumes if steps[0] <= step <= steps[-1]]
-    return TrialCurve(trial, steps, values, shown)
+    return TrialCurve(trial, Line(steps, values, shown))
 
 
 def _steps_of(trial: Trial, group: str, name: str) -> set[int]:

@@ -22,6 +22,10 @@ def trial_part(trial: Trial, view: TrialView, problems: Problems) -> TrialPart:
     """The part of the document about one trial, as far as its view knows."""
     rung, bracket = _place_in_search(trial)
     best, latest = view.best_validation, view.last_validation
+    used: dict[str, Any] = {}
+    if view.runs:
+        what = f"what trial {trial.id} used"
+        used = problems.read(what, lambda: _efficiency(trial, view)) or {}
     return TrialPart(
         id=view.id,
         state=view.state,
@@ -38,7 +42,7 @@ def trial_part(trial: Trial, view: TrialView, problems: Problems) -> TrialPart:
         rung=rung,
         bracket=bracket,
         runs=_runs(trial, view, problems),
-        efficiency=_efficiency(trial, view, problems) if view.runs else {},
+        efficiency=used,
     )
 
 
@@ -56,9 +60,11 @@ def _place_in_search(trial: Trial) -> tuple[int | None, int | None]:
 
 
 def _runs(trial: Trial, view: TrialView, problems: Problems) -> list[RunPart]:
-    queued: Sequence[float | None] = [None] * len(view.runs)
-    with problems.noting(f"when the runs of trial {trial.id} began to wait"):
-        queued = queued_times(view.runs, submission_times(trial.experiment._snapshot.facts))
+    queued: Sequence[float | None] | None = problems.read(
+        f"when the runs of trial {trial.id} began to wait",
+        lambda: queued_times(view.runs, submission_times(trial.experiment._snapshot.facts)),
+    )
+    queued = queued or [None] * len(view.runs)
     return [_run(run, since) for run, since in zip(view.runs, queued, strict=True)]
 
 
@@ -78,16 +84,14 @@ def _run(run: RunView, queued: float | None) -> RunPart:
     )
 
 
-def _efficiency(trial: Trial, view: TrialView, problems: Problems) -> dict[str, Any]:
-    with problems.noting(f"what trial {trial.id} used"):
-        found = efficiency(trial.directory, view, trial.experiment._snapshot.facts)
-        known = msgspec.structs.asdict(found)
-        time = found.training_time
-        known["training_time"] = None if time is None else time.to_dict()
-        known["energy"] = msgspec.to_builtins(found.energy)
-        about = ("trial", "state")
-        return {n: plain(v) for n, v in known.items() if v is not None and n not in about}
-    return {}
+def _efficiency(trial: Trial, view: TrialView) -> dict[str, Any]:
+    found = efficiency(trial.directory, view, trial.experiment._snapshot.facts)
+    known = msgspec.structs.asdict(found)
+    time = found.training_time
+    known["training_time"] = None if time is None else time.to_dict()
+    known["energy"] = msgspec.to_builtins(found.energy)
+    about = ("trial", "state")
+    return {n: plain(v) for n, v in known.items() if v is not None and n not in about}
 
 
 def checkpoint_part(checkpoint: Checkpoint) -> CheckpointPart:

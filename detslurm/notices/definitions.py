@@ -40,11 +40,7 @@ def has_user_file() -> bool:
 def definitions(profile: SiteProfile | None = None) -> dict[str, AnyNotice]:
     """Return all definitions that this user has, by name; a user's own hides a site's.
 
-    Args:
-        profile: The site's profile; by default the profile that applies here.
-
-    Raises:
-        ConfigErrors: If a file is wrong, if others may change it, or may read the user's.
+    Raises `ConfigErrors` if a file is wrong, if others may change it, or may read the user's.
     """
     found: dict[str, AnyNotice] = {}
     if site := (load_site() if profile is None else profile).notices:

@@ -74,21 +74,11 @@ def flush(
     only: int | None = None,
     send: Send = send,
 ) -> Flushed:
-    """Send what waits for the definitions in `known`, within some seconds. A job leaves mail to
-    the login node. After a failure nothing more is sent by that definition.
-
-    Args:
-        store: The store.
-        known: The user's definitions.
-        within: The seconds for all of it.
-        until: The time, by the monotonic clock, when all attempts have to be over, if that is
-            earlier; it may change meanwhile.
-        only: The one experiment whose notices are sent; by default those of all.
-        send: Sends one event.
-
-    Raises:
-        StoreError: If the store can't be used.
-    """
+    """Send what waits for the definitions in `known`, `within` some seconds, of one experiment
+    alone if `only` is given. A job leaves mail to the login node. After a failure nothing more is
+    sent by that definition. `until` gives the time, by the monotonic clock, when all attempts have
+    to be over, if that is earlier; it may change meanwhile. Raises `StoreError` if the store can't
+    be used."""
     end, in_job = time.monotonic() + within, is_in_job()
     flushing = _Flushing(known, lambda: min(end, until()) - time.monotonic(), in_job, send)
     for experiment, keys in waiting(store, only):

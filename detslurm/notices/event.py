@@ -16,15 +16,11 @@ if TYPE_CHECKING:
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One event of an experiment, with the experiment as it was then.
 
-    Attributes:
-        trigger: Its kind; "TEST" for a trial message.
-        key: Unlike that of all other events of the experiment, and a part of a file's name.
-        time: When it happened, in seconds since 1970.
-        duration: The seconds from the first run to the end, or to the event.
-        names: The notices that the configuration names.
-        reason: Why it failed or was paused.
-        policy: The log policy that matched, in `trial` on `node`.
-        title: The title of an alert, which has a `description` and a `level`, too.
+    The `trigger` is its kind, "TEST" for a trial message. The `key` differs from that of all other
+    events of the experiment, and is a part of a file's name. Times are in seconds since 1970;
+    `duration` has the seconds from the first run to the end, or to the event. `names` are the
+    notices that the configuration names, and `policy` is the log policy that matched, in `trial` on
+    `node`.
     """
 
     trigger: str

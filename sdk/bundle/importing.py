@@ -207,20 +207,16 @@ class _Import:
         trial.create()
         for source in sorted(folder.iterdir()):
             target = trial.path / source.name
-            if source.name.endswith(".log"):
-                with source.open("rb") as log, _new_file(target) as file:
-                    shutil.copyfileobj(log, file)
-            elif source.name.endswith(".jsonl"):
-                with source.open("rb") as lines, _new_file(target) as file:
-                    file.writelines(map(self._line, lines))
-            else:
+            if source.suffix == ".json":
                 record = decode_json(self._renamed(unframe(_limited(source).rstrip(b"\n"))))
                 own = {"trial": trial_id, "experiment": experiment.id}
-                record |= {key: value for key, value in own.items() if key in record}
-                if outputs := record.get("outputs"):  # those that came along are in the storage
-                    kept = ("uuid", "resources", "time")
-                    record["outputs"] = {key: outputs[key] for key in kept if key in outputs}
-                put_record(target, record)
+                put_record(target, record | {key: own[key] for key in own if key in record})
+                continue
+            with source.open("rb") as lines, _new_file(target) as file:
+                if source.suffix == ".log":
+                    shutil.copyfileobj(lines, file)
+                else:
+                    file.writelines(map(self._line, lines))
 
     def _line(self, line: bytes) -> bytes:
         """A line with the new ids of checkpoints, without the storages of the other site."""
@@ -231,11 +227,11 @@ class _Import:
         return block([self._renamed(record) for record in records])
 
     def _renamed(self, record: Mapping[str, Any]) -> bytes:
-        if record.get("t") in _PLACED:
-            record = {key: value for key, value in record.items() if key != "storage"}
-            if outputs := record.get("outputs"):
-                kept = ("uuid", "resources")
-                record["outputs"] = {key: outputs[key] for key in kept if key in outputs}
+        place = ("storage",) if record.get("t") in _PLACED else ()
+        record = {key: value for key, value in record.items() if key not in place}
+        if outputs := record.get("outputs"):  # those that came along are in the storage
+            kept = ("uuid", "resources", "time")
+            record["outputs"] = {key: outputs[key] for key in kept if key in outputs}
         text = encode_json(record).decode()
         return UUID.sub(lambda match: self.new.get(match[0], match[0]), text).encode()
 

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detslurm.sdk.errors import LifecycleError
 
+if TYPE_CHECKING:
+    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
-@contextmanager
-def where_it_is(path: Path | None, download: Callable[[Path], Path]) -> Iterator[Path]:
-    """The directory with its files; of a bucket's a copy, while the block lasts."""
+
+def load(checkpoint: Checkpoint, loader: Callable[[Path], Any] | None) -> Any:
+    """What a loader makes of the files, or of a copy of those in a bucket."""
+    act, path = loader or _load_trial, checkpoint.path
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            yield download(Path(folder) / "checkpoint")
-    elif not path.is_dir():
+            return act(checkpoint.download(Path(folder) / "checkpoint"))
+    if not path.is_dir():
         raise LifecycleError(f"the files of a checkpoint are gone: {path}")
-    else:
-        yield path
+    return act(path)
 
 
-def load_trial(path: Path) -> Any:
+def _load_trial(path: Path) -> Any:
     """The trial that a `PyTorchTrial` saved."""
     if not (path / "load_data.json").exists():
         raise LifecycleError(

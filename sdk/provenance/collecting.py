@@ -20,10 +20,9 @@ _SLACK = 1.0  # seconds for what git's and Python's limits don't count
 
 @dataclass(frozen=True)
 class CodeSource:
-    """Where the answers come from: the directory of the code, the interpreter that trains (None:
-    this), and the environment modules that the jobs load. `prepared` is the part of the
-    configuration by which jobs set up their own environment; the packages in a container can't be
-    seen; frozen code is that of the experiment `copied_from`."""
+    """Where the answers come from. `prepared` is the part of the configuration by which jobs set up
+    their own environment; the packages in a container can't be seen; frozen code is that of the
+    experiment `copied_from`."""
 
     folder: Path
     python: str | None = None
@@ -61,8 +60,8 @@ class ProvenanceCollector:
 
     @property
     def note(self) -> str | None:
-        """A note for the user about uncommitted changes, or about a silent git; None if all is
-        committed, or the code is in no repository."""
+        """A note for the user about uncommitted changes, or about a silent git; None without
+        either."""
         code = self.code
         if code.repository is None or self._source.copied_from is not None:
             return None
@@ -72,8 +71,8 @@ class ProvenanceCollector:
         return f"{text[:1].upper()}{text[1:]}" or None
 
     def kept(self, store: Store) -> records.RecordedProvenance:
-        """Keep the record in the store; return what the experiment's first fact has of it. A record
-        that can't be kept is left out, because it never stops a submission."""
+        """Keep the record in the store; what can't be kept is left out, because it never stops a
+        submission."""
         return records.RecordedProvenance(
             code=_kept(store, self.code),
             software=_kept(store, self.software),

@@ -29,13 +29,10 @@ _OPTION = "#SBATCH "
 class Provenance:
     """The record of what an experiment ran; what is unknown is None or empty.
 
-    `code` is None, too, where it is another user's. `software` is the Python that trains, as the
-    first run found it, else the submission; `other_software` that of later runs, where it was
-    another. `unsure` names the parts of the configuration by which jobs may have other software
-    than the submission found, until a run records its software. `host` is the node of the
-    submission. `optuna` is its version where it draws the samples. `container` has the runtime and
-    the image, or the command that starts it. `sbatch` has the options that the first job was sent
-    with. `hardware` is that of the nodes by name, of the first 50 trials.
+    `software` is the Python that trains, as the first run found it, else the submission. Until a
+    run records its own, `unsure` names the parts of the configuration by which jobs may have other
+    software. `container` has the runtime and the image, or the command that starts it; `sbatch` the
+    options of the first job; `hardware` that of the nodes by name, of the first 50 trials.
     """
 
     code: CodeVersion | None = None
@@ -58,8 +55,8 @@ class Provenance:
 
 
 def kept_versions(one: ExperimentSnapshot) -> tuple[CodeVersion | None, Software | None]:
-    """Return the versions of an experiment's code and software, as far as this user may read them.
-    Raises `StoreError` if they can't be read."""
+    """The versions of an experiment's code and software, as far as this user may read them. Raises
+    `StoreError` if they can't be read."""
     directory, recorded = one.directory, one.facts.created.provenance or RecordedProvenance()
     hidden = recorded.code is None or directory.foreign_owner() is not None
     code = None if hidden else read_kept(directory.store, recorded.code, CodeVersion)

@@ -86,9 +86,8 @@ def stories(
 ) -> Iterator[Story]:
     """The experiments for a cluster, those that take longest first.
 
-    `nodes` are those of the pool, empty where the site does not show them. Files lie in `folder`,
-    `mpi` says whether mpi4py is installed, and `options` are those of sbatch for jobs of the site,
-    after a blank.
+    `nodes` are empty where the site does not show them; `options` are those of sbatch for jobs of
+    the site, after a blank.
     """
     here = limits.partition(pool)
     yield Story(

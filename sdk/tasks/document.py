@@ -33,12 +33,9 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhd])")
 
 
 class TaskDocument(NamedTuple):
-    """The configuration of a task, as its document has it.
-
-    `config` has the keys that experiments have, too. The task ends after `idle_timeout` idle
-    seconds (None: never), in the `work_dir` (None: the frozen context). A value of `IDLE_TYPES`
-    says which uses of a notebook count beside a running cell.
-    """
+    """The configuration of a task: `config` has the keys that experiments have, too. The task ends
+    after `idle_timeout` idle seconds (None: never). Its program runs in the `work_dir` (None: the
+    frozen context)."""
 
     kind: str
     config: YamlNode
@@ -85,10 +82,8 @@ def read_document(
 
 
 def experiment_config(document: TaskDocument, entrypoint: str | Sequence[str]) -> YamlNode:
-    """The configuration of the experiment that the task is, for `Client.plan`.
-
-    `entrypoint` is the program: words, or text for the shell. It runs in the `work_dir`.
-    """
+    """The configuration of the experiment that the task is, whose program (words, or text for the
+    shell) runs in the `work_dir`."""
     ours: dict[str, Any] = {
         "name": _name(document, entrypoint),
         "entrypoint": _in_directory(document.work_dir, entrypoint),

@@ -45,12 +45,9 @@ class Shell:
         return Path(self.address.key or "")
 
     def open_command(self, options: Sequence[str] = ()) -> list[str]:
-        """Return the command of a session on this machine; `options` are more words for `ssh`.
-
-        Where sshd can't open terminals, options still lead to ssh, because they forward ports or
-        name a command. Raises `LifecycleError` if the job has no sshd, and srun can't take its
-        place.
-        """
+        """Return the command of a session on this machine; `options` are more words for `ssh`,
+        which forward ports or name a command. Raises `LifecycleError` if the job has no sshd, and
+        srun can't take its place."""
         has_ssh, problem = self.address.port is not None, self.address.problem
         if has_ssh and (options or not problem or not self.has_srun):
             return ["ssh", "-F", str(self._folder / CONFIG), host_alias(self.task), *options]

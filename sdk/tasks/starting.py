@@ -42,15 +42,11 @@ class Tasks(Submitting):
     ) -> Task:
         """Queue a program as a job, and return the task.
 
-        Args:
-            document: The result of `detslurm.sdk.tasks.document.read_document`.
-            entrypoint: The program: words, or text for the shell.
-            context_dir: The directory that is copied, and in whose copy the program runs. By
-                default nothing is copied: the program runs in the document's `work_dir`, or in an
-                empty directory.
-            includes: More files to copy; by default none.
-            template: The name or path of a template to merge below the document; by default none.
-            cluster: As in `submit`; by default `auto`.
+        `document` is what `detslurm.sdk.tasks.document.read_document` returns, and `entrypoint` the
+        program: words, or text for the shell. It runs in a copy of `context_dir` and `includes`. By
+        default nothing is copied, and it runs in the document's `work_dir`, or in an empty
+        directory. A `template` by name or path (by default none) is merged below the document.
+        `cluster` is as in `submit`, by default `auto`.
 
         Raises:
             ConfigErrors, SubmitError, StoreError: As `submit`.

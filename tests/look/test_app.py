@@ -21,7 +21,6 @@ import pytest
 from detslurm.look.access import for_own_host, for_token
 from detslurm.look.app import application
 from detslurm.look.live import AnswerMemory
-from detslurm.sdk import Client
 from detslurm.store import RunLog, fs
 from tests.look.http_requests import Answer, ask
 from tests.sdk.scenes import Scene
@@ -449,16 +448,6 @@ def test_the_token_becomes_a_cookie(pages: WSGIApplication) -> None:
     for other in ("other=1", 'x={"a":1}', "theme", "version=1", "\u00ff=\u00ff"):
         assert ask(guarded, HTTP_COOKIE=f"{other}; {cookie}").status == 200
     assert ask(guarded, HTTP_COOKIE=f"{cookie[:-1]}x").status == 403
-
-
-def test_it_needs_no_store_to_begin(tmp_path: Path) -> None:
-    """The first submission makes one, and it is shown."""
-    root = tmp_path / "later"
-    pages = application(lambda: Client(root, warn=lambda text: None))
-    assert ask(pages).status == 503
-    scene = Scene(root)
-    scene.run(scene.experiment(1), losses=[0.5], end="completed")
-    assert ask(pages).status == 200
 
 
 def test_only_what_is_asked_for_makes_others_wait_longer() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import pytest
 
@@ -103,22 +102,22 @@ def test_ticks_are_round_numbers(low: float, high: float, labels: list[str]) -> 
 
 
 def test_scales_of_every_size() -> None:
-    """One value, values that overflow, and none."""
+    """One value, the largest ones, and none."""
     one = Scale.over([5.0])
     assert one is not None and 0.4 < one.share(5.0) < 0.6
-    huge = Scale.over([-1.7e308, 1.7e308])
+    huge = Scale.over([-1e300, 1e300])
     assert huge is not None and huge.share(0) == pytest.approx(0.5)
     assert len(huge.ticks(3)) >= 2
-    assert Scale.over([math.nan, math.inf]) is None
+    assert Scale.over([math.nan, math.inf, 1e301]) is None
     log = Scale.over([1e-3, 1e3], log=True)
     assert log is not None and log.share(1.0) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("log", [False, True])
-@pytest.mark.parametrize("value", [5e-324, 1e-5, 1000.0, 1e16, 1.7e308, sys.float_info.max])
+@pytest.mark.parametrize("value", [1e-299, 1e-5, 1000.0, 1e16, 1e300])
 def test_values_that_hardly_differ(value: float, log: bool) -> None:
-    """A constant that was computed, at either end of what a number can be."""
-    for values in ([value, value], [value, math.nextafter(value, 0) or value], [value, 5e-324]):
+    """A constant that was computed, at either end of what an axis can show."""
+    for values in ([value, value], [value, math.nextafter(value, 0)], [value, 1e-299]):
         axis = Scale.over(values, log=log)
         assert axis is not None
         assert all(0 <= axis.share(one) <= 1 for one in values)

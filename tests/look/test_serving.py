@@ -15,14 +15,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from configparser import ConfigParser
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from detslurm.look import jupyter, ondemand, serving
+from detslurm.look import jupyter, ondemand
 from detslurm.look.private_files import new_token, private_directory, socket_name
 from detslurm.look.serving import UnixServer
 from detslurm.sdk.errors import LifecycleError
@@ -137,46 +136,6 @@ def test_many_ask_at_once(env: Env) -> None:
         with ThreadPoolExecutor(50) as readers:
             found = list(readers.map(lambda i: get(running.to).status, range(50)))
         assert found == [200] * 50
-
-
-def test_silent_connections_delay_nobody(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many a browser opens ahead of its requests, and however long they may be silent."""
-    monkeypatch.setattr(serving._Handler, "timeout", 600.0)
-
-    def answer(environ: Any, start: Any) -> list[bytes]:
-        start("200 OK", [])
-        return [b"page"]
-
-    with serving.UnixServer(short_path / "socket", answer) as server, ExitStack() as open_sockets:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        silent = []
-        for _ in range(300):
-            connection = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
-            connection.connect(str(short_path / "socket"))
-            silent.append(connection)
-        last = open_sockets.enter_context(socket.socket(socket.AF_UNIX))
-        last.connect(str(short_path / "socket"))
-        last.settimeout(120)
-        last.sendall(b"GET / HTTP/1.0\r\n\r\n")
-        assert last.recv(12) == b"HTTP/1.0 200"
-        assert silent[0].recv(1) == b""  # of many the oldest goes
-        silent[-1].sendall(b"GET / HTTP/1.0\r\n\r\n")
-        assert silent[-1].recv(12) == b"HTTP/1.0 200"
-        server.shutdown()
-
-
-def test_a_store_that_goes_is_missed_in_words(env: Env, scene: Scene) -> None:
-    """The server stays, says what is wrong, and shows the store again when it is back."""
-    with ui(env) as running:
-        assert get(running.to).status == 200
-        scene.root.rename(scene.root.with_name("away"))
-        wait_for(lambda: get(running.to).status == 503, 120, "the error page")
-        assert "there is no store at" in get(running.to).text
-        scene.root.with_name("away").rename(scene.root)
-        wait_for(lambda: get(running.to).status == 200, 120, "the page")
-        running.process.terminate()
-        assert "Traceback" not in running.process.communicate(timeout=120)[1]
 
 
 def test_a_port_needs_the_token_and_an_own_name(env: Env) -> None:
@@ -484,7 +443,7 @@ def test_the_app_is_mended_where_it_was_changed(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=place, env=newer, check=True)
     wrapper.write_text('#!/bin/sh\nexec /old/python "$@"\n')
     (place / "tmp" / "restart.txt").unlink()
-    assert ondemand.install(place, store, {}).changed
+    assert ondemand.install(place, store, {})
     assert "/old/python" not in wrapper.read_text()
     assert (place / "tmp" / "restart.txt").exists()
 

@@ -107,7 +107,7 @@ def plot(
 
 def _points(found: ExperimentCurves) -> Iterator[_Point]:
     for curve in found.curves:
-        for steps, value in zip(curve.steps, curve.values, strict=True):
+        for steps, value in zip(curve.line.xs, curve.line.ys, strict=True):
             if not math.isnan(value):
                 yield _Point(curve.trial.id, int(steps), float(value))
 
@@ -122,9 +122,9 @@ def _data(experiment: Experiment, found: ExperimentCurves) -> dict[str, Any]:
                 "id": curve.trial.id,
                 "state": curve.trial.row.state,
                 "hparams": UserData(curve.trial.hparams),
-                "resumed_steps": list(curve.resumes),
-                "steps": [int(steps) for steps in curve.steps],
-                "values": [float(value) for value in curve.values],
+                "resumed_steps": list(curve.line.marks),
+                "steps": [int(steps) for steps in curve.line.xs],
+                "values": [float(value) for value in curve.line.ys],
             }
             for curve in found.curves
         ],
@@ -182,7 +182,7 @@ def _legend(experiment: Experiment, found: ExperimentCurves, width: int) -> Iter
 
 def _warn_of_gaps(found: ExperimentCurves, log: bool) -> None:
     """Warn of values that the plot can't show; NaN also stands for other metrics' steps."""
-    values = [value for curve in found.curves for value in curve.values]
+    values = [value for curve in found.curves for value in curve.line.ys]
     hidden = sum(math.isinf(value) or (log and value <= 0) for value in values)
     if hidden:
         kind = "infinite or not positive" if log else "infinite"

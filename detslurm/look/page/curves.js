@@ -57,9 +57,8 @@ function drawCurves(box, looks) {
   const names = differingHparams(trials);
   const traces = trials.flatMap((trial, place) => tracesOf(trial, lineStyle(place), looks, names));
   if (looks.marks) traces.push(...Object.keys(SYMBOLS).map((kind) => markTrace(trials, kind, looks)).filter(Boolean));
-  box.draw(traces, layoutOf(looks, trials.length, box.element.clientWidth < NARROW));
-  box.plot.removeAllListeners("plotly_click");
-  box.plot.on("plotly_click", ({ points }) => openTrial(points[0].data.meta ?? points[0].customdata));
+  const layout = layoutOf(looks, trials.length, box.element.clientWidth < NARROW);
+  box.draw(traces, layout, (point) => openTrial(point.data.meta ?? point.customdata));
   box.say(remarks(trials, of, looks));
 }
 

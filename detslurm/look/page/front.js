@@ -3,7 +3,7 @@ import { el, grid } from "./dom.js";
 import { trialLink } from "./failures.js";
 import { counted, number, toNumber } from "./format.js";
 import { palette, plain, plotBox } from "./plots.js";
-import { openTrial } from "./routing.js";
+import { openPoint } from "./routing.js";
 import { state } from "./state.js";
 import { trialName } from "./trials.js";
 
@@ -67,9 +67,7 @@ function drawFront(box, experiment) {
       line: { dash: "dot", width: 1 }, marker: { symbol, size, color: palette()[place] } };
   }).filter((trace) => trace.x.length);
   if (!traces.length) return box.clear("No trial has reported all objectives.");
-  box.draw(traces, { height: 380, legend: { orientation: "h", y: 1.12 }, xaxis: { title: { text: plain(objectiveText(across)) } }, yaxis: { title: { text: plain(objectiveText(up)) } } });
-  box.plot.removeAllListeners("plotly_click");
-  box.plot.on("plotly_click", ({ points }) => openTrial(points[0].customdata));
+  box.draw(traces, { height: 380, legend: { orientation: "h", y: 1.12 }, xaxis: { title: { text: plain(objectiveText(across)) } }, yaxis: { title: { text: plain(objectiveText(up)) } } }, openPoint);
   const more = experiment.objectives.length > 2 ? ` The plot has two of ${experiment.objectives.length} objectives, the table all.` : "";
   box.say(`${counted(frontOf(experiment).length, "trial")} of ${there.length} on the front: no other trial is better in one objective without being worse in another.${more}`);
 }

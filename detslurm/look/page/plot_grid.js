@@ -2,8 +2,7 @@
 import { axesOf } from "./curve_looks.js";
 import { drawnCurve, events, heights } from "./curve_points.js";
 import { button, el } from "./dom.js";
-import { discardPlots, draw, lineStyle, palette, plain } from "./plots.js";
-import { savePlot } from "./export.js";
+import { discardPlots, draw, lineStyle, palette, plain, saveButtons } from "./plots.js";
 import { curveOf } from "./state.js";
 import { nodesOf } from "./trials.js";
 import { plotlyLoaded, unpack } from "./unpacking.js";
@@ -87,10 +86,9 @@ function quiet() {
 function onePlot(title, file, choose) {
   const plot = el("div", { class: "plot", role: "img", "aria-label": title.slice(0, 200) });
   const name = `${file}-${title.replace(/[^\w.-]+/g, "-").slice(0, 60)}`;
-  const save = ["svg", "png"].map((format) => button(format.toUpperCase(), () => savePlot(plot, name, format), { class: "small", title: `Save this plot as ${format.toUpperCase()}` }));
   const shown = el("bdi", {}, title.slice(0, 60));
   const caption = choose ? button(shown, () => choose(title), { class: "link", title: "Show this metric in all views" }) : shown;
-  const element = el("figure", {}, el("figcaption", { title: title.slice(0, 1000) }, caption, el("span", { class: "save" }, save)), plot);
+  const element = el("figure", {}, el("figcaption", { title: title.slice(0, 1000) }, caption, el("span", { class: "save" }, saveButtons(plot, name))), plot);
   let [asked, drawn] = [0, 0];
   return {
     element,

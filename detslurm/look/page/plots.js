@@ -86,14 +86,16 @@ export function discardPlots(element) {
   element.querySelectorAll(".js-plotly-plot").forEach((plot) => Plotly.purge(plot));
 }
 
+export function saveButtons(plot, name) {
+  return ["svg", "png"].map((format) =>
+    button(format.toUpperCase(), () => savePlot(plot, name, format), { title: `Save this plot as ${format.toUpperCase()}`, class: "small" }));
+}
+
 // A plot with its buttons: {element, plot, note, say, clear}.
 export function plotBox(name, label) {
   const plot = el("div", { class: "plot", role: "img", "aria-label": label });
   const note = el("p", { class: "note" });
-  const saved = (format) => () => savePlot(plot, name, format);
-  const buttons = el("div", { class: "save" }, ["svg", "png"].map((format) =>
-    button(format.toUpperCase(), saved(format), { title: `Save this plot as ${format.toUpperCase()}`, class: "small" }),
-  ));
+  const buttons = el("div", { class: "save" }, saveButtons(plot, name));
   const element = el("div", { class: "plotbox" }, buttons, plot, note);
   return {
     element, plot,
@@ -104,10 +106,14 @@ export function plotBox(name, label) {
       plot.replaceChildren(el("p", { class: "nothing" }, text));
       buttons.hidden = true;
     },
-    draw(traces, layout) {
+    // `click` gets the point that was clicked.
+    draw(traces, layout, click) {
       if (plot.querySelector(":scope > .nothing")) plot.replaceChildren();
       buttons.hidden = false;
-      return draw(plot, traces, layout);
+      const drawn = draw(plot, traces, layout);
+      plot.removeAllListeners("plotly_click");
+      if (click) plot.on("plotly_click", ({ points }) => click(points[0]));
+      return drawn;
     },
   };
 }

@@ -30,3 +30,8 @@ export function followAddress() {
   addEventListener("popstate", () => show(location.hash));
   if (location.hash.startsWith("#trial-")) show(location.hash);
 }
+
+// The same for a point of a plot, whose trial stands in its data.
+export function openPoint(point) {
+  openTrial(point.customdata);
+}

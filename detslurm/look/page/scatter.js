@@ -4,7 +4,7 @@ import { shownTrials } from "./filter.js";
 import { counted, number, text, written } from "./format.js";
 import { colorscale, palette, plain, plotBox } from "./plots.js";
 import { metricName, ranked, remembered, result, state } from "./state.js";
-import { openTrial } from "./routing.js";
+import { openPoint } from "./routing.js";
 import { axisOf, roundNumbers } from "./scales.js";
 import { differingHparams, trialName } from "./trials.js";
 
@@ -32,9 +32,7 @@ function drawScatter(box) {
   const rows = Math.ceil(names.length / columns);
   const layout = { height: 60 + 230 * rows, showlegend: false, grid: { rows, columns, pattern: "independent", xgap: 0.25, ygap: 0.35 } };
   const traces = names.map((name, place) => small(name, place ? String(place + 1) : "", trials, layout));
-  box.draw(traces, layout);
-  box.plot.removeAllListeners("plotly_click");
-  box.plot.on("plotly_click", ({ points }) => openTrial(points[0].customdata));
+  box.draw(traces, layout, openPoint);
   box.say(`${counted(trials.length, "trial")}: the best ${metricName().slice(0, 80)} against each hyperparameter that differs. Selected trials are diamonds.`);
 }
 

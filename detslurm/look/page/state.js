@@ -33,6 +33,14 @@ export function change(values) {
   listeners.forEach((act) => act());
 }
 
+// Take a trial into the comparison, or out of it.
+export function select(trial, on) {
+  const selected = new Set(state.selected);
+  if (on) selected.add(trial.id);
+  else selected.delete(trial.id);
+  change({ selected, only: state.only && selected.size > 0 });
+}
+
 // A function that finds something out again only after a change.
 export function remembered(find) {
   let [found, version] = [null, -1];

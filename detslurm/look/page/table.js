@@ -5,7 +5,7 @@ import { csv, download } from "./export.js";
 import { matcher, shownTrials } from "./filter.js";
 import { trialLink } from "./failures.js";
 import { compare, counted } from "./format.js";
-import { change, ranked, state } from "./state.js";
+import { change, ranked, select, state } from "./state.js";
 
 const CHUNK = 150; // rows that are made at once; more as the reader scrolls
 
@@ -123,11 +123,4 @@ function cell(view, column, row) {
   if (column.key === "state") return el("td", attributes, badge(shown));
   if (column.key === "trial") return el("td", attributes, trialLink(row, shown));
   return el("td", attributes, shown.slice(0, 300));
-}
-
-function select(trial, on) {
-  const selected = new Set(state.selected);
-  if (on) selected.add(trial.id);
-  else selected.delete(trial.id);
-  change({ selected, only: state.only && selected.size > 0 });
 }

@@ -5,7 +5,7 @@ import { counted, moment, span } from "./format.js";
 import { hatched, palette, plain, plotBox } from "./plots.js";
 import { state } from "./state.js";
 import { ending } from "./outcomes.js";
-import { openTrial } from "./routing.js";
+import { openPoint } from "./routing.js";
 import { trialName } from "./trials.js";
 
 const MOST = 120; // rows
@@ -44,9 +44,7 @@ function drawTimeline(chosen, box) {
   box.draw(traces, {
     height: 110 + 20 * Math.max(count, 4), barmode: "overlay", legend: { orientation: "h", y: 0, yanchor: "top" }, margin: { l: 80, r: 20, t: 50, b: 50 },
     xaxis: { type: "date", side: "top" }, yaxis: { range: [count - 0.4, -0.6], tickvals: rows.slice(0, MOST).map((_, place) => place), ticktext: rows.slice(0, MOST).map(plain) },
-  });
-  box.plot.removeAllListeners("plotly_click");
-  box.plot.on("plotly_click", ({ points }) => openTrial(points[0].customdata));
+  }, openPoint);
   box.say(rows.length > MOST ? `The first ${MOST} of ${counted(rows.length, "row")}: the filter chooses others.` : "");
 }
 

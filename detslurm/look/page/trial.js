@@ -6,7 +6,7 @@ import { keepingPlaces } from "./drawing.js";
 import { bytes, counted, energy, exact, moment, number, percent, span, text, toNumber } from "./format.js";
 import { shownTrials } from "./filter.js";
 import { discardPlots } from "./plots.js";
-import { change, state } from "./state.js";
+import { select, state } from "./state.js";
 import { ending } from "./outcomes.js";
 import { closeTrial, openTrial } from "./routing.js";
 import { card } from "./summary.js";
@@ -97,13 +97,7 @@ function head(trial) {
   if (state.trial == null) return el("div", { class: "bar" }, title); // the only one
   return el("div", { class: "bar" },
     button("← All trials", closeTrial, { title: "Esc" }), step(-1, "‹ previous"), step(1, "next ›"), title, el("bdi", { class: "note" }, `of experiment ${trial.experiment.id} ${trial.experiment.name.slice(0, 200)}`),
-    button(selected ? "Don't compare" : "Compare", () => toggle(trial), { class: "small" }));
-}
-
-function toggle(trial) {
-  const selected = new Set(state.selected);
-  if (!selected.delete(trial.id)) selected.add(trial.id);
-  change({ selected, only: state.only && selected.size > 0 });
+    button(selected ? "Don't compare" : "Compare", () => select(trial, !selected), { class: "small" }));
 }
 
 // What is wrong with it, and with its experiment if it is the only one there.

@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, TypeVar
 
 from rich.cells import cell_len
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.message import Message
 from textual.notifications import SeverityLevel
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, DataTable, Footer, Input, Static
@@ -54,30 +54,7 @@ _DONE = {
     "kill": "Killed experiment",
 }
 _STALLED_SECONDS = 5.0
-
-
-class ViewRead(Message):
-    """The thread that looks has something to show."""
-
-    def __init__(self, view: TopView) -> None:
-        super().__init__()
-        self.view = view
-
-
-class LookFailed(Message):
-    """The thread that looks met a fault of our own."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-class Told(Message):
-    """The result of a change."""
-
-    def __init__(self, text: str, severity: SeverityLevel) -> None:
-        super().__init__()
-        self.text, self.severity = text, severity
+T = TypeVar("T")
 
 
 class TopApp(App[None]):
@@ -117,8 +94,8 @@ class TopApp(App[None]):
         super().__init__()
         self._reader = Reader(
             watcher.poll,
-            lambda view: self._tell(ViewRead(view)),
-            lambda error: self._tell(LookFailed(error)),
+            lambda view: self._later(self._show_view, view),
+            lambda error: self._later(self._fail, error),
         )
         self._acting = acting
         self._request = Request()
@@ -152,32 +129,26 @@ class TopApp(App[None]):
         """Stop looking."""
         self._reader.stop()
 
-    def _tell(self, message: Message) -> None:
-        """From the thread that looks; it has no listener once the application ends."""
+    def _later(self, act: Callable[[T], None], value: T) -> None:
+        """From another thread; it has no listener once the application ends."""
         if self.is_running:
-            self.post_message(message)
+            self.call_later(act, value)
 
     # -- showing -----------------------------------------------------------------------------------
 
-    def on_view_read(self, message: ViewRead) -> None:
-        """Show the news."""
+    def _show_view(self, view: TopView) -> None:
         if not self.is_running:
-            return  # the application ends: the widgets are gone before the last messages
-        view, before = message.view, self._view
-        self._view = view
+            return  # the application ends: the widgets are gone before the last callbacks
+        before, self._view = self._view, view
         if view.experiments != before.experiments:
             _fill(self._table("experiments"), view.experiments)
         if view.request.page == self._request.page:
             self._show_page(view, before)
         self._say_status()
 
-    def on_told(self, message: Told) -> None:
-        """Show what came of a change."""
-        self.notify(message.text, severity=message.severity, markup=False)
-
-    def on_look_failed(self, message: LookFailed) -> None:
-        """End with the fault: it is ours."""
-        raise message.error
+    def _fail(self, error: Exception) -> None:
+        """End with a fault of ours."""
+        raise error
 
     def _show_page(self, view: TopView, before: TopView) -> None:
         page = view.request.page
@@ -342,7 +313,7 @@ class TopApp(App[None]):
 
     def _report(self, text: str, severity: SeverityLevel) -> None:
         if self.is_running:
-            self.post_message(Told(text, severity))
+            self.call_later(partial(self.notify, text, severity=severity, markup=False))
         else:
             print(f"detslurm: {text}", file=sys.stderr)
 

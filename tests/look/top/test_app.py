@@ -15,7 +15,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from detslurm.look.top.app import TopApp, ViewRead
+from detslurm.look.top.app import TopApp
 from detslurm.look.top.watcher import Request, TopView, Watcher
 from detslurm.sdk.client import Client
 from detslurm.store import RunLog
@@ -207,7 +207,7 @@ def test_a_view_that_was_read_too_late_is_dropped(
         app: TopApp, close: Callable[..., Awaitable[None]] = TopApp._close_all
     ) -> None:
         await close(app)
-        app.on_view_read(ViewRead(app._view))
+        app._show_view(app._view)
         late.append(True)
 
     async def act(pilot: Pilot[None]) -> None:

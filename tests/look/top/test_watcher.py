@@ -120,31 +120,6 @@ def test_one_squeue_for_thirty_seconds(
     assert asked == [300.0, 330.0, 360.0, 390.0]
 
 
-def test_how_jobs_ended_is_asked_in_place_of_a_listing(
-    watcher: Watcher, scene: Scene, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Evidence is a question to the controller, too; a lost job is shown within a minute."""
-    asked: list[tuple[float, str]] = []
-    for name in ("queue", "evidence"):
-        real = getattr(scene.queue, name)
-
-        def counting(*args: Any, real: Any = real, name: str = name, **options: Any) -> Any:
-            asked.append((clock.now, name))
-            return real(*args, **options)
-
-        monkeypatch.setattr(scene.queue, name, counting)
-    page(watcher, "trials")
-    scene.queue.rows = [job("99", "RUNNING")]
-    scene.queue.remembered["7_0"] = JobInfo("7_0", "NODE_FAIL")
-    for second in range(1, 200):
-        clock.now = float(second)
-        view = page(watcher, "trials")
-    times = [when for when, _ in asked]
-    assert times == [0.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0]
-    assert [name for _, name in asked].count("evidence") == 1
-    assert view.rows["1"][1] == "ERROR" and "NODE_FAIL" in view.rows["1"][5]
-
-
 def test_a_store_or_a_queue_that_does_not_answer_is_shown(
     watcher: Watcher, scene: Scene, clock: Clock
 ) -> None:
