@@ -137,9 +137,8 @@ class Client(Tasks, Templates, FindingCheckpoints, ClientQueue, Registry):
         return one
 
     def stored(self, experiment_id: int | str, *, deleted: bool = False) -> Experiment:
-        """Return the experiment `experiment_id` as the store alone knows it. That is enough to
-        change it, and faster than a query of the queue. With `deleted` (off by default) a deleted
-        experiment is no error `NotFound`."""
+        """Return the experiment `experiment_id` as the store alone knows it, which is faster. With
+        `deleted` (off by default) a deleted experiment is no error `NotFound`."""
         from detslurm.sdk.experiments.experiment import Experiment
         from detslurm.sdk.experiments.snapshot import read
 
@@ -156,9 +155,8 @@ class Client(Tasks, Templates, FindingCheckpoints, ClientQueue, Registry):
     def newest_rows(
         self, *, archived: bool = False, count: int | None = None
     ) -> Iterator[ExperimentRow]:
-        """Return the rows of `rows`, also as to `archived` (off by default), the newest first, and
-        read the store only as far as rows are taken. `count` is about how many the caller takes, by
-        default all: unfinished experiments beyond these are not looked up."""
+        """Return the rows of `rows`, with the same `archived` (off by default), the newest first.
+        Only about `count` of them (by default all) are read."""
         for one in self._newest_first(count):
             row = one.row
             if archived or not row.archived:

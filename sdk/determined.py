@@ -64,12 +64,8 @@ class Determined(Client):
 
             Path("code").mkdir()
             Path("code/train.py").write_text("print('training')")
-            config = {
-                "name": "first",
-                "entrypoint": "python3 train.py",
-                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
-                "slurm": {"slot_type": "cpu"},
-            }
+            searcher = {"name": "single", "metric": "loss"}
+            config = {"name": "first", "entrypoint": "python3 train.py", "searcher": searcher}
             experiment = client.create_experiment(config, "code")
             assert experiment.name == "first"
         """

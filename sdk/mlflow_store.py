@@ -163,7 +163,7 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
 
     def create_experiment(self, name: str, artifact_location: str, tags: Any) -> str:
         """The experiment of this run, whatever its name."""
-        return str(_OwnRun.here().experiment)
+        return str(_OwnRun.here().trial.experiment_id)
 
     def create_run(
         self, experiment_id: str, user_id: str, start_time: int, tags: Any, run_name: str
@@ -171,13 +171,13 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
         """The run of this trial: `mlflow.start_run()` goes on with it."""
         own = _OwnRun.here()
         own.write((), tags or ())
-        return self.get_run(str(own.trial))
+        return self.get_run(str(own.trial.id))
 
     def log_batch(self, run_id: str, metrics: Any, params: Any, tags: Any) -> None:
         """Keep parameters and tags; metrics take the way of `record: [mlflow]`."""
         own = _OwnRun.here()
-        if str(own.trial) != run_id:
-            raise _refused(f"run {run_id} is not the run of this trial, {own.trial}")
+        if str(own.trial.id) != run_id:
+            raise _refused(f"run {run_id} is not the run of this trial, {own.trial.id}")
         if metrics and not own.records_metrics:
             raise _refused("the configuration lacks `record: [mlflow]`, which records metrics")
         own.write(params, tags)
@@ -217,10 +217,8 @@ class TrackingStore(AbstractStore):  # type: ignore[misc]
 class _OwnRun:
     """The run that this process belongs to; its parameters and tags have a file of their own."""
 
-    experiment: int
-    trial: int
+    trial: TrialDir
     run: int
-    directory: TrialDir
     records_metrics: bool
 
     @classmethod
@@ -231,10 +229,8 @@ class _OwnRun:
             raise _refused("only the code of a run writes to the store, and this is not one")
         experiment = ExperimentDir.at(Path(os.environ[contract.EXPERIMENT_DIR]))
         return cls(
-            experiment=info.trial.experiment_id,
-            trial=info.trial.trial_id,
+            trial=experiment.trial(info.trial.trial_id),
             run=info.trial._trial_run_id,
-            directory=experiment.trial(info.trial.trial_id),
             records_metrics="mlflow" in os.environ.get(contract.RECORD_FROM, "").split(","),
         )
 
@@ -247,7 +243,7 @@ class _OwnRun:
             for one in some
         ]
         if lines:
-            with _own_file(self.directory, self.run).open("a") as file:
+            with _own_file(self.trial, self.run).open("a") as file:
                 file.write("".join(f"{line}\n" for line in lines))
 
 

@@ -41,19 +41,11 @@ def submit(
         from detslurm.sdk import submit
 
         def train(core):
-            lr = core.info.trial.hparams["lr"]
-            core.train.report_validation_metrics(1, {"loss": (lr - 0.2) ** 2})
+            core.train.report_validation_metrics(1, {"loss": 0.5})
 
-        experiment = submit(
-            train,
-            {
-                "hyperparameters": {"lr": {"type": "categorical", "vals": [0.1, 0.2]}},
-                "searcher": {"name": "grid", "metric": "loss"},
-                "slurm": {"slot_type": "cpu"},
-            },
-            cluster="local",
-        )
-        assert experiment.name == "train"
+        searcher = {"name": "single", "metric": "loss"}
+        config = {"searcher": searcher, "slurm": {"slot_type": "cpu"}}
+        assert submit(train, config, cluster="local").name == "train"
     """
     client = client or Client()
     more: dict[str, Any] = {"overrides": overrides, "cluster": cluster}

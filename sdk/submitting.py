@@ -155,12 +155,8 @@ class Submitting:
             from detslurm.sdk import Client
 
             Path("train.py").write_text("print('training')")
-            config = {
-                "name": "first",
-                "entrypoint": "python3 train.py",
-                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 10}},
-                "slurm": {"slot_type": "cpu"},
-            }
+            searcher = {"name": "single", "metric": "loss"}
+            config = {"name": "first", "entrypoint": "python3 train.py", "searcher": searcher}
             experiment = Client().submit(config, ".", overrides=["description=an example"])
             print(experiment.state)
         """

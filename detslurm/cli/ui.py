@@ -11,7 +11,6 @@ import click
 
 from detslurm._base.quantities import counted
 from detslurm.cli.arguments.ids import client
-from detslurm.cli.lazy import Entry, LazyGroup
 from detslurm.cli.output.printing import Document, describes, note
 from detslurm.cli.tunnel import ended_by_signals, tunnel_here
 from detslurm.look.access import TOKEN_FIELD, for_own_host, for_token
@@ -25,7 +24,7 @@ from detslurm.sdk.store_root import DEFAULT_ORIGIN, root_origin
 _LAPTOP_PORT = 8080
 
 
-@click.group(cls=LazyGroup, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -61,13 +60,6 @@ def ui(context: click.Context, port: int | None, idle_minutes: float) -> None:
         note(f"No page was read for {minutes}: ended.")
 
 
-ui.entries = {
-    "install-ondemand": Entry(
-        "ui:install_ondemand", "Write the app for the web portal Open OnDemand."
-    )
-}
-
-
 def _server(port: int | None) -> LookServer:
     """The server, which listens already; how to reach it is printed."""
     pages = application(Client, token=secrets.token_urlsafe())
@@ -93,7 +85,7 @@ def _on_port(application: Any, port: int) -> LookServer:
     return server
 
 
-@click.command("install-ondemand")
+@ui.command("install-ondemand", short_help="Write the app for the web portal Open OnDemand.")
 @click.option(
     "--dir",
     "directory",

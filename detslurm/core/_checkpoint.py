@@ -128,25 +128,16 @@ class CheckpointContext(Displayed):
     def store_path(
         self, metadata: dict[str, Any] | None = None, *, shard: bool = False
     ) -> Iterator[tuple[Path, str]]:
-        """Give a directory to save to, which becomes a checkpoint when the block ends.
+        """Yield a directory to save to, and the storage id of the checkpoint that it becomes when
+        the block ends. Arguments and errors as in `upload`.
 
         When the block raises, nothing is recorded and the directory is removed. The directory is
         there for the block alone: on a shared file system it has another name afterwards, elsewhere
         it is temporary. Keep the storage id, and read with `restore_path`.
 
         Args:
-            metadata: As for `upload`; none by default.
             shard: Whether all ranks enter together. The ranks of a node then share one directory;
                 on a shared file system all ranks do. By default only the chief may enter.
-
-        Yields:
-            The directory and the storage id of the checkpoint.
-
-        Raises:
-            RuntimeError: If a worker enters without `shard`, if ranks contradict each other, or if
-                another run has taken over the trial.
-            TypeError: If `metadata` is not a mapping.
-            ValueError: If `steps_completed` is needed and is not an integer.
 
         Example:
             import json
@@ -291,7 +282,7 @@ class CheckpointContext(Displayed):
         *,
         selector: Selector | None = None,
     ) -> Iterator[Path]:
-        """Give a directory with the files of a checkpoint to read from.
+        """Yield a directory with the files of a checkpoint to read from.
 
         On a shared file system that is the stored directory itself, not a copy: do not write to it.
         Elsewhere it is a temporary directory, which is removed when the block ends. Arguments and
@@ -301,9 +292,6 @@ class CheckpointContext(Displayed):
             download_mode: By default the ranks of a node share one temporary directory and must all
                 enter; with `NoSharedDownload` each rank has its own.
             selector: By default everything is there. It has no effect on a shared file system.
-
-        Yields:
-            The directory.
         """
         download = Download(self._dist, self._storage, self._records.digests)
         with download.opened(storage_id, selector, shared=_shared(download_mode)) as path:

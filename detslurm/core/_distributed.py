@@ -31,8 +31,8 @@ from detslurm.core.transports.health import DistributedError
 class DistributedContext(Displayed):
     """Rank and size of this process, and simple collectives among the ranks of the trial.
 
-    Give all six ranks and sizes, or none of them for a single process. The constructor returns when
-    all ranks have joined.
+    Give all six ranks and sizes, or none of them for a single process. The constructor, and each
+    method that makes a context, returns when all ranks have joined.
 
     Every rank must make the same calls in the same order. A call raises `DistributedError` when
     ranks disagree, when a rank has died or left, or when its call was cut short (Ctrl-C, a signal
@@ -106,16 +106,9 @@ class DistributedContext(Displayed):
 
     @classmethod
     def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Make the context of a process that torchrun, or a launcher like it, has started.
-
-        Args:
-            chief_ip: The address of rank 0. Default: DET_CHIEF_IP, else MASTER_ADDR.
-
-        Returns:
-            The context, after all ranks have joined.
-
-        Raises:
-            KeyError: If no such launcher has started this process.
+        """Make the context of a process that torchrun, or a launcher like it, has started; all else
+        raises `KeyError`. `chief_ip` is the address of rank 0; by default DET_CHIEF_IP, else
+        MASTER_ADDR.
         """
         return cls._by_variables("torch.distributed's launcher", TORCH, chief_ip)
 
@@ -144,9 +137,6 @@ class DistributedContext(Displayed):
         Args:
             hvd: The module, such as `horovod.torch`.
             chief_ip: The address of rank 0. Default: DET_CHIEF_IP, else MASTER_ADDR.
-
-        Returns:
-            The context, after all ranks have joined.
 
         Raises:
             DistributedError: If MPI's launcher has started several processes, and Horovod took each
@@ -198,13 +188,8 @@ class DistributedContext(Displayed):
 
     @classmethod
     def from_mpi(cls, comm: Any = None) -> DistributedContext:
-        """Make the context of an MPI process.
-
-        Args:
-            comm: An mpi4py communicator whose processes are the ranks; by default all processes.
-
-        Returns:
-            The context, after all ranks have joined.
+        """Make the context of an MPI process. `comm` is an mpi4py communicator whose processes are
+        the ranks; by default all processes are.
 
         Raises:
             DistributedError: If MPI came up with fewer processes than its launcher has started.
@@ -223,17 +208,9 @@ class DistributedContext(Displayed):
 
     @classmethod
     def from_slurm(cls, chief_ip: str | None = None) -> DistributedContext:
-        """Make the context of a task of an `srun` step that has one process for each task.
-
-        Args:
-            chief_ip: The address of rank 0; by default DET_CHIEF_IP, else the node where
-                the step has put rank 0.
-
-        Returns:
-            The context, after all ranks have joined.
-
-        Raises:
-            KeyError: If srun has not started this process.
+        """Make the context of a task of an `srun` step that has one process for each task; all else
+        raises `KeyError`. `chief_ip` is the address of rank 0; by default DET_CHIEF_IP, else the
+        node where the step has put rank 0.
         """
         topology, first = topology_by_slurm()
         return cls(
@@ -260,13 +237,8 @@ class DistributedContext(Displayed):
         return self.cross_size
 
     def gather(self, stuff: Any) -> list[Any] | None:
-        """Bring an object of each rank to the chief.
-
-        Args:
-            stuff: This rank's object; it must be picklable.
-
-        Returns:
-            On the chief the objects of all ranks, by rank; None on workers.
+        """Bring a picklable object `stuff` of each rank to the chief: return them by rank there,
+        None on workers.
         """
         if self._fast_path is not None:
             found: list[Any] | None = self._fast_path.gather(stuff)
@@ -274,49 +246,31 @@ class DistributedContext(Displayed):
         return self._gather(Scope.ALL, self.rank, self.size, stuff)
 
     def gather_local(self, stuff: Any) -> list[Any] | None:
-        """As `gather` among the ranks of this node: return the objects by local rank on the local
-        chief, None on the others. Arguments as in `gather`.
+        """As `gather` among the ranks of this node: return the objects `stuff` by local rank on the
+        local chief, None on the others.
         """
         return self._gather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def allgather(self, stuff: Any) -> list[Any]:
-        """Bring an object of each rank to all ranks.
-
-        Args:
-            stuff: This rank's object; it must be picklable.
-
-        Returns:
-            The objects of all ranks, by rank.
-        """
+        """Bring a picklable object `stuff` of each rank to all ranks: return them by rank."""
         if self._fast_path is not None:
             found: list[Any] = self._fast_path.allgather(stuff)
             return found
         return self._allgather(Scope.ALL, self.rank, self.size, stuff)
 
     def allgather_local(self, stuff: Any) -> list[Any]:
-        """As `allgather` among the ranks of this node: return the objects by local rank. Arguments
-        as in `allgather`.
-        """
+        """As `allgather` among the ranks of this node: return the objects `stuff` by local rank."""
         return self._allgather(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 
     def broadcast(self, stuff: Any) -> Any:
-        """Bring the chief's object to all ranks.
-
-        Args:
-            stuff: The object on the chief, which must be picklable; ignored on workers.
-
-        Returns:
-            The chief's object.
-        """
+        """Return the chief's picklable object `stuff` on all ranks; that of workers is ignored."""
         if self._fast_path is not None:
             return self._fast_path.broadcast(stuff)
         return self._broadcast(Scope.ALL, self.rank, self.size, stuff)
 
     def broadcast_local(self, stuff: Any = None) -> Any:
-        """As `broadcast` among the ranks of this node: return the local chief's object.
-
-        Args:
-            stuff: The object on the local chief; ignored on the others. None by default.
+        """As `broadcast` among the ranks of this node: return the local chief's `stuff`, which is
+        None by default.
         """
         return self._broadcast(Scope.LOCAL, self.local_rank, self.local_size, stuff)
 

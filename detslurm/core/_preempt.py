@@ -53,13 +53,8 @@ class PreemptContext(Displayed):
         return {"started": self._started, "preempted": self._preempted}
 
     def start(self) -> PreemptContext:
-        """Begin to watch; the context of `core.init()` calls it.
-
-        Returns:
-            This object.
-
-        Raises:
-            RuntimeError: If it was called before.
+        """Begin to watch, and return this object; the context of `core.init()` calls it. A second
+        call raises `RuntimeError`.
         """
         if self._started:
             raise RuntimeError("PreemptContext.start() was called twice")

@@ -20,11 +20,7 @@ class _StepRange:
 
 
 class ReportedSteps:
-    """The steps of one group's reports, by the names of the metrics that were reported there.
-
-    Attributes:
-        highest: The highest of these steps; minus infinity before the first report.
-    """
+    """The steps of one group's reports, by the names of the metrics that were reported there."""
 
     def __init__(self) -> None:
         self._ranges: dict[frozenset[str], list[_StepRange]] = {}

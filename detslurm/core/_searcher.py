@@ -128,8 +128,8 @@ class SearcherContext(Displayed):
         searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
         auto_ack: bool = True,
     ) -> Iterator[SearcherOperation]:
-        """Iterate over the operations; the iterator ends when the search wants no more of this
-        trial.
+        """Yield the operations, waiting where the search has to decide first, until it wants no
+        more of this trial.
 
         The chief must complete each operation before the next. The lengths are absolute:
         an operation of length 200 after one of 100 wants 100 more.
@@ -138,9 +138,6 @@ class SearcherContext(Displayed):
             searcher_mode: By default all ranks iterate together; with `ChiefOnly` the chief alone.
             auto_ack: Whether the end of the iteration also calls `acknowledge_out_of_ops()`; on by
                 default.
-
-        Yields:
-            The next operation. It waits where the search has to decide first.
 
         Raises:
             ValueError: If the configuration has no `searcher.max_length`.

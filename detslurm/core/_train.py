@@ -307,10 +307,8 @@ class TrainContext(Displayed):
         self._recorder.record({"t": "status", "text": str(status)})
 
     def set_metadata(self, metadata: dict[str, Any]) -> dict[str, Any] | None:
-        """Replace the metadata of this trial, and return it as recorded, in plain types.
-
-        Args:
-            metadata: Names with values that JSON can express; all else raises `TypeError`.
+        """Replace the metadata of this trial, and return it as recorded, in plain types. `metadata`
+        has values that JSON can express; all else raises `TypeError`.
         """
         self._metadata = plain(metadata)
         self._recorder.record({"t": "run_metadata", "data": self._metadata})
@@ -327,10 +325,8 @@ class TrainContext(Displayed):
         return self._best_validation()
 
     def get_tensorboard_path(self) -> Path:
-        """Return this process's directory for TensorBoard files.
-
-        Raises:
-            ValueError: If this run is not recorded.
+        """Return this process's directory for TensorBoard files. Raises `ValueError` if this run is
+        not recorded.
         """
         if self._tensorboard is None:
             raise ValueError("there is no TensorBoard path: this run is not recorded")

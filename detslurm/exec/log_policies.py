@@ -80,13 +80,10 @@ class LogPolicies:
 
 
 class LineMatcher:
-    """A process that searches lines for a pattern.
+    """A process that searches lines for a pattern, as `line_matcher` takes it."""
 
-    It runs `script` of this directory, which gets the pattern as JSON and then the lines.
-    """
-
-    def __init__(self, pattern: Any, script: str, output: int) -> None:
-        path = Path(__file__).with_name(script)
+    def __init__(self, pattern: Any, output: int) -> None:
+        path = Path(__file__).with_name("line_matcher.py")
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-W", "ignore", str(path)],
             stdin=subprocess.PIPE,
@@ -143,7 +140,7 @@ class PatternMatcher(LineMatcher):
     """One policy's process: its output ends when it has found or failed."""
 
     def __init__(self, pattern: str, match: PolicyMatch) -> None:
-        super().__init__(pattern, "pattern_matcher.py", subprocess.PIPE)
+        super().__init__(pattern, subprocess.PIPE)
         self.match = match
         assert self._process.stdout is not None
         self._stdout = self._process.stdout

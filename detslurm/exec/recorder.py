@@ -77,7 +77,7 @@ class RunRecorder:
         given = [[item.group, essential(item.pattern), n] for n, item in enumerate(patterns)]
         writer = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            return [LineMatcher(words, "metric_matcher.py", writer) for words in given]
+            return [LineMatcher(words, writer) for words in given]
         finally:
             os.close(writer)
 

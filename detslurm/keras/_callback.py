@@ -109,24 +109,15 @@ class DeterminedCallback(Callback):  # type: ignore[misc]
         self._is_fitting = self._is_used = False
 
     def save_model(self, model: Model, path: Path, distributed: DistributedContext) -> None:
-        """Save the model to a checkpoint: override it where more than its weights is needed.
-
-        Args:
-            model: The model, with its optimizer.
-            path: The checkpoint's directory, on the chief's node or a shared file system.
-            distributed: The ranks, all of which call; by default the chief alone saves.
+        """Save the `model` with its optimizer to the directory `path` of a checkpoint, which is on
+        the chief's node or a shared file system: override it where more than its weights is needed.
+        All ranks of `distributed` call; by default the chief alone saves.
         """
         if distributed.rank == 0:
             model.save_weights(path / WEIGHTS)
 
     def load_model(self, model: Model, path: Path, distributed: DistributedContext) -> None:
-        """Load what `save_model` saved.
-
-        Args:
-            model: The model, with its optimizer.
-            path: The checkpoint's directory.
-            distributed: The ranks, all of which call.
-        """
+        """Load what `save_model` saved. Arguments as in `save_model`."""
         model.load_weights(path / WEIGHTS)
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:

@@ -96,17 +96,11 @@ class PyTorchTrialContext(TrialContext):
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Move a model to this slot's device, and on several slots average its gradients.
 
-        A model that `fully_shard()` has split up over the slots is left as it is.
-
-        Args:
-            model: The model.
+        A `model` that `fully_shard()` has split up over the slots is left as it is; on Horovod it
+        raises `InvalidExperimentException`.
 
         Returns:
             The model to use, and to make the optimizer from.
-
-        Raises:
-            InvalidExperimentException: If a model that `fully_shard()` has split up is to train on
-                Horovod.
         """
         if any(is_sharded(parameter) for parameter in model.parameters()):
             if not self._data_parallel.TAKES_SHARDED:
@@ -129,7 +123,7 @@ class PyTorchTrialContext(TrialContext):
         fp16_compression: bool | None = None,
         average_aggregated_gradients: bool | None = None,
     ) -> torch.optim.Optimizer:
-        """Register an optimizer of wrapped models' parameters.
+        """Register an optimizer of wrapped models' parameters, and return it.
 
         Args:
             optimizer: The optimizer.
@@ -139,9 +133,6 @@ class PyTorchTrialContext(TrialContext):
             average_aggregated_gradients: Whether gradients that are aggregated over batches are
                 averaged, not added up. By default the configuration's `optimizations` decide;
                 averaged if they don't.
-
-        Returns:
-            The optimizer.
 
         Raises:
             InvalidExperimentException: If `backward_passes_per_step` is less than 1, or optimizers
@@ -190,16 +181,13 @@ class PyTorchTrialContext(TrialContext):
     def wrap_lr_scheduler(
         self, lr_scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1
     ) -> Any:
-        """Register a scheduler of a wrapped optimizer, and when it steps.
+        """Register and return a scheduler of a wrapped optimizer, and when it steps.
 
         Args:
             lr_scheduler: The scheduler of torch.
             step_mode: When it steps.
             frequency: The number of epochs, batches or optimizer steps between two of its steps, as
                 the mode defines; 1 by default.
-
-        Returns:
-            The scheduler as it was given.
 
         Raises:
             InvalidExperimentException: If its optimizer is not wrapped, or a `ReduceLROnPlateau` is
@@ -224,15 +212,9 @@ class PyTorchTrialContext(TrialContext):
         return lr_scheduler
 
     def wrap_scaler(self, scaler: Any) -> Any:
-        """Register a gradient scaler that the trial uses as in plain PyTorch.
-
-        Call it before `wrap_model()`, and pass the scaler to `step_optimizer()`.
-
-        Args:
-            scaler: A `torch.amp.GradScaler`.
-
-        Returns:
-            The scaler.
+        """Register a gradient scaler, a `torch.amp.GradScaler`, that the trial uses as in plain
+        PyTorch, and return it. Call it before `wrap_model()`, and pass the `scaler` to
+        `step_optimizer()`.
 
         Raises:
             InvalidExperimentException: If a model was wrapped before, or there is a scaler already.
@@ -261,30 +243,22 @@ class PyTorchTrialContext(TrialContext):
         min_loss_scale: float | None = None,
         max_loss_scale: float | None = 16777216.0,
     ) -> tuple[Any, Any]:
-        """Deprecated: train in mixed precision as `experimental.use_amp()`, by apex's arguments.
+        """Deprecated: train in mixed precision as `experimental.use_amp()`, by apex's arguments;
+        return `models` and `optimizers` as they are.
 
         It always trains by `torch.amp`, because NVIDIA removed `apex.amp` from apex in 2025. O0 is
         float32; O1 and O2 are autocast with a loss scale, with weights and batch norm in float32;
-        O3 is half precision throughout.
+        O3 is half precision throughout. `cast_model_type`, `patch_torch_functions`,
+        `keep_batchnorm_fp32`, `master_weights`, `cast_model_outputs` and `verbosity` have no
+        effect, whatever their default.
 
         Args:
-            models: The wrapped models, returned as they are.
-            optimizers: Returned as they are.
             enabled: Whether to do anything; True by default.
             opt_level: "O0", "O1" (the default), "O2" or "O3".
-            cast_model_type: Has no effect; None by default.
-            patch_torch_functions: Has no effect; None by default.
-            keep_batchnorm_fp32: Has no effect; None by default.
-            master_weights: Has no effect; None by default.
             loss_scale: A fixed number, or "dynamic" (the default); O3 has none.
-            cast_model_outputs: Has no effect; None by default.
             num_losses: Must be 1 or more (1 by default); all losses share a scale.
-            verbosity: Has no effect; 1 by default.
             min_loss_scale: The least that a dynamic scale becomes; None by default.
             max_loss_scale: The most that a dynamic scale becomes; 2**24 by default.
-
-        Returns:
-            The models and the optimizers.
 
         Raises:
             InvalidExperimentException: If an argument is of the wrong kind, if there is a gradient
@@ -319,17 +293,13 @@ class PyTorchTrialContext(TrialContext):
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        """Compute gradients, as `loss.backward()` does.
+        """Compute gradients of `loss`, as its own `backward()` does.
 
-        Under gradient aggregation the loss is divided by the number of batches first, if gradients
+        Under gradient aggregation it is divided by the number of batches first, if gradients
         are averaged. On several slots every parameter may take part in one backward pass for each
-        batch, unless the optimizer was wrapped with more `backward_passes_per_step`.
-
-        Args:
-            loss: The loss of the batch.
-            gradient: As for `Tensor.backward()`; None by default.
-            retain_graph: As for `Tensor.backward()`; off by default.
-            create_graph: As for `Tensor.backward()`; off by default. It retains the graph, too.
+        batch, unless the optimizer was wrapped with more `backward_passes_per_step`. `gradient`,
+        `retain_graph` and `create_graph`, none of them by default, are as for `Tensor.backward()`;
+        to create a graph retains it, too.
         """
         if self._aggregation > 1 and self._averages:
             loss = loss / self._aggregation

@@ -235,17 +235,8 @@ def _seeded(batches: Any, seed: int) -> Source:
 def adapt_batch_sampler(
     batch_sampler: Source, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
 ) -> Source:
-    """Repeat, then shard, then skip the batches of any batch sampler.
-
-    Args:
-        batch_sampler: The batches.
-        repeat: Whether to begin again after every epoch, without an end; off by default.
-        skip: How many batches of the shard to leave out; 0 by default.
-        num_replicas: The number of shards; 1 by default.
-        rank: The shard, from 0, which is the default.
-
-    Returns:
-        The sampler of the shard's batches.
+    """Repeat, then shard, then skip the batches of any `batch_sampler`; return the sampler of the
+    shard's batches. Arguments as in `DataLoader.get_data_loader`.
 
     Raises:
         ValueError: If there is no such shard, or `skip` is negative.
@@ -261,13 +252,8 @@ def adapt_batch_sampler(
 
 def data_length(data: Any) -> int:
     """Return the number of records in a batch: the first dimension of its first tensor or array.
-
-    Args:
-        data: A tensor, an array, or a dict, list or tuple of them.
-
-    Raises:
-        ValueError: If there is no tensor or array in it.
-        TypeError: If it is of another type.
+    `data` is one, or a dict, list or tuple of them; all else raises `TypeError`, and `ValueError`
+    if there is none in it.
     """
     first = _first_array(data)
     if first is not None:

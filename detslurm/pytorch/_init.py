@@ -39,7 +39,7 @@ def init(
     aggregation_frequency: int = 1,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[PyTorchTrialContext]:
-    """Connect the ranks and give the context of a trial; use the Trainer inside the block.
+    """Yield a trial's context, whose ranks are connected; use the Trainer inside the block.
 
     In a job the configuration and the ranks are the job's, and all ranks are seeded with the
     trial's seed. With USE_HOROVOD=1 in the environment, as `detslurm.launch.horovod` sets it,
@@ -56,9 +56,6 @@ def init(
             default.
         enable_tensorboard_logging: Whether metrics are written to TensorBoard files and these are
             kept with the trial; on by default.
-
-    Yields:
-        The context.
 
     Raises:
         ValueError: In a job of several slots whose processes no launcher has started.

@@ -9,12 +9,8 @@ from detslurm.core import Context
 
 
 class ProfiledBatches(NamedTuple):
-    """The batches during which system metrics are recorded.
-
-    Attributes:
-        first: The first of them, counted from 0.
-        last: The last of them; None for all that follow.
-    """
+    """The first and the last batch, counted from 0, during which system metrics are recorded; None
+    for all that follow."""
 
     first: int = 0
     last: int | None = None

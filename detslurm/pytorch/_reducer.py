@@ -32,11 +32,7 @@ class Reducer(enum.Enum):
     MIN = 4
 
     def reduce(self, values: Sequence[Any]) -> Any:
-        """Return one value for many; a mean weighs every value the same.
-
-        Args:
-            values: The values.
-        """
+        """Return one value for many `values`; a mean weighs every value the same."""
         match self:
             case Reducer.AVG:
                 return sum(values) / len(values)
@@ -66,13 +62,8 @@ class MetricReducer(abc.ABC):
 
     @abc.abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        """Return the metric, from the contributions of all ranks.
-
-        It is a dict of metrics when the reducer was wrapped without a name, otherwise a single
-        value.
-
-        Args:
-            per_slot_metrics: The results of `per_slot_reduce()`, by rank.
+        """Return the metric, from `per_slot_metrics`, the results of `per_slot_reduce()` by rank:
+        a dict of metrics when the reducer was wrapped without a name, otherwise a single value.
         """
 
 

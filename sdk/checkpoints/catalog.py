@@ -89,19 +89,21 @@ def saved_by(snapshot: ExperimentSnapshot, trials: Iterable[TrialView]) -> Saved
     )
 
 
-def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints) -> None:
+def correct_links_of(directory: ExperimentDir, saved: SavedCheckpoints | None = None) -> None:
     """Correct the links to the best and the newest checkpoint, except in another user's experiment.
-    The checkpoints `saved` are read again only where a link is wrong."""
-    if saved.base is None or directory.foreign_owner():
+    The checkpoints, if they are known, are read again only where a link is wrong."""
+    if directory.foreign_owner():
         return
-    known = [saved]
+    known = [saved or of_snapshot(read(directory))]
+    if (base := known[0].base) is None:
+        return
 
     def links() -> Links:
         now = known.pop() if known else of_snapshot(read(directory))
         return links_of(now.rows, now)
 
     with suppress(OSError), directory.as_owner():  # a failure costs the links only
-        correct_links(directory, Path(saved.base), links)
+        correct_links(directory, Path(base), links)
 
 
 def storage_of(directory: ExperimentDir) -> Storage | None:

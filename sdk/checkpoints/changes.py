@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 from detslurm.sdk.checkpoints.catalog import (
     correct_links_of,
     needed_by_search,
-    of_snapshot,
     storages_of,
     unreachable_problems,
 )
 from detslurm.sdk.checkpoints.verification import as_recorded, verify_again
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.experiments.snapshot import read
 from detslurm.storage import SharedFS, list_resources
 from detslurm.storage.names import matching
 from detslurm.store import CheckpointView, ExperimentDir, StoreError, fold_facts, fold_trial
@@ -57,7 +55,7 @@ def delete(directory: ExperimentDir, checkpoints: Sequence[Checkpoint]) -> None:
     for one in checkpoints:
         if one.uuid in gone:
             one.state = "DELETED"
-    correct_links_of(directory, of_snapshot(read(directory)))
+    correct_links_of(directory)
     if problems:
         raise LifecycleError("; ".join(problems))
 
@@ -115,7 +113,7 @@ def remove_files(
     with contextlib.suppress(StoreError, OSError):  # as on a full disk: the files are gone
         verify_again(checkpoint)
     checkpoint.reload()
-    correct_links_of(directory, of_snapshot(read(directory)))
+    correct_links_of(directory)
     return sorted(name for name in doomed if not name.endswith("/"))
 
 

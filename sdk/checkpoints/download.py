@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from detslurm._base.access import NOBODY, user_name
 from detslurm._base.trust import mark_unverified
@@ -46,17 +46,16 @@ def download(
     storage = storages_of(experiment).of(checkpoint.storage)
     if checkpoint.kind is not None:
         return _download_outputs(storage, checkpoint, target)
-    digests = digests_of(experiment, checkpoint)
+    source = _Source(storage, uuid, digests_of(experiment, checkpoint))
     real = Path(os.path.realpath(target))
     if os.path.lexists(target) and _has_something(real, uuid):
-        there = storage.exists(uuid)
-        wanted = _to_copy(storage, uuid, digests) if there else checkpoint.resources
+        wanted = source.files() if storage.exists(uuid) else checkpoint.resources
         if _is_copy(wanted, target):
             return target
         raise LifecycleError(f"{target} exists already, and is no copy of checkpoint {uuid}")
     with _held(experiment, uuid):
         report = progress or (lambda done, whole: None)
-        _copy(storage, checkpoint, digests, real, report, experiment.code)
+        _copy(source, checkpoint, real, report, experiment.code)
     return target
 
 
@@ -147,15 +146,25 @@ def _held(experiment: ExperimentDir, uuid: str) -> Iterator[None]:
         yield
 
 
+class _Source(NamedTuple):
+    """A checkpoint in a storage, with the digests that its files must have, if they are known."""
+
+    storage: Storage
+    uuid: str
+    digests: Digests | None
+
+    def files(self) -> Mapping[str, int]:
+        """Its resources as they are now, except for links that lead nowhere."""
+        found, folder = self.storage.resources(self.uuid), self.storage.direct(self.uuid)
+        if folder is None:
+            return recorded(found, self.digests)
+        return {name: size for name, size in found.items() if not leads_nowhere(folder / name)}
+
+
 def _copy(
-    storage: Storage,
-    checkpoint: CheckpointView,
-    digests: Digests | None,
-    target: Path,
-    progress: Progress,
-    code: Path,
+    source: _Source, checkpoint: CheckpointView, target: Path, progress: Progress, code: Path
 ) -> None:
-    uuid = checkpoint.uuid
+    storage, uuid, digests = source
     if not storage.exists(uuid):
         raise LifecycleError(f"the files of checkpoint {uuid} are not under {storage.where}")
     if lost := loss_of(checkpoint, storage):
@@ -166,9 +175,9 @@ def _copy(
     try:
         if digests is None and storage.direct(uuid) is None:
             mark_unverified(stage)
-        wanted = _to_copy(storage, uuid, digests)
-        _fill(storage, uuid, stage, wanted, digests, progress)
-        _check(storage, uuid, wanted, digests, list_resources(stage))
+        wanted = source.files()
+        _fill(source, stage, wanted, progress)
+        _check(source, wanted, list_resources(stage))
         _tidy(stage, wanted)
     except InvalidCheckpointException as error:
         raise LifecycleError(str(error)) from error
@@ -220,14 +229,6 @@ def _is_same(path: Path, other: Path) -> bool:
     return same and all(_is_same(path / name, other / name) for name in files)
 
 
-def _to_copy(storage: Storage, uuid: str, digests: Digests | None) -> Mapping[str, int]:
-    """A checkpoint's resources, except for links that lead nowhere."""
-    found, folder = storage.resources(uuid), storage.direct(uuid)
-    if folder is None:
-        return recorded(found, digests)
-    return {name: size for name, size in found.items() if not leads_nowhere(folder / name)}
-
-
 def leads_nowhere(path: Path) -> bool:
     """Whether a path is a link to nothing, or to itself."""
     try:
@@ -236,23 +237,16 @@ def leads_nowhere(path: Path) -> bool:
         return False
 
 
-def _fill(
-    storage: Storage,
-    uuid: str,
-    stage: Path,
-    wanted: Mapping[str, int],
-    digests: Digests | None,
-    progress: Progress,
-) -> None:
+def _fill(source: _Source, stage: Path, wanted: Mapping[str, int], progress: Progress) -> None:
     """Copy missing files: a file has its name once it is whole."""
     there = list_resources(stage)
     missing = {name for name, size in wanted.items() if there.get(name) != size}
     whole = sum(wanted.values())
     done = whole - sum(wanted[name] for name in missing)
     progress(done, whole)
-    source = storage.direct(uuid)
-    if source is None:
-        storage.get(uuid, stage, missing.__contains__, digests)
+    folder = source.storage.direct(source.uuid)
+    if folder is None:
+        source.storage.get(source.uuid, stage, missing.__contains__, source.digests)
         for name in missing:
             sync(stage / name)
         progress(whole, whole)
@@ -261,7 +255,7 @@ def _fill(
         if name.endswith("/"):
             (stage / name).mkdir(parents=True, exist_ok=True)
             continue
-        for count in _copied(source / name, stage / name):
+        for count in _copied(folder / name, stage / name):
             done += count
             progress(done, whole)
 
@@ -283,15 +277,10 @@ def _copied(source: Path, target: Path) -> Iterator[int]:
         growing.unlink(missing_ok=True)
 
 
-def _check(
-    storage: Storage,
-    uuid: str,
-    wanted: Mapping[str, int],
-    digests: Digests | None,
-    got: Mapping[str, int],
-) -> None:
+def _check(source: _Source, wanted: Mapping[str, int], got: Mapping[str, int]) -> None:
     """Compare the copy with the source of now, which may have been changed or deleted."""
-    if not storage.exists(uuid) or _to_copy(storage, uuid, digests) != wanted:
+    uuid = source.uuid
+    if not source.storage.exists(uuid) or source.files() != wanted:
         raise LifecycleError(f"checkpoint {uuid} was changed or deleted while it was copied")
     for name, size in wanted.items():
         if got.get(name) != size:

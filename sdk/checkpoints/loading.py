@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,14 @@ from typing import Any
 from detslurm.sdk.errors import LifecycleError
 
 
-@contextmanager
-def where_it_is(path: Path | None, download: Callable[[Path], Path]) -> Iterator[Path]:
-    """The directory with its files; of a bucket's a copy, while the block lasts."""
+def load(path: Path | None, download: Callable[[Path], Path], loader: Callable[[Path], Any]) -> Any:
+    """What a loader makes of a directory; for files in a bucket, of a copy of them."""
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            yield download(Path(folder) / "checkpoint")
-    elif not path.is_dir():
+            return loader(download(Path(folder) / "checkpoint"))
+    if not path.is_dir():
         raise LifecycleError(f"the files of a checkpoint are gone: {path}")
-    else:
-        yield path
+    return loader(path)
 
 
 def load_trial(path: Path) -> Any:

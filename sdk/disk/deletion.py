@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from detslurm._base.quantities import counted
@@ -44,8 +45,8 @@ def delete(snapshot: ExperimentSnapshot, *, force: bool = False) -> None:
         release_sources(directory)
         saved.discard(snapshot, unreachable)
         for name in _GONE:
-            _remove(directory, name)
-        _remove(directory, "config.json")  # last: it names the checkpoint storage
+            remove_path(directory.path / name)
+        remove_path(directory.path / "config.json")  # last: it names the checkpoint storage
 
 
 def delete_tensorboard_files(snapshot: ExperimentSnapshot) -> None:
@@ -176,8 +177,8 @@ class _Saved:
         return len(seen) == len(self.sections)
 
 
-def _remove(directory: ExperimentDir, name: str) -> None:
-    path = directory.path / name
+def remove_path(path: Path) -> None:
+    """Remove a file, a link or a tree; a missing one is fine."""
     if path.is_dir() and not path.is_symlink():
         remove_tree(path)
     else:

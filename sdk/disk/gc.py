@@ -16,7 +16,7 @@ from detslurm.sdk.checkpoints.catalog import (
     storages_of,
     unreachable_problems,
 )
-from detslurm.sdk.disk.deletion import delete
+from detslurm.sdk.disk.deletion import delete, remove_path
 from detslurm.sdk.disk.leftovers import (
     PARTIAL,
     Known,
@@ -375,15 +375,12 @@ class GarbageCollection:
         try:
             if left.kind == "interrupted submission":
                 for name in fs.names_in(path):
-                    fs.remove_tree(path / name)
-                    fs.discard(str(path / name))
+                    remove_path(path / name)
                 return True
-            if left.kind not in _PLAIN:
-                SharedFS(path.parent).discard(path.name.removesuffix(PARTIAL))
-            elif path.is_dir():
-                fs.remove_tree(path)
+            if left.kind in _PLAIN:
+                remove_path(path)
             else:
-                path.unlink(missing_ok=True)
+                SharedFS(path.parent).discard(path.name.removesuffix(PARTIAL))
         except OSError as error:
             self._warn(f"{path} can't be removed: {error.strerror}")
             return False

@@ -43,7 +43,6 @@ def packed(functions: Sequence[Any]) -> Iterator[Path]:
 
 
 def _places() -> dict[str, Any]:
-    """Where modules are found here; those that are installed are found there, too."""
     installed = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages()}
     here = str(Path.cwd())
     paths = [str(Path(path or here).absolute()) for path in sys.path]

@@ -14,7 +14,7 @@ from detslurm.store import NotFound, StoreError
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.jobs.job import Job, JobKind
-    from detslurm.sdk.jobs.order import JobPlace
+    from detslurm.sdk.jobs.order import QueuePlace
     from detslurm.sdk.jobs.queues import Queues
     from detslurm.sdk.jobs.resource_pool import ResourcePool
     from detslurm.sdk.jobs.slots import NodeSlots
@@ -232,7 +232,7 @@ class ClientQueue:
         ahead_of: str | int | None = None,
         behind_of: str | int | None = None,
         cluster: str = "auto",
-    ) -> JobPlace | None:
+    ) -> QueuePlace | None:
         """Change a job that waits (its priority, its partition, its place among one's own jobs),
         and return where it stands now; None if it has started meanwhile.
 

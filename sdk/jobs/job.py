@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from detslurm._base.display import Displayed, html_table
 from detslurm.sdk.errors import LifecycleError
-from detslurm.sdk.jobs.owner import JobOwners
+from detslurm.sdk.jobs.owner import Owners
 from detslurm.sdk.jobs.status import described_end
 from detslurm.slurm import JobInfo
 from detslurm.slurm.hostlist import expand_indices
@@ -60,7 +60,7 @@ class Job(Displayed):
     parts: tuple[JobInfo, ...]
     experiment_id: int | None = None
     position: int = 0
-    _owners: JobOwners | None = field(default=None, repr=False, compare=False)
+    _owners: Owners | None = field(default=None, repr=False, compare=False)
     _explain: Callable[..., Explanation] | None = field(default=None, repr=False, compare=False)
 
     def _facts(self) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def jobs_of(
     explain: Callable[..., Explanation] | None = None,
 ) -> list[Job]:
     """The jobs that these rows of the queue stand for, in their order."""
-    owners = JobOwners(store)
+    owners = Owners(store)
     return [
         Job(cluster, parts, owners.experiment_id(parts[0]), place, owners, explain)
         for place, parts in enumerate(grouped(rows))

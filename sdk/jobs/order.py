@@ -101,7 +101,7 @@ def _gap(first: Rank, second: Rank) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class JobPlace:
+class QueuePlace:
     """Where a pending job stands in the order in which Slurm considers the jobs of a partition.
 
     Jobs that are held are not counted: none of them can start.
@@ -134,7 +134,7 @@ class JobPlace:
         return f"{text}; {self.others_ahead or 'no'} {jobs} before it"
 
 
-def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
+def place_of(jobs: Sequence[Job], job_id: str, me: str) -> QueuePlace | None:
     """A job's place among all jobs of the queue, as shown to `me`; None if it has started."""
     job = waiting(jobs, job_id)
     if job is None:
@@ -147,7 +147,7 @@ def place_of(jobs: Sequence[Job], job_id: str, me: str) -> JobPlace | None:
     rank = 0 if job.held else ids.index(job_id) + 1
     count = len(others) if visible else None
     user = None if job.user == me else job.user
-    return JobPlace(job_id, job.resource_pool, rank, len(ids), count, user)
+    return QueuePlace(job_id, job.resource_pool, rank, len(ids), count, user)
 
 
 def waiting(jobs: Iterable[Job], job_id: str) -> Job | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from detslurm.store import ExperimentFacts, Store
 
 
-class JobOwners:
+class Owners:
     """Finds experiments of jobs by where they work, or by what unmanaged jobs have claimed."""
 
     def __init__(self, store: Store) -> None:

@@ -19,7 +19,7 @@ from detslurm.slurm.priority import DEFAULT, FIRST, LAST, nice_of, priority_of_w
 if TYPE_CHECKING:
     from detslurm.sdk.experiments.experiment import Experiment
     from detslurm.sdk.jobs.job import Job
-    from detslurm.sdk.jobs.order import JobPlace
+    from detslurm.sdk.jobs.order import QueuePlace
     from detslurm.slurm.interface import Cluster
 
 # Ages grow and other commands act meanwhile: an order that was missed is computed again.
@@ -33,7 +33,7 @@ _WORD = re.compile(r"[\w.,:@+-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class JobChange:
+class QueueChange:
     """One change of a job, or of the waiting elements of an array; the value None is no limit."""
 
     job_id: str
@@ -57,17 +57,17 @@ def job_number(text: str) -> str:
     raise ValueError(f"{text!r} is not the id of a job, such as 4711")
 
 
-def job_change(job_id: str, name: str, value: str) -> JobChange:
+def job_change(job_id: str, name: str, value: str) -> QueueChange:
     """The change of one job. Raises ValueError with the fault."""
     name = name.lower().replace("_", "-")
     if name not in _VALUES:
         raise ValueError(f"{name!r} can't be changed of a job; there are {', '.join(_VALUES)}")
-    return JobChange(job_number(job_id), name, _VALUES[name](value.strip()))
+    return QueueChange(job_number(job_id), name, _VALUES[name](value.strip()))
 
 
-def parse(texts: Iterable[str]) -> list[JobChange]:
+def parse(texts: Iterable[str]) -> list[QueueChange]:
     """The changes written as `ID.NAME=VALUE`. Raises ValueError with all that is wrong in them."""
-    found: list[JobChange] = []
+    found: list[QueueChange] = []
     wrong: list[str] = []
     for text in texts:
         try:
@@ -80,16 +80,16 @@ def parse(texts: Iterable[str]) -> list[JobChange]:
     return found
 
 
-def _parsed(text: str) -> JobChange:
+def _parsed(text: str) -> QueueChange:
     match = _WRITTEN.fullmatch(text.strip())
     if not match:
         raise ValueError("a change is written ID.NAME=VALUE, such as 4711.priority=10")
     return job_change(*match.groups())
 
 
-def conflicts(changes: Iterable[JobChange]) -> list[str]:
+def conflicts(changes: Iterable[QueueChange]) -> list[str]:
     """The conflicts of some changes."""
-    seen: dict[tuple[str, str], JobChange] = {}
+    seen: dict[tuple[str, str], QueueChange] = {}
     wrong = []
     for one in changes:
         other = seen.setdefault((one.job_id, _KINDS.get(one.name, one.name)), one)
@@ -144,7 +144,7 @@ _VALUES: dict[str, Callable[[str], Value]] = {
 }
 
 
-def changes_of(job_id: str, given: dict[str, str]) -> list[JobChange]:
+def changes_of(job_id: str, given: dict[str, str]) -> list[QueueChange]:
     """Changes of one job by name. Raises LifecycleError for a faulty change."""
     try:
         found = [job_change(job_id, name, value) for name, value in given.items()]
@@ -157,7 +157,7 @@ def changes_of(job_id: str, given: dict[str, str]) -> list[JobChange]:
     return found
 
 
-def refusal(jobs: Sequence[Job], change: JobChange) -> str | None:
+def refusal(jobs: Sequence[Job], change: QueueChange) -> str | None:
     """Why a change makes no sense as the queue is now, and what would work; None if it does."""
     job = waiting(jobs, change.job_id)
     if job is None:
@@ -191,7 +191,7 @@ def _held(job: Job) -> str | None:
     return f"job {job.job_id} is held, and has no place until it is released: `{how}`"
 
 
-def _order_refusal(jobs: Sequence[Job], job: Job, change: JobChange) -> str | None:
+def _order_refusal(jobs: Sequence[Job], job: Job, change: QueueChange) -> str | None:
     if change.anchor == job.job_id:
         return f"job {job.job_id} has no place ahead of itself, nor behind"
     anchor = waiting(jobs, str(change.anchor))
@@ -238,13 +238,13 @@ class QueueUpdate:
         self._cluster, self._listed, self._experiment = cluster, listed, experiment
         self._jobs = listed()
 
-    def check(self, changes: Iterable[JobChange]) -> None:
+    def check(self, changes: Iterable[QueueChange]) -> None:
         """Raise LifecycleError with all changes that can't be made; nothing was changed then."""
         wrong = [text for change in changes if (text := refusal(self._jobs, change))]
         if wrong:
             raise LifecycleError("\n".join(dict.fromkeys(wrong)))
 
-    def make(self, change: JobChange) -> Made:
+    def make(self, change: QueueChange) -> Made:
         """Make one change. Raises LifecycleError if the cluster or the site refuses it."""
         self.check([change])
         before = {job.job_id: job.nice for job in self._jobs}
@@ -257,7 +257,7 @@ class QueueUpdate:
         later = (job for job, nice in others.items() if (nice or 0) > (before.get(job, nice) or 0))
         return Made(changed, tuple(later))
 
-    def _made(self, change: JobChange) -> bool:
+    def _made(self, change: QueueChange) -> bool:
         job = waiting(self._jobs, change.job_id)
         assert job is not None  # or it was refused
         try:
@@ -272,7 +272,7 @@ class QueueUpdate:
         self._jobs = self._listed()
         return True
 
-    def place(self, job_id: str) -> JobPlace | None:
+    def place(self, job_id: str) -> QueuePlace | None:
         """Where a job stands now; None if it waits no more."""
         return place_of(self._jobs, job_id, user_name())
 
@@ -287,7 +287,7 @@ class QueueUpdate:
     def _is_own(self, job: Job) -> bool:
         return job.user == user_name()
 
-    def _change_job(self, job: Job, change: JobChange) -> None:
+    def _change_job(self, job: Job, change: QueueChange) -> None:
         match change.name:
             case "priority":
                 self._cluster.update(job.job_id, Nice=nice_of(int(str(change.value))))
@@ -370,7 +370,7 @@ class QueueUpdate:
 
     # -- refusals ---------------------------------------------------------------------------------
 
-    def _sentence(self, job: Job, change: JobChange, error: SlurmError) -> str:
+    def _sentence(self, job: Job, change: QueueChange, error: SlurmError) -> str:
         if not self._is_own(job) and _is_denied(error):
             return (
                 f"job {job.job_id} belongs to {job.user}, who alone may change it, besides the"
@@ -390,7 +390,7 @@ def _pending(jobs: Iterable[Job], job: Job) -> str:
     return ref
 
 
-def _change_experiment(experiment: Experiment, change: JobChange) -> None:
+def _change_experiment(experiment: Experiment, change: QueueChange) -> None:
     """A setting of an experiment's job holds for all its jobs, and for those that follow."""
     setter = getattr(experiment, f"set_{change.name.replace('-', '_')}")
     setter(change.value)

@@ -76,7 +76,6 @@ def _images(config: ExperimentConfig, slot_type: str | None) -> list[str]:
 
 
 def _of_image(config: ExperimentConfig, image: str) -> Iterator[str]:
-    """A note where this machine has no such image; it may be on the nodes."""
     runtime, root = config.slurm.container, config.slurm.image_root
     if image.startswith("/"):
         if runtime in _TAKE_FILES and not Path(image).exists():
@@ -108,7 +107,6 @@ def _of_own_python(env: Mapping[str, str]) -> Iterator[str]:
 
 
 def _without_effect(config: ExperimentConfig, site: SiteProfile, slot_type: str) -> Iterator[str]:
-    """A note on keys of the user's own that need a container, where there is none."""
     runtime = config.slurm.container
     own = {
         "environment.image": any(_images(config, None)),
@@ -126,7 +124,6 @@ def _without_effect(config: ExperimentConfig, site: SiteProfile, slot_type: str)
 
 
 def _outside(config: ExperimentConfig) -> dict[str, str]:
-    """Each path that is another one in the container, and its name on the node."""
     mounts = {mount.container_path.rstrip("/"): mount.host_path for mount in config.bind_mounts}
     differing = {
         target: source

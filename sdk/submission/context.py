@@ -147,7 +147,6 @@ def _listed(context_dir: Path, includes: Sequence[Path], omitted: _Omitted) -> C
 def _own_place(
     include: Path, context_dir: Path, files: Collection[str], left_out: Collection[str]
 ) -> str | None:
-    """Where it is in the context directory, if all of it was left out there, and not ignored."""
     path = include.absolute()
     real = path.parent.resolve() / path.name
     if not real.is_relative_to(context_dir.resolve()):
@@ -226,7 +225,6 @@ class _Found(NamedTuple):
 
 
 def _walk(root: Path, ignored: Callable[[str], object], omitted: _Omitted) -> Iterator[_Found]:
-    """Files that are not ignored, each directory before its content."""
     real = root.resolve()
     above = dict.fromkeys(real.parents, "leads to a directory above")
     barred = {**{path: f"holds {what}" for path, what in omitted.outputs.items()}, **above}
@@ -287,7 +285,6 @@ def always_ignored(name: str) -> bool:
 
 
 def _ignored(root: Path) -> Callable[[str], object]:
-    """Whether a path, with a slash behind that of a directory, is left out."""
     path = root / IGNORE_FILE
     try:
         if not path.is_file():

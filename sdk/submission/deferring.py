@@ -1,7 +1,4 @@
-"""Splits an experiment into jobs of now and of later: limits on the number of one's jobs.
-
-The rest is recorded with the experiment, and its jobs see to it (`detslurm.exec.deferred`).
-"""
+"""Splits an experiment into jobs of now and those that its jobs submit (`exec.deferred`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Experiments that come from others: continued, forked, or run again.
-
-Each is an experiment of its own: what the other has reported, and with which configuration and
-code, stays as it was.
-"""
+"""Experiments that come from others, which stay as they are: continued, forked, or run again."""
 
 from __future__ import annotations
 
@@ -205,7 +201,6 @@ def _refuse_foreign(one: ExperimentSnapshot) -> None:
 
 
 def _base(one: ExperimentSnapshot) -> dict[str, Any]:
-    """The whole configuration, secrets included, with name, labels and project as they are now."""
     fields = one.view.desired.fields
     shown: dict[str, Any] = {k: fields[k] for k in ("name", "description", "labels") if k in fields}
     if "folder" in fields:

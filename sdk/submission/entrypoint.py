@@ -59,9 +59,8 @@ class Findings:
 def check_entrypoint(
     entrypoint: str | Sequence[str] | None, files: Mapping[str, Path], *, prepared: bool
 ) -> Findings:
-    """The faults of an entrypoint whose code is `files`, as far as this machine shows. If setup
-    lines, a container or the like have `prepared` the job's environment, commands may exist there
-    that are missing here."""
+    """The faults of an entrypoint whose code is `files`, as far as this machine shows; `prepared`
+    jobs have setup lines, a container or the like, which may bring more commands."""
     check = _Check(files, prepared)
     if entrypoint is None:
         check.refuse("managed experiments require an entrypoint: the command that trains")
@@ -181,7 +180,6 @@ class _Check:
             self._module(name, rest)
 
     def _module(self, module: str, rest: Sequence[str]) -> None:
-        """The module that `python -m` runs: modules of the code come first."""
         name = modules.module_file(module, self._files, run=True)
         if name is not None:
             self._compiled(self._files[name], name)
@@ -368,7 +366,6 @@ def launchers() -> list[str]:
 
 
 def _words(entrypoint: str | Sequence[str]) -> list[str]:
-    """The words of an entrypoint; none if only a shell can parse it."""
     if not isinstance(entrypoint, str):
         return list(entrypoint)
     text = entrypoint.replace(PLACE, "").strip()

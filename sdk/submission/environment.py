@@ -1,7 +1,7 @@
 """The environment that an experiment's nodes stage: which files it has, and one archive of them.
 
-The archive holds the environment as it is now. It is named after what every file looks like from
-outside, so that the next submission finds it again unless anything has changed.
+It is named after what every file looks like from outside: the next submission finds it again unless
+anything has changed.
 """
 
 from __future__ import annotations
@@ -138,7 +138,6 @@ def _scan(prefix: Path, top: Iterable[str]) -> Iterator[EnvironmentFile]:
 
 
 def _link_inside(prefix: Path, name: str, target: str) -> str:
-    """Where a link leads in a copy: to the copy itself, or to what lies outside as it is."""
     folder = (prefix / name).parent
     whole = os.path.normpath(folder / target)
     if not whole.startswith(f"{prefix}/"):

@@ -47,8 +47,7 @@ _ENDED = (ERROR, INVALID_HP)
 
 @dataclass(frozen=True)
 class Extension:
-    """How a search goes on: the first event of its log, the state after it, and its trials that
-    began in the other experiment."""
+    """The first event of a search that goes on, the state after it, and trials that had begun."""
 
     event: Mapping[str, Any]
     state: State
@@ -103,7 +102,6 @@ def _bare(begins: Mapping[int, Begin]) -> Iterator[str]:
 
 
 def _uneven(config: Mapping[str, Any], ended: State, state: State) -> Iterator[str]:
-    """A note on a new length at which no rung would be."""
     divisor, notes = config["searcher"].get("divisor", 1), {}
     for before, bracket in zip(ended.brackets, state.brackets, strict=True):
         units = [rung.units for rung in bracket.rungs]
@@ -114,8 +112,7 @@ def _uneven(config: Mapping[str, Any], ended: State, state: State) -> Iterator[s
 
 
 def _refused(number: int, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
-    """The changes with which the decisions up to now would have been others; those of secrets
-    decide nothing."""
+    """The changes (but of secrets) with which the decisions up to now would have been others."""
     old, new = masked_values(before["searcher"]), masked_values(after["searcher"])
     spaces = [masked_values(config["hyperparameters"]) for config in (before, after)]
     seeds = [config["reproducibility"]["experiment_seed"] for config in (before, after)]

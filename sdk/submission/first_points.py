@@ -41,7 +41,6 @@ def with_named_trials(loaded: LoadedExperiment, store: Store) -> LoadedExperimen
 
 
 def _point_of(store: Store, trial_id: int, space: Mapping[str, Any]) -> dict[str, Any]:
-    """The trial's values of all hyperparameters that vary in this space."""
     sample = restored_sample(_sample_of(store, trial_id), space)  # records hold no secrets
     point: dict[str, Any] = {}
     for route, _ in varying(space):

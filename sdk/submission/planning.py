@@ -273,7 +273,6 @@ def _unused_notes(store: Store, config: dict[str, Any], *, cpu_slots: bool) -> S
 
 
 def _allowed(cluster: Cluster, template: JobRequest) -> Allowance:
-    """The jobs that quotas allow. Raises `SubmitError` where not even one could ever start."""
     found = cluster.allowance(template)
     if found.problem:
         raise SubmitError(found.problem)
@@ -343,7 +342,6 @@ def _prepared(config: ExperimentConfig, files: Collection[str]) -> list[str]:
 
 
 def _on_preempt(config: ExperimentConfig, limits: ClusterLimits, request: JobRequest) -> str:
-    """The action of a preempted job: requeue itself, or queue a successor if it can't."""
     wanted = config.slurm.on_preempt
     if wanted != "auto":
         return wanted

@@ -56,8 +56,7 @@ def source_checkpoint(config: Mapping[str, Any], store: Store) -> str | None:
 def warm_start(
     config: Mapping[str, Any], store: Store, latest: str | None
 ) -> tuple[int, str] | None:
-    """The checkpoint that the section `searcher` names, and the experiment that has saved it;
-    `latest` is the latest of its `source_trial_id`."""
+    """The experiment and id of the checkpoint that `searcher` names; `latest` is its trial's."""
     number = config["searcher"].get("source_trial_id")
     uuid = config["searcher"].get("source_checkpoint_uuid")
     if number is not None:

@@ -11,7 +11,7 @@ from detslurm.sdk.waiting.spans import clock_and_span, span
 from detslurm.slurm.reasons import Limit, reason_of
 
 if TYPE_CHECKING:
-    from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.evidence import Evidence
     from detslurm.sdk.waiting.explanation import Explanation
     from detslurm.slurm import JobInfo
     from detslurm.slurm.pending_details import QuotaLimit
@@ -22,7 +22,7 @@ _PAUSED = ("JobHeldUser", "job requeued in held state")
 _WHOSE = {"user": " for a user", "account": " for an account"}
 
 
-def made_exact(plain: Explanation, evidence: JobEvidence) -> Explanation:
+def made_exact(plain: Explanation, evidence: Evidence) -> Explanation:
     """An explanation by Slurm's reason alone, made exact by the evidence where there is some."""
     row = evidence.row
     reason = reason_of(row.reason)
@@ -43,7 +43,7 @@ def made_exact(plain: Explanation, evidence: JobEvidence) -> Explanation:
     return plain
 
 
-def _limited(plain: Explanation, evidence: JobEvidence, limit: Limit) -> Explanation:
+def _limited(plain: Explanation, evidence: Evidence, limit: Limit) -> Explanation:
     """The limit of a QOS or account, and the jobs that use it up."""
     row, known = evidence.row, evidence.details.limits
     needs = {"gres/gpu": row.gpus, "cpu": row.cpus, "mem": row.memory, "node": row.node_count}
@@ -75,7 +75,7 @@ def _holder(quota: QuotaLimit) -> str:
     return quota.holder + _WHOSE.get(quota.scope, "")
 
 
-def _under_same_limit(evidence: JobEvidence, limit: Limit) -> Iterator[JobInfo]:
+def _under_same_limit(evidence: Evidence, limit: Limit) -> Iterator[JobInfo]:
     row = evidence.row
     for job in evidence.queue:
         if not job.running or (limit.counted == "gres/gpu" and not job.gpus):
@@ -100,7 +100,7 @@ def _holders(jobs: Iterable[JobInfo]) -> Iterator[str]:
         yield f"in use by {first_of(named, 'jobs')}"
 
 
-def _own_throttle(plain: Explanation, evidence: JobEvidence) -> Explanation:
+def _own_throttle(plain: Explanation, evidence: Evidence) -> Explanation:
     row, number = evidence.row, evidence.job.experiment_id
     same = [job for job in evidence.queue if job.job_id == row.job_id]
     running = sum(job.count for job in same if job.running)
@@ -114,7 +114,7 @@ def _own_throttle(plain: Explanation, evidence: JobEvidence) -> Explanation:
     return replace(plain, cause=f"waits for {whose} that run at once{limit}", remedy=remedy)
 
 
-def _held(plain: Explanation, evidence: JobEvidence, code: str) -> Explanation:
+def _held(plain: Explanation, evidence: Evidence, code: str) -> Explanation:
     number = evidence.job.experiment_id
     if number is None or code == "JobHeldAdmin":
         return plain
@@ -128,7 +128,7 @@ def _held(plain: Explanation, evidence: JobEvidence, code: str) -> Explanation:
     return replace(plain, cause=cause, remedy=remedy)
 
 
-def _dependencies(evidence: JobEvidence) -> Iterator[str]:
+def _dependencies(evidence: Evidence) -> Iterator[str]:
     condition = evidence.row.dependency
     yield f"its condition is {condition}" if condition else "Slurm does not show its condition"
     for job in evidence.details.dependencies[:SHOWN]:

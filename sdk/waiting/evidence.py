@@ -29,7 +29,7 @@ _APART = frozenset({"BeginTime", "Reservation"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobEvidence:
+class Evidence:
     """All that an explanation rests on, with times in unix seconds; what is not shown is empty.
 
     Attributes:
@@ -103,12 +103,12 @@ class AnswerCache:
 
 def gather(
     job: Job, jobs: Sequence[Job], cluster: Cluster, cache: AnswerCache, now: float
-) -> JobEvidence:
+) -> Evidence:
     """Ask the cluster for what the job's reason calls for, with at most four calls; `jobs` are all
     jobs in scheduling order."""
     row, queue = job.parts[0], _rows(jobs)
     if not row.waiting:
-        return JobEvidence(job=job, queue=queue, now=now, as_of=cache.oldest)
+        return Evidence(job=job, queue=queue, now=now, as_of=cache.oldest)
     before = [other for other in _rows(jobs[: job.position]) if _is_rival(other, row)]
     ahead = [other for other in before if _competes(other)]
     ref, rival = row.refs[0], ahead[0].refs[0] if ahead else None
@@ -124,7 +124,7 @@ def gather(
         PendingDetails,
         lambda: cluster.pending_details(row, ref, rival),
     )
-    return JobEvidence(
+    return Evidence(
         job=job,
         queue=queue,
         ahead=ahead,

@@ -17,14 +17,14 @@ from detslurm.slurm import SlurmError
 from detslurm.slurm.reasons import reason_of
 
 if TYPE_CHECKING:
-    from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.evidence import Evidence
     from detslurm.slurm import Cluster
 
 _SHORTEST = 600  # seconds: half of less is hardly ever worth a start
 
 
 def explain(
-    evidence: JobEvidence, accuracy: Accuracy | None = None, sooner: tuple[Variant, ...] = ()
+    evidence: Evidence, accuracy: Accuracy | None = None, sooner: tuple[Variant, ...] = ()
 ) -> Explanation:
     """Explain why a job waits, from the evidence alone."""
     job, row = evidence.job, evidence.row
@@ -52,7 +52,7 @@ def explain(
     return replace(found, cause=f"Job {job.id} {found.cause}.", expected_start=start)
 
 
-def _running(evidence: JobEvidence) -> str:
+def _running(evidence: Evidence) -> str:
     job = evidence.job
     since = f" since {clock(job.started, evidence.now)}" if job.started else ""
     nodes = job.nodes
@@ -62,7 +62,7 @@ def _running(evidence: JobEvidence) -> str:
     return f"does not wait: {state}{where}{more}"
 
 
-def estimate(evidence: JobEvidence) -> StartEstimate | None:
+def estimate(evidence: Evidence) -> StartEstimate | None:
     """When the cluster expects the job to start; None without an estimate."""
     row, details = evidence.row, evidence.details
     begins = next((r.start for r in details.reservations if r.name == row.reservation), None)
@@ -94,7 +94,7 @@ def estimate_text(found: Explanation, now: float) -> str:
     return f"{text}; here such estimates were off by {error}"
 
 
-def try_variants(evidence: JobEvidence, cluster: Cluster) -> tuple[Variant, ...]:
+def try_variants(evidence: Evidence, cluster: Cluster) -> tuple[Variant, ...]:
     """Ask the cluster about each variant: half the time, fewer GPUs, another partition."""
     now = estimate(evidence)
     found = []
@@ -109,7 +109,7 @@ def try_variants(evidence: JobEvidence, cluster: Cluster) -> tuple[Variant, ...]
     return tuple(found)
 
 
-def _questions(evidence: JobEvidence) -> Iterator[tuple[str, Sequence[str], str]]:
+def _questions(evidence: Evidence) -> Iterator[tuple[str, Sequence[str], str]]:
     """Each variant's change, its options of sbatch, and the command that makes the change."""
     row, same = evidence.row, evidence.details.options
     reason = reason_of(row.reason)
@@ -144,7 +144,7 @@ def _fewer_gpus(same: Sequence[str]) -> tuple[str, Sequence[str]] | None:
     return None
 
 
-def _emptiest_partition(evidence: JobEvidence) -> str:
+def _emptiest_partition(evidence: Evidence) -> str:
     """The other partition with the most free slots; the cluster knows if it is open to the user."""
     free: dict[str, int] = {}
     for node in evidence.nodes:

@@ -9,7 +9,7 @@ from detslurm._base.quantities import counted
 from detslurm.sdk.waiting.spans import clock, clock_and_span
 
 if TYPE_CHECKING:
-    from detslurm.sdk.waiting.evidence import JobEvidence
+    from detslurm.sdk.waiting.evidence import Evidence
     from detslurm.slurm import JobInfo
     from detslurm.slurm.node_info import NodeInfo
     from detslurm.slurm.pending_details import Priority, ReservedNodes
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHOWN: Final = 3  # of each kind of thing are named
 
 
-def resource_cause(evidence: JobEvidence, code: str) -> str:
+def resource_cause(evidence: Evidence, code: str) -> str:
     """The cause as exactly as the evidence shows it; empty if that adds nothing to the reason."""
     row = evidence.row
     if code == "Priority" and evidence.ahead:
@@ -31,7 +31,7 @@ def resource_cause(evidence: JobEvidence, code: str) -> str:
     return ""
 
 
-def resource_lines(evidence: JobEvidence) -> Iterator[str]:
+def resource_lines(evidence: Evidence) -> Iterator[str]:
     """All that the evidence shows, a line each."""
     yield from _ahead(evidence)
     yield from _free(evidence)
@@ -41,7 +41,7 @@ def resource_lines(evidence: JobEvidence) -> Iterator[str]:
     yield from _priorities(evidence)
 
 
-def _ahead(evidence: JobEvidence) -> Iterator[str]:
+def _ahead(evidence: Evidence) -> Iterator[str]:
     users = evidence.users_ahead
     if users:
         named = [
@@ -59,7 +59,7 @@ def _ahead(evidence: JobEvidence) -> Iterator[str]:
         yield f"not counted: {count} of higher priority that can't start now either"
 
 
-def _jobs_ahead(evidence: JobEvidence) -> int:
+def _jobs_ahead(evidence: Evidence) -> int:
     return sum(job.count for job in evidence.ahead)
 
 
@@ -73,7 +73,7 @@ def first_of(names: Sequence[str], things: str) -> str:
     return ", ".join(names[:SHOWN]) + more
 
 
-def _free(evidence: JobEvidence) -> Iterator[str]:
+def _free(evidence: Evidence) -> Iterator[str]:
     nodes, row = _own_nodes(evidence), evidence.row
     if nodes:
         free = sum(free_slots(node, row) for node in nodes)
@@ -82,7 +82,7 @@ def _free(evidence: JobEvidence) -> Iterator[str]:
         yield f"{of} {'is' if free == 1 else 'are'} free; it needs {_needs(evidence)}"
 
 
-def _out_of_service(evidence: JobEvidence) -> Iterator[str]:
+def _out_of_service(evidence: Evidence) -> Iterator[str]:
     nodes = _own_nodes(evidence)
     away = [
         f"{node.name} ({node.state.lower()}{f': {node.reason}' if node.reason else ''})"
@@ -94,7 +94,7 @@ def _out_of_service(evidence: JobEvidence) -> Iterator[str]:
         yield f"{count} out of service: {first_of(away, 'nodes')}"
 
 
-def _next_to_end(evidence: JobEvidence) -> Iterator[str]:
+def _next_to_end(evidence: Evidence) -> Iterator[str]:
     pools = set(evidence.row.partitions)
     limited = [
         (job.time_left, job.ref, job)
@@ -109,7 +109,7 @@ def _next_to_end(evidence: JobEvidence) -> Iterator[str]:
         yield f"the first to reach its time limit is {whose}: {end}"
 
 
-def _reservations(evidence: JobEvidence) -> Iterator[str]:
+def _reservations(evidence: Evidence) -> Iterator[str]:
     now = evidence.now
     for kept in evidence.details.reservations:
         if kept.name == evidence.row.reservation:
@@ -120,7 +120,7 @@ def _reservations(evidence: JobEvidence) -> Iterator[str]:
         yield f"reservation {kept.name} keeps {nodes} {times}"
 
 
-def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
+def _in_the_way(evidence: Evidence) -> list[ReservedNodes]:
     """The reservations of others on its nodes that begin before it could end."""
     row, now = evidence.row, evidence.now
     names = {node.name for node in _own_nodes(evidence)}
@@ -133,7 +133,7 @@ def _in_the_way(evidence: JobEvidence) -> list[ReservedNodes]:
     ]
 
 
-def _priorities(evidence: JobEvidence) -> Iterator[str]:
+def _priorities(evidence: Evidence) -> Iterator[str]:
     found = {priority.ref: priority for priority in evidence.details.priorities}
     if own := found.pop(evidence.row.job_id, None):
         yield f"its priority is {_parts(own)}"
@@ -146,7 +146,7 @@ def _parts(priority: Priority) -> str:
     return f"{priority.total} ({parts})" if parts else str(priority.total)
 
 
-def _own_nodes(evidence: JobEvidence) -> list[NodeInfo]:
+def _own_nodes(evidence: Evidence) -> list[NodeInfo]:
     pools = set(evidence.row.partitions)
     return [node for node in evidence.nodes if not pools.isdisjoint(node.partitions)]
 
@@ -158,7 +158,7 @@ def free_slots(node: NodeInfo, row: JobInfo) -> int:
     return node.gpus - node.gpus_used if row.gpus else node.cpus - node.cpus_used
 
 
-def _needs(evidence: JobEvidence) -> str:
+def _needs(evidence: Evidence) -> str:
     row = evidence.row
     nodes = row.node_count or 1
     if "--exclusive" in evidence.details.options:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from detslurm.sdk.waiting.evidence import JobEvidence, load_own, save_own
+from detslurm.sdk.waiting.evidence import Evidence, load_own, save_own
 from detslurm.sdk.waiting.explain import estimate
 from detslurm.sdk.waiting.explanation import Accuracy
 from detslurm.store import Store, StoreError
@@ -33,7 +33,7 @@ class LoggedEstimate(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
 
 
-def log_estimate(store: Store, evidence: JobEvidence) -> Accuracy | None:
+def log_estimate(store: Store, evidence: Evidence) -> Accuracy | None:
     """Keep the first estimate for a job, because later estimates are easier, and return how good
     earlier estimates were; None if no job has started since its estimate."""
     given = estimate(evidence)
@@ -53,7 +53,7 @@ def log_estimate(store: Store, evidence: JobEvidence) -> Accuracy | None:
     return Accuracy(len(errors), statistics.median(errors)) if errors else None
 
 
-def _logged(evidence: JobEvidence, expected: float) -> LoggedEstimate:
+def _logged(evidence: Evidence, expected: float) -> LoggedEstimate:
     job, row = evidence.job, evidence.row
     trial = (job.experiment_id, job.trial_ids[0]) if job.experiment_id and job.trial_ids else None
     return LoggedEstimate(

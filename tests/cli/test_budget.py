@@ -73,14 +73,6 @@ def test_a_run_that_died_counts_nothing_of_the_wait_behind_it(scene: Scene) -> N
     assert used == pytest.approx(2 * 3 * (time.time() - 1000), rel=0.01)
 
 
-def test_large_numbers_of_slot_hours_have_no_exponents(scene: Scene, detslurm: Detslurm) -> None:
-    """What a site counts in tens of thousands is read as such."""
-    experiment = scene.experiment(about={"budget": 2.5e6})
-    Spending(experiment).add(12345.6 * 3600)
-    shown = detslurm("experiment", "describe", 1)
-    assert "Budget : used 12,346 of 2,500,000 slot-hours" in shown.out
-
-
 def test_what_was_used_before_counts_once_for_two_at_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

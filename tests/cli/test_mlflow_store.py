@@ -96,7 +96,7 @@ def test_what_a_script_writes_has_no_secrets(tracking: Any, scene: Scene) -> Non
 
     trial = scene.store.experiment(1).trial(1)
     params = [Param("api_key", "hush"), Param("argv", "--token hush"), Param("lr_2", "0.1")]
-    _OwnRun(1, 1, 1, trial, records_metrics=False).write(params, [RunTag("password", "hush")])
+    _OwnRun(trial, 1, records_metrics=False).write(params, [RunTag("password", "hush")])
     data = tracking.get_run("1").data
     assert data.params["lr_2"] == "0.1" and "hush" not in str(data)
     assert "hush" not in (trial.path / "run-1.mlflow").read_text()

@@ -108,26 +108,12 @@ def test_a_rule_may_end_the_search(ask: Any) -> None:
     assert "ended by: searcher.stop.target: trial " in ask("simulate", searcher).out
 
 
-def test_a_grid_is_previewed_from_its_points(ask: Any, tmp_path: Path) -> None:
-    """Overrides work as in submit."""
-    count = "hyperparameters.x={type: int, minval: 1, maxval: 9, count: 5}"
-    result = ask("preview-search", "name: grid", "--config", count, "--json")
-    assert rows(result) == [(5, None)]
-
-
 def test_a_custom_search_has_no_preview(ask: Any) -> None:
     """The preview says why; a simulation is refused."""
     assert "decides while it runs" in ask("preview-search", "name: custom").out
     result = ask("simulate", "name: custom")
     assert result.status == 2
     assert "custom search has no preview" in result.err
-
-
-def test_a_wrong_configuration_is_explained(ask: Any) -> None:
-    """As by submit: the place and the reason, status 2."""
-    result = ask("preview-search", "name: adaptive_asha, max_trials: 10")
-    assert result.status == 2
-    assert "experiment.yaml:2" in result.err and "max_time" in result.err
 
 
 ASHA = f"name: async_halving, num_rungs: 3, max_trials: 27, max_concurrent_trials: 8, {HALVING}"
@@ -322,14 +308,6 @@ def test_an_experiment_without_validations_has_no_curves(ask: Any, scene: Scene)
     assert result.status == 2 and "no validations with 'loss'" in result.err
     both = ask("simulate", searcher, "--experiment", 1, "--curves", __file__)
     assert both.status == 2 and "can't be combined" in both.err
-
-
-def test_a_simulation_is_a_table(ask: Any) -> None:
-    """What trained how far, the work, the makespan, the best."""
-    result = ask("simulate", ASHA, "--slots", 4)
-    assert result.status == 0
-    for word in ("train for 900 batches", "makespan", "on 4 slots", "slot hours", "best: trial"):
-        assert word in result.out
 
 
 def test_a_simulation_tells_the_brackets_apart(ask: Any) -> None:

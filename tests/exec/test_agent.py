@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,21 +49,21 @@ FLOODS = """\
 """
 
 
-def test_a_signal_reaches_the_code_while_nobody_reads_its_output(tmp_path: Path) -> None:
-    """The flag is up although the agent can't write a byte."""
-    with agent(tmp_path, FLOODS) as process:
-        wait_for((tmp_path / "floods").exists, PATIENCE, "the flood")
-        process.send_signal(signal.SIGTERM)
-        wait_for((tmp_path / "preempted").exists, PATIENCE, "the code to hear of it")
+def order(process: subprocess.Popen[bytes]) -> None:
+    """Ask the code to leave, as the runner does."""
+    assert process.stdin is not None
+    process.stdin.write(f"{PREEMPT}\n".encode())
+    process.stdin.flush()
 
 
-def test_a_word_of_the_runner_reaches_it_too(tmp_path: Path) -> None:
-    """The agent reads its orders although it can't write."""
+@pytest.mark.parametrize("ask", [subprocess.Popen.terminate, order])
+def test_a_request_reaches_the_code_while_nobody_reads_its_output(
+    tmp_path: Path, ask: Callable[[subprocess.Popen[bytes]], None]
+) -> None:
+    """Slurm's signal, or the runner's order: the agent reads it although it can't write a byte."""
     with agent(tmp_path, FLOODS) as process:
         wait_for((tmp_path / "floods").exists, PATIENCE, "the flood")
-        assert process.stdin is not None
-        process.stdin.write(f"{PREEMPT}\n".encode())
-        process.stdin.flush()
+        ask(process)
         wait_for((tmp_path / "preempted").exists, PATIENCE, "the code to hear of it")
 
 

@@ -130,34 +130,6 @@ def test_no_report_is_taken_for_a_rewritten_line(tmp_path: Path, attempt: Run) -
     assert result.exit_code == 0 and not result.agent_lost
 
 
-@pytest.mark.parametrize(
-    ("action", "told", "cause"), [("restart", "kill", None), ("pause", "preempt", Cause.PAUSE)]
-)
-def test_an_idle_run_is_ended_as_its_user_wants(
-    tmp_path: Path, attempt: Run, action: str, told: str, cause: Cause | None
-) -> None:
-    """At once where it is to begin again; by a pause of the experiment, which others see, too."""
-    (tmp_path / "sample").write_bytes(agent_protocol.report_line(IDLE))
-    guard = IdleGuard(15.0, action, nodes=["n1"], slots=1, has_news=lambda: False)
-    done: list[tuple[str, str | None]] = []
-
-    def recorded(what: str, reason: str | None) -> bool:
-        done.append((what, reason))
-        return True
-
-    result, log = attempt(
-        ["sh", "-c", f"cat {tmp_path}/sample; read word; echo told to $word; exit 137"],
-        guard=guard,
-        on_idle=recorded,
-        stop_cause=lambda: Cause.PAUSE if done else None,
-    )
-    assert f"told to {told}" in log and guard.text() in log
-    paused = action == "pause"
-    assert done == ([("pause", guard.text())] if paused else [])
-    assert result.why == (None if paused else guard.text())
-    assert result.cause is cause and result.exit_code == 137
-
-
 @pytest.mark.parametrize("more", [{"last": True}, {}])
 def test_the_last_sample_of_a_run_is_not_judged(
     tmp_path: Path, attempt: Run, more: dict[str, Any]

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.beside import keras
+from tests.frameworks.scripts import printed_by
 
 __all__ = ["keras"]
 
-SCRIPT = Path(__file__).with_name("keras_fits.py")
-
 
 def test_rates_steps_and_weights(keras: Path, tmp_path: Path) -> None:
-    """In one process, for Keras takes seconds to import."""
-    env = {**os.environ, "PYTHONPATH": f"{keras}:{SCRIPT.parents[2]}", "DETSLURM_TRACK": "0"}
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(SCRIPT), str(tmp_path)],
-        env={**env, "KERAS_BACKEND": "torch"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert_managed(seen, done.stderr)
+    """All of them, and all that comes of them."""
+    seen, said = printed_by("keras_fits.py", keras, tmp_path, KERAS_BACKEND="torch")
+    assert_managed(seen, said)
     found = seen["fits"]
     rates = {name: one["rates"] for name, one in found.items()}
     assert rates["first"] == [0.1, 0.001]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from detslurm.config.schema.recording import VALIDATION
-from detslurm.exec import metric_matcher
+from detslurm.exec import line_matcher
 from detslurm.record.groups import Groups
 from detslurm.record.steps import Gatherer, Message, message_of
 
@@ -124,7 +124,7 @@ PATTERN = r"epoch (?P<step>\d+).* val_loss=(?P<loss>\S+)(?: f1=(?P<f1>\S+))?"
 def test_the_log_s_matcher_writes_the_numbers_of_a_match() -> None:
     """Punctuation behind a number is not part of it; groups without a number are left out."""
     lines = ["epoch 3: val_loss=0.25, f1=none", "epoch 4", "epoch 5 val_loss=nan f1=0.5)"]
-    argv = [sys.executable, "-I", "-S", str(Path(metric_matcher.__file__))]
+    argv = [sys.executable, "-I", "-S", str(Path(line_matcher.__file__))]
     given = "\n".join([json.dumps(["validation", PATTERN, 0]), *lines])
     done = subprocess.run(argv, input=given, capture_output=True, text=True, check=True)
     first, second = map(json.loads, done.stdout.splitlines())

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from detslurm.cli.submission.cost import cost_rows
 from detslurm.sdk.costs.cost import Pace, PartitionLoad, Work, cost_of, fitting, makespan
 from detslurm.sdk.costs.evidence import load_from
 from detslurm.slurm import JobInfo
@@ -44,17 +43,6 @@ def test_a_budget_is_the_most() -> None:
     """Jobs that come to their limit go on in others: only a budget ends that."""
     most = cost_of(replace(WORK, budget=100), PACE, LOAD).most_slot_hours
     assert most.value == 100 and "slurm.budget" in most.source
-
-
-def test_large_costs_have_no_exponents() -> None:
-    """120 jobs of 8 slots for a day are 23,040 slot-hours, not 2.304e+04."""
-    work = replace(WORK, trials=120, jobs=120, slots=8, units=120 * 960, longest=960, limit=86400)
-    rows = dict(cost_rows(cost_of(work, Pace(33.3, "unit", "x"), LOAD)))
-    assert rows["slot-hours"].startswith("at most 23,040: ")
-    assert rows["expected"].startswith("about 8,525 slot-hours: ")
-    small = dict(cost_rows(cost_of(replace(WORK, limit=60), PACE, LOAD)))
-    assert small["slot-hours"].startswith("at most 0.2667: ")
-    assert small["expected"].startswith("about 4 slot-hours: ")
 
 
 def test_jobs_that_wait_make_the_wall_time_a_bound() -> None:

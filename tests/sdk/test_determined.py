@@ -19,7 +19,7 @@ from detslurm.sdk import Experiment, LifecycleError, OrderBy, TrialSortBy
 from detslurm.sdk.enums import ExperimentSortBy, ExperimentState
 from detslurm.sdk.experiments.ordering import duration
 from detslurm.sdk.experiments.polling import first_trial
-from detslurm.sdk.trials.summary_metrics import _figures, summary
+from detslurm.sdk.trials.summary_metrics import summary
 from detslurm.store import MetricRow, NotFound, RunLog
 from detslurm.store.checkpoint_facts import mark_deleted
 from tests.sdk.scenes import CUSTOM, Scene, say
@@ -403,14 +403,6 @@ def test_a_text_is_no_list_of_texts(scene: Scene) -> None:
         with pytest.raises(TypeError, match="must be a list, not '"):
             wrong()
     assert list(files.iterdir())
-
-
-def test_the_least_of_a_metric_that_was_once_no_number() -> None:
-    """Wherever that was; of nothing else it is none."""
-    for values in ([math.nan, 1.0, 0.5], [1.0, math.nan, 0.5], [0.5, 1.0, math.nan]):
-        figures = _figures(values)
-        assert (figures["min"], figures["max"]) == (0.5, 1.0)
-    assert math.isnan(_figures([math.nan])["min"])
 
 
 def test_no_duration_is_negative() -> None:

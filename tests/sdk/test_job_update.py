@@ -10,7 +10,7 @@ import pytest
 
 from detslurm.sdk import LifecycleError
 from detslurm.sdk.jobs.order import ordinal
-from detslurm.sdk.jobs.update import JobChange, Made, parse
+from detslurm.sdk.jobs.update import Made, QueueChange, parse
 from detslurm.slurm import JobInfo, SlurmError
 from tests.sdk.scenes import Scene
 
@@ -156,9 +156,9 @@ def test_of_an_experiments_job_the_experiment_is_changed(scene: Scene) -> None:
 def test_changes_are_read_whole() -> None:
     """All that is wrong is told at once."""
     assert parse(["4711.priority=1", "4711_[3-9%2].resource_pool=a100", "12.ahead-of=4711"]) == [
-        JobChange("4711", "priority", 1),
-        JobChange("4711", "resource-pool", "a100"),
-        JobChange("12", "ahead-of", "4711"),
+        QueueChange("4711", "priority", 1),
+        QueueChange("4711", "resource-pool", "a100"),
+        QueueChange("12", "ahead-of", "4711"),
     ]
     with pytest.raises(ValueError) as error:
         parse(["x", "1.nosuch=2", "1.priority=a", "1.qos=a b", "2.weight=1", "2.priority=1", "3=4"])

@@ -11,14 +11,14 @@ from detslurm.cli.lazy import completed_by
 from detslurm.cli.output.printing import json_option
 
 if TYPE_CHECKING:
-    from detslurm.sdk.jobs.update import JobChange, QueueUpdate
+    from detslurm.sdk.jobs.update import QueueChange, QueueUpdate
 
 _WRITTEN = "ID.NAME=VALUE..."
 
 
 def _batch(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
-) -> dict[str, JobChange]:
+) -> dict[str, QueueChange]:
     """All of them are read before any of them acts."""
     from detslurm.sdk.jobs.update import parse
 
@@ -79,7 +79,7 @@ def update(job_id: str, as_json: bool, **given: str | None) -> None:
 @click.command("update-batch")
 @click.argument("changes", metavar=_WRITTEN, nargs=-1, required=True, callback=_batch)
 @json_option
-def update_batch(changes: dict[str, JobChange], as_json: bool) -> None:
+def update_batch(changes: dict[str, QueueChange], as_json: bool) -> None:
     """Change several jobs that wait, one after another.
 
     NAME is an option of `job update` without its dashes. Nothing is changed if one of the changes
@@ -93,13 +93,13 @@ def update_batch(changes: dict[str, JobChange], as_json: bool) -> None:
     _make(changes, as_json)
 
 
-def _make(changes: dict[str, JobChange], as_json: bool) -> None:
+def _make(changes: dict[str, QueueChange], as_json: bool) -> None:
     queue = client().queue_update()
     queue.check(changes.values())
     report_each("change", changes, lambda written: _made(queue, changes[written]), as_json=as_json)
 
 
-def _made(queue: QueueUpdate, change: JobChange) -> str:
+def _made(queue: QueueUpdate, change: QueueChange) -> str:
     experiment = queue.experiment_id(change.job_id)
     made = queue.make(change)
     whose = f"job {change.job_id}"
@@ -120,7 +120,7 @@ def _made(queue: QueueUpdate, change: JobChange) -> str:
     return f"{told}; with a greater nice now, to make room: {', '.join(made.gave_way)}"
 
 
-def _value(change: JobChange) -> str:
+def _value(change: QueueChange) -> str:
     if isinstance(change.value, float):
         return f"{change.value:g}"
     return "none" if change.value is None else str(change.value)

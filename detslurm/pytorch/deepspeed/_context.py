@@ -43,14 +43,9 @@ class DeepSpeedTrialContext(TrialContext):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return a context to try a trial with, by hand and in one process.
-
-        Args:
-            config: An experiment's configuration. Of its hyperparameters those count that are
-                values, or of type `const`.
-
-        Raises:
-            ValueError: If a hyperparameter has a range: choose a value.
+        """Return a context to try a trial with, by hand and in one process, from an experiment's
+        `config`. Of its hyperparameters those count that are values, or of type `const`; one that
+        has a range raises `ValueError`: choose a value.
 
         Example:
             from detslurm.pytorch.deepspeed import DeepSpeedTrialContext
@@ -67,16 +62,9 @@ class DeepSpeedTrialContext(TrialContext):
         return context
 
     def wrap_model_engine(self, model: DeepSpeedEngine) -> DeepSpeedEngine:
-        """Register an engine, which is then saved in checkpoints.
-
-        The first one decides about batch sizes, gradient accumulation and which rank reads which
-        data.
-
-        Args:
-            model: The first result of `deepspeed.initialize()`.
-
-        Returns:
-            The engine.
+        """Register and return an engine, which is then saved in checkpoints: `model`, the first
+        result of `deepspeed.initialize()`. The first engine decides about batch sizes, gradient
+        accumulation and which rank reads which data.
 
         Raises:
             InvalidExperimentException: If it is no engine, was wrapped before, writes its
@@ -108,14 +96,11 @@ class DeepSpeedTrialContext(TrialContext):
         return model
 
     def set_mpu(self, mpu: ModelParallelUnit) -> None:
-        """Set the ranks that read data and report metrics.
+        """Set the ranks that read data and report metrics, by this rank's place.
 
         Needed only for model parallelism that the first engine doesn't know of: data parallelism,
         ZeRO, DeepSpeed's pipelines, and the `mpu` and `mesh_param` of `deepspeed.initialize()` are
         recognised.
-
-        Args:
-            mpu: This rank's place.
 
         Raises:
             InvalidExperimentException: If it was called before, or `mpu` is something else.
@@ -154,9 +139,8 @@ class DeepSpeedTrialContext(TrialContext):
         return make_data_parallel_mpu(self.distributed)
 
     def disable_auto_grad_accumulation(self) -> None:
-        """Call `train_batch()` once a batch: it trains on all micro-batches itself.
-
-        As many as `get_num_micro_batches_per_slot()`.
+        """Call `train_batch()` once a batch: it trains on all micro-batches itself, as many as
+        `get_num_micro_batches_per_slot()`.
         """
         self._accumulates = False
 

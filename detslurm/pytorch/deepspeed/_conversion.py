@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from deepspeed.runtime.zero import GatheredParameters
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 
 from detslurm._base.node_files import own_name
 from detslurm.core import DistributedContext
@@ -38,9 +40,6 @@ def load_weights(engine: Any, path: Path, tag: str) -> None:
     if int(engine.zero_optimization_stage()) < 3:
         loaded(engine, path, tag, load_module_only=True)
         return
-    from deepspeed.runtime.zero import GatheredParameters
-    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
-
     state = get_fp32_state_dict_from_zero_checkpoint(str(path), tag)
     with GatheredParameters(list(engine.module.parameters()), modifier_rank=0):
         engine.module.load_state_dict(state)
@@ -154,8 +153,6 @@ def _mend_optimizer(engine: Any, converted: Path) -> None:
 
 def _load_untrained(engine: Any, folder: Path) -> None:
     """Load tensors without an optimizer with ZeRO-3: buffers, and frozen parameters."""
-    from deepspeed.runtime.zero import GatheredParameters
-
     files = sorted(folder.glob("zero_pp_rank_*_model_states.pt"), key=_rank_of)
     parts = [torch.load(file, map_location="cpu", weights_only=False, mmap=True) for file in files]
     with torch.no_grad():

@@ -24,7 +24,7 @@ def init(
     distributed: DistributedContext | None = None,
     enable_tensorboard_logging: bool = True,
 ) -> Iterator[DeepSpeedTrialContext]:
-    """Connect the ranks and give the context of a trial; use the Trainer inside the block.
+    """Yield a trial's context, whose ranks are connected; use the Trainer inside the block.
 
     In a job the configuration and the ranks are the job's, and all ranks are seeded with the
     trial's seed. With `DET_MANUAL_INIT_DISTRIBUTED` in the environment the script calls
@@ -39,9 +39,6 @@ def init(
             that a launcher has started, or this process alone.
         enable_tensorboard_logging: Whether metrics are written to TensorBoard files and these are
             kept with the trial; on by default.
-
-    Yields:
-        The context.
 
     Raises:
         ValueError: In a job of several slots whose processes no launcher has started.

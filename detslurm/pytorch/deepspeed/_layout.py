@@ -19,19 +19,12 @@ _CONVERTIBLE = frozenset({"exp_avg", "exp_avg_sq"})
 
 @dataclass(frozen=True)
 class EngineLayout:
-    """The owners of the parts of an engine's state.
+    """The owners of the parts of an engine's state."""
 
-    Attributes:
-        stage: The ZeRO stage.
-        data_parallel: The ranks that the optimizer's state is divided among, with ZeRO.
-        pipeline: The stages of the pipeline; 0 for a model that is none.
-        model_parallel: The ranks that one tensor of the model is cut for.
-    """
-
-    stage: int
-    data_parallel: int
-    pipeline: int = 0
-    model_parallel: int = 1
+    stage: int  # of ZeRO
+    data_parallel: int  # the ranks that the optimizer's state is divided among, with ZeRO
+    pipeline: int = 0  # its stages; 0 for a model that is none
+    model_parallel: int = 1  # the ranks that one tensor of the model is cut for
 
     @property
     def ranks(self) -> int:
@@ -48,43 +41,27 @@ class EngineLayout:
 
 @dataclass(frozen=True)
 class Saved:
-    """The shape of an engine's checkpoint.
-
-    Attributes:
-        layout: The owners of the parts.
-        optimizer_state: The names of what the optimizer keeps for each parameter, but for the count
-            of its steps; None where DeepSpeed's conversion can't read it.
-        by_groups: Whether there is state that only a group of ranks has divided among it.
-        is_offloaded: Whether parts of the state are copies of files on NVMe.
-        repeated: The names of parameters that several stages of the pipeline have.
-        groups: How many groups of parameters the optimizers of the pipeline's stages have.
-        global_batch: The records in a step of the optimizer; None if that is not known.
-    """
+    """The shape of an engine's checkpoint."""
 
     layout: EngineLayout
+    # What the optimizer keeps for each parameter, but for the count of its steps; None where
+    # DeepSpeed's conversion can't read it.
     optimizer_state: frozenset[str] | None = field(default=_CONVERTIBLE)
-    by_groups: bool = False
-    is_offloaded: bool = False
-    repeated: frozenset[str] = frozenset()
-    groups: frozenset[int] = frozenset({1})
-    global_batch: int | None = None
+    by_groups: bool = False  # there is state that only a group of ranks has divided among it
+    is_offloaded: bool = False  # parts of the state are copies of files on NVMe
+    repeated: frozenset[str] = frozenset()  # parameters that several stages of the pipeline have
+    groups: frozenset[int] = frozenset({1})  # of parameters, in the optimizers of the stages
+    global_batch: int | None = None  # the records in a step of the optimizer, if known
 
 
 @dataclass(frozen=True)
 class Present:
-    """The shape of engines that load a checkpoint.
-
-    Attributes:
-        layout: The future owners of the parts.
-        groups: How many groups of parameters the ranks' optimizers have.
-        tied: The parameters of a pipeline that are the same on all stages that have them.
-        has_parts: Whether each rank has a part of each group, as DeepSpeed's loading expects.
-    """
+    """The shape of engines that load a checkpoint."""
 
     layout: EngineLayout
-    groups: frozenset[int] = frozenset({1})
-    tied: frozenset[str] = frozenset()
-    has_parts: bool = True
+    groups: frozenset[int] = frozenset({1})  # of parameters, in the ranks' optimizers
+    tied: frozenset[str] = frozenset()  # parameters that are the same on all stages with them
+    has_parts: bool = True  # each rank has one of each group, as DeepSpeed's loading expects
 
 
 def needs_conversion(saved: EngineLayout, present: EngineLayout) -> bool:

@@ -106,17 +106,13 @@ class DeepSpeedTrial(BaseTrial):
 
     @abc.abstractmethod
     def build_training_data_loader(self) -> DataLoader | None:
-        """Return the data to train on, in micro-batches of one slot.
-
-        None will do where `context.set_mpu()` gives this slot no data.
+        """Return the data to train on, in micro-batches of one slot; None will do where
+        `context.set_mpu()` gives this slot no data.
         """
 
     @abc.abstractmethod
     def build_validation_data_loader(self) -> DataLoader | None:
-        """Return the data to validate on, in micro-batches of one slot.
-
-        None will do where `context.set_mpu()` gives this slot no data.
-        """
+        """Return the data to validate on, as `build_training_data_loader()` does."""
 
     def evaluate_batch(
         self, dataloader_iter: Iterator[Any] | None, batch_idx: int
@@ -142,14 +138,9 @@ class DeepSpeedTrial(BaseTrial):
             engine.save_checkpoint(str(path), tag=f"model{index}")
 
     def load(self, context: DeepSpeedTrialContext, load_path: Path) -> None:
-        """Read what `save()` wrote; every slot calls it.
-
-        It may have been saved on another number of slots: what DeepSpeed can't load as it is is
-        converted first.
-
-        Args:
-            context: The trial's context.
-            load_path: The checkpoint's directory.
+        """Read what `save()` wrote from the directory `load_path`; every slot calls it, with the
+        trial's `context`. It may have been saved on another number of slots: what DeepSpeed can't
+        load as it is is converted first.
 
         Raises:
             AssertionError: If an engine finds nothing of its own there.

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from deepspeed.pipe import PipelineModule, TiedLayerSpec
+
 from detslurm._base.trust import others_can_change_below
 from detslurm.core._collective import run_collectively
 from detslurm.core._retries import keep_trying
@@ -91,8 +93,6 @@ def _present(engine: Any, groups: Sequence[_Groups]) -> Present:
 
 def _layout(engine: Any) -> EngineLayout:
     """The present owners of the parts of an engine's state."""
-    from deepspeed.pipe import PipelineModule
-
     module = engine.module
     pipeline = int(module.num_stages) if isinstance(module, PipelineModule) else 0
     together = int(engine.mp_world_size)  # stages of the pipeline, too
@@ -106,8 +106,6 @@ def _layout(engine: Any) -> EngineLayout:
 
 def _tied(engine: Any) -> frozenset[str]:
     """The parameters of a pipeline that are the same on all stages that have them."""
-    from deepspeed.pipe import TiedLayerSpec
-
     return frozenset(
         f"tied_modules.{spec.key}.{name}"
         for spec in getattr(engine.module, "_layer_specs", [])

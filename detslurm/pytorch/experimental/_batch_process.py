@@ -114,19 +114,12 @@ class RankPart(NamedTuple):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial has come.
-
-    Attributes:
-        batches: The batches that it processes.
-        outputs: The directory of its outputs.
-        done: How many batches are committed, from the first on.
-        reduced: The contributions of earlier runs to the metrics.
-    """
+    """How far a trial has come."""
 
     batches: Batches
     outputs: str
-    done: int = 0
-    reduced: tuple[list[Any], ...] = ()
+    done: int = 0  # so many batches are committed, from the first on
+    reduced: tuple[list[Any], ...] = ()  # what earlier runs gave to the metrics
 
     def metadata(self, trial: int | None) -> dict[str, Any]:
         """The metadata of the checkpoint."""

@@ -65,14 +65,11 @@ class TorchBatchProcessorContext:
 
     @contextmanager
     def upload_path(self) -> Iterator[Path]:
-        """Give an empty directory; its files join the trial's outputs when the block ends.
+        """Yield an empty directory, whose files join the trial's outputs when the block ends.
 
         They lie in the checkpoint storage, under `default_output_uuid/rank_N`. A file replaces the
         file of the same name, so name files by `batch_idx`: a batch that is processed again then
         replaces its file. The files count as soon as the interval's checkpoint is stored.
-
-        Yields:
-            The directory.
 
         Example:
             def process_batch(self, batch, batch_idx):
@@ -83,12 +80,8 @@ class TorchBatchProcessorContext:
             yield path
 
     def report_metrics(self, group: str, steps_completed: int, metrics: dict[str, Any]) -> None:
-        """Report metrics of any group, as `core.train.report_metrics` does.
-
-        Args:
-            group: The name of the group, such as "inference".
-            steps_completed: The step; it may be reported once for each metric.
-            metrics: Values by name.
+        """Report `metrics`, values by name, of any `group`, such as "inference", as
+        `core.train.report_metrics` does: once for each metric and step `steps_completed`.
         """
         self._core.train.report_metrics(group, steps_completed, metrics)
 
@@ -119,8 +112,8 @@ class TorchBatchProcessorContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> MetricReducer:
-        """Register a metric over all batches and ranks. It is reported at the end, and at a
-        preemption, in the group "inference".
+        """Register a metric over all batches and ranks, and return its reducer. It is reported at
+        the end, and at a preemption, in the group "inference".
 
         Contributions from before a preemption are kept with the checkpoint and count, too, so
         `per_slot_reduce()` must not change the reducer: it is called at each interval.
@@ -132,9 +125,6 @@ class TorchBatchProcessorContext:
             name: The name of the metric. By default the reducer gives a dict of metrics.
             for_training: Without effect, as nothing is trained; on by default.
             for_validation: Whether the metric is reported; on by default.
-
-        Returns:
-            The reducer.
         """
         return self._reducers.wrap(reducer, name, for_training, for_validation)
 

@@ -16,17 +16,11 @@ _OURS = ("shuffle", "sampler", "batch_sampler")
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of a dataset, which don't depend on the number of ranks.
+    """The batches of a dataset, which don't depend on the number of ranks."""
 
-    Attributes:
-        records: How many records the dataset has.
-        batch_size: How many records a batch has.
-        count: How many batches are processed, from the first on.
-    """
-
-    records: int
+    records: int  # of all of the dataset
     batch_size: int
-    count: int
+    count: int  # so many are processed, from the first on
 
     def of_rank(self, first: int, rank: int, size: int) -> range:
         """The numbers of a rank's batches, if batch `first` is the next: dealt in turn."""

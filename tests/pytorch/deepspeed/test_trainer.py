@@ -114,34 +114,22 @@ class TestMistakes:
         with pytest.raises(RuntimeError, match=r"0\.19\.8 or later, and this is 0\.18\.9"):
             fit(trials.Zero)
 
-    def test_a_model_for_an_engine(self, trials: Any) -> None:
-        with (
-            deepspeed.init() as context,
-            pytest.raises(InvalidExperimentException, match=r"deepspeed\.initialize\(\).*Linear"),
-        ):
-            context.wrap_model_engine(torch.nn.Linear(1, 1))
-
-    def test_an_engine_twice(self, trials: Any) -> None:
-        with deepspeed.init() as context:
-            trial = trials.Zero(context, config())
-            with pytest.raises(InvalidExperimentException, match="twice"):
-                context.wrap_model_engine(trial.engine)
-
-    def test_two_units(self, trials: Any) -> None:
+    def test_what_is_no_engine_and_no_unit(self, trials: Any) -> None:
         unit = deepspeed.ModelParallelUnit(0, 1, True, True)
         with deepspeed.init() as context:
-            context.set_mpu(unit)
-            with pytest.raises(InvalidExperimentException, match="called before"):
-                context.wrap_mpu(unit)
-
-    def test_a_unit_of_somebody_elses(self, trials: Any) -> None:
-        with deepspeed.init() as context:
+            with pytest.raises(InvalidExperimentException, match=r"deepspeed\.init.*\(\).*Linear"):
+                context.wrap_model_engine(torch.nn.Linear(1, 1))
             with pytest.raises(InvalidExperimentException, match=r"takes a ModelParallelUnit.*int"):
                 context.set_mpu(3)  # type: ignore[arg-type]
             trial = trials.Zero(context, config())
+            with pytest.raises(InvalidExperimentException, match="twice"):
+                context.wrap_model_engine(trial.engine)
             trial.engine.mpu = object()
             with pytest.raises(InvalidExperimentException, match=r"call\scontext\.set_mpu"):
                 deepspeed.Trainer(trial, context).fit(max_length=pytorch.Batch(1))
+            context.set_mpu(unit)
+            with pytest.raises(InvalidExperimentException, match="called before"):
+                context.wrap_mpu(unit)
 
     def test_nobody_reports(self, trials: Any) -> None:
         def make(context: Any, ds_config: Any) -> Any:

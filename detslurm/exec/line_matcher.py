@@ -1,7 +1,8 @@
-"""Search lines on standard input for metrics; write each match as a line of the recorder's channel.
+"""Search lines on standard input for a log policy's pattern, or for metrics.
 
-As `pattern_matcher`, it is a process of its own, which the kernel ends when its allowance of
-processor time is used up. It runs alone, by its path.
+Python's search may take years and can't be interrupted. So it gets a process of its own,
+which the kernel ends when its allowance of processor time is used up. It runs alone, by its path:
+nothing but the standard library is loaded.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import signal
 import sys
 
-# Seconds of processor time: at once, and for each byte read.
+# Seconds of processor time: at once, and for each byte read (so that slow patterns delay no log).
 _ALLOWANCE = 1.0
 _PER_BYTE = 20e-6
 _STEP = "step"
@@ -20,14 +21,21 @@ _LONGEST = 4000  # bytes: lines of several writers don't mix up to PIPE_BUF
 
 
 def main() -> None:
-    """The first line has the group, the pattern and its number; the others are searched."""
+    """The first line has the pattern in JSON; the others are searched, up to the first match.
+
+    With a group and a number beside the pattern each match is a line of the recorder's channel.
+    """
     signal.setitimer(signal.ITIMER_PROF, _ALLOWANCE)  # the default action ends the process
-    group, pattern, number = json.loads(sys.stdin.buffer.readline())
+    wanted = json.loads(sys.stdin.buffer.readline())
+    group, pattern, number = wanted if isinstance(wanted, list) else (None, wanted, 0)
     search = re.compile(pattern).search
     for line in sys.stdin.buffer:
         left, _ = signal.getitimer(signal.ITIMER_PROF)
         signal.setitimer(signal.ITIMER_PROF, min(left + len(line) * _PER_BYTE, _ALLOWANCE))
         found = search(line.removesuffix(b"\n").decode("utf-8", "replace"))
+        if found is not None and group is None:
+            os.write(1, b"+")
+            return
         if found is not None:
             write(group, f"log{number}", found.groupdict())
 
