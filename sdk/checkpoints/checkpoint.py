@@ -217,9 +217,9 @@ class Checkpoint:
         default `detslurm.pytorch.load_trial_from_checkpoint_path` loads the trial. It is a
         `LifecycleError` if its files are gone, or it is not a `PyTorchTrial`'s and there is no
         `loader`."""
-        from detslurm.sdk.checkpoints.loading import load
+        from detslurm.sdk.checkpoints.loading import load, load_trial
 
-        return load(self, loader)
+        return load(self.path, self.download, loader or load_trial)
 
     def write_metadata_file(self, path: Path | str) -> None:
         """Write its metadata as JSON to the file `path`, which is replaced where it exists."""

@@ -6,26 +6,22 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from detslurm.sdk.errors import LifecycleError
 
-if TYPE_CHECKING:
-    from detslurm.sdk.checkpoints.checkpoint import Checkpoint
 
-
-def load(checkpoint: Checkpoint, loader: Callable[[Path], Any] | None) -> Any:
-    """What a loader makes of the files, or of a copy of those in a bucket."""
-    act, path = loader or _load_trial, checkpoint.path
+def load(path: Path | None, download: Callable[[Path], Path], loader: Callable[[Path], Any]) -> Any:
+    """What a loader makes of a directory; for files in a bucket, of a copy of them."""
     if path is None:
         with tempfile.TemporaryDirectory() as folder:
-            return act(checkpoint.download(Path(folder) / "checkpoint"))
+            return loader(download(Path(folder) / "checkpoint"))
     if not path.is_dir():
         raise LifecycleError(f"the files of a checkpoint are gone: {path}")
-    return act(path)
+    return loader(path)
 
 
-def _load_trial(path: Path) -> Any:
+def load_trial(path: Path) -> Any:
     """The trial that a `PyTorchTrial` saved."""
     if not (path / "load_data.json").exists():
         raise LifecycleError(

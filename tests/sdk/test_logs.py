@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from detslurm.sdk import Trial
 from detslurm.sdk.enums import LogLevel
 from detslurm.sdk.experiments import polling
 from detslurm.sdk.trials import logs
@@ -199,6 +200,11 @@ class Clock:
             self.acts.pop(0)()
 
 
+def followed(trial: Trial, clock: Clock, **more: Any) -> list[str]:
+    """The lines that following prints until it ends."""
+    return texts([*polling.follow_logs(trial, clock=clock, sleep=clock.sleep, **more)])
+
+
 def test_following_goes_on_across_requeues_until_the_trial_is_over(scene: Scene) -> None:
     """Every line of every run comes once, in order, and then the stream ends."""
     experiment = scene.experiment(job="7")
@@ -219,9 +225,8 @@ def test_following_goes_on_across_requeues_until_the_trial_is_over(scene: Scene)
         say(place, 2, ["0: d"])
         place.write_end(2, {"outcome": "completed", "time": 2.0})
 
-    clock = Clock(first, preempted, lambda: None, second, done)
-    found = list(polling.follow_logs(trial, clock=clock, sleep=clock.sleep))
-    assert texts(found) == ["begin", "a", "b", "again", "c", "d"]
+    acts = (first, preempted, lambda: None, second, done)
+    assert followed(trial, Clock(*acts)) == ["begin", "a", "b", "again", "c", "d"]
 
 
 def test_what_is_written_while_the_end_is_noticed_is_not_lost(scene: Scene) -> None:
@@ -255,10 +260,7 @@ def test_following_a_tail_shows_no_line_twice(scene: Scene) -> None:
         say(place, 1, ["0: d"])
         place.write_end(1, {"outcome": "completed", "time": 2.0})
 
-    clock = Clock(done)
-    trial = scene.client.trial(1)
-    found = list(polling.follow_logs(trial, tail_count=2, clock=clock, sleep=clock.sleep))
-    assert texts(found) == ["b", "c", "d"]
+    assert followed(scene.client.trial(1), Clock(done), tail_count=2) == ["b", "c", "d"]
 
 
 def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene) -> None:
@@ -274,8 +276,7 @@ def test_following_says_why_nothing_comes_and_rarely_asks_the_queue(scene: Scene
         lambda: scene.client.trial(1).kill(),
     )
     asked = len(scene.queue.queries)
-    stream = polling.follow_logs(trial, report=reported.append, clock=clock, sleep=clock.sleep)
-    assert list(stream) == []
+    assert followed(trial, clock, report=reported.append) == []
     assert reported == [
         "job 7 waits in the queue: other jobs come first (Priority)",
         "job 7 waits in the queue: nodes are busy (Resources)",
@@ -295,10 +296,7 @@ def test_following_a_trial_that_rests_asks_nobody_to_act(scene: Scene) -> None:
     kill = [lambda: scene.client.experiment(1).kill()]
     pause = [lambda: scene.client.experiment(1).pause()]
     clock = Clock(*quiet, *pause, *quiet, *kill)
-    assert (
-        list(polling.follow_logs(trial, report=reported.append, clock=clock, sleep=clock.sleep))
-        == []
-    )
+    assert followed(trial, clock, report=reported.append) == []
     assert reported == [
         "trial 1 is paused by the search, and continues if the search promotes it",
         "trial 1 is paused: `detslurm e activate 1`",
@@ -310,7 +308,7 @@ def test_following_ends_when_the_job_is_proved_dead(scene: Scene) -> None:
     scene.run(scene.experiment(job="7"), log=["0: a"])
     clock = Clock(lambda: scene.queue.put("7", "NODE_FAIL"))
     trial = scene.client.trial(1)
-    assert texts(list(polling.follow_logs(trial, clock=clock, sleep=clock.sleep))) == ["a"]
+    assert followed(trial, clock) == ["a"]
     assert trial.state == "ERROR"
 
 

@@ -22,6 +22,15 @@ def reported(length: int, metric: float, index: int) -> dict[str, object]:
     return {"e": "validated", "trial": index, "length": length, "metric": metric}
 
 
+def left(index: int, worker: str, outcome: str = "out_of_ops") -> dict[str, object]:
+    return {"e": "run_ended", "trial": index, "worker": worker, "outcome": outcome}
+
+
+def workers_are(scene: Scene, *state: str) -> None:
+    for ref in ("7_0", "7_1", "7_2"):
+        scene.queue.put(ref, *state)
+
+
 class TestLooking:
     """How a search and its trials stand."""
 
@@ -77,8 +86,7 @@ class TestLooking:
         reason = "searcher.stop.target: trial 1 reported loss 0.2, and the target is 0.2"
         assert found.search is not None and found.search.data()["end_reason"] == reason
         assert (found.state, found.reason) == ("ACTIVE", None)
-        left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "stopped"}
-        log.commit([left])
+        log.commit([left(index, "7_0", "stopped")])
         resume(read(experiment), Queues(lambda name: scene.queue, scene.warnings.append))
         found = scene.client.experiment(experiment.id)
         assert (found.state, found.reason, found.row.progress) == ("COMPLETED", reason, 1.0)
@@ -98,8 +106,7 @@ class TestLooking:
         text = SEARCH.replace("slurm:", "max_restarts: 0\nslurm:")
         experiment, log = scene.search(text)
         index = scene.works(experiment, log, "7_0", losses=[0.5])
-        lost = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "lost"}
-        log.commit([lost])
+        log.commit([left(index, "7_0", "lost")])
         for _ in range(2):
             trial = scene.client.trial(1)
             (run,) = trial.view.runs
@@ -112,8 +119,7 @@ class TestLooking:
         experiment, log = scene.search()
         for ref, loss in (("7_0", 0.1), ("7_1", 0.2)):
             index = scene.works(experiment, log, ref, losses=[loss], end="out_of_ops")
-            left = {"e": "run_ended", "trial": index, "worker": ref, "outcome": "out_of_ops"}
-            log.commit([reported(3, loss, index), left])
+            log.commit([reported(3, loss, index), left(index, ref)])
         states = [t.state for t in scene.client.experiment(experiment.id).trials()]
         assert states == ["PAUSED", "PAUSED"]
         scene.works(experiment, log, "7_2")
@@ -142,8 +148,7 @@ class TestLooking:
         experiment, log = scene.search()
         for index, ref in enumerate(("7_0", "7_1", "7_2") * 2):
             scene.works(experiment, log, ref, losses=[0.1 * index], end="out_of_ops")
-            left = {"e": "run_ended", "trial": index, "worker": ref, "outcome": "out_of_ops"}
-            log.commit([reported(3, 0.1 * index, index), left])
+            log.commit([reported(3, 0.1 * index, index), left(index, ref)])
             if index == 2:
                 scene.works(experiment, log, "7_9")  # the best of the first three
                 assert scene.client.trial(2).kill()
@@ -155,8 +160,7 @@ class TestLooking:
         assert seen[:2] == states()[:2]
         while "PAUSED" in states() or "QUEUED" in states():
             index = scene.works(experiment, log, "7_0", losses=[1.0], end="out_of_ops")
-            left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "out_of_ops"}
-            log.commit([reported(9, 1.0, index), left])
+            log.commit([reported(9, 1.0, index), left(index, "7_0")])
         assert states() == seen and not scene.client.trial(3).kill()
         scene.client.experiment(experiment.id).pause()
         assert states() == seen
@@ -178,8 +182,7 @@ class TestLooking:
             metrics = {"loss": 0.25}
             records.append({"t": "metrics", "group": "validation", "steps": 2, "metrics": metrics})
         trial.write_end(1, {"outcome": "completed", "time": 2.0})
-        ended = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "completed"}
-        log.commit([reported(2, 0.25, index), ended])
+        log.commit([reported(2, 0.25, index), left(index, "7_0", "completed")])
         found.set_name("renamed")  # reads the facts and the search's log
         found._snapshot.refresh()
         fresh = found.trials()[0].row
@@ -236,8 +239,7 @@ class TestWorkers:
         assert [job.job_id for job in found.view.jobs] == ["7"]
         scene.works(experiment, log, "7_0")
         assert scene.client.experiment(experiment.id).message is None
-        for ref in ("7_0", "7_1", "7_2"):
-            scene.queue.put(ref, "PENDING", "JobHeldUser")
+        workers_are(scene, "PENDING", "JobHeldUser")
         scene.client.experiment(experiment.id).pause()
         assert scene.client.experiment(experiment.id).message is None
 
@@ -245,8 +247,7 @@ class TestWorkers:
         """With evidence that all are gone it failed; `activate` queues as many as are wanted."""
         experiment, log = scene.search()
         scene.works(experiment, log, "7_0")
-        for ref in ("7_0", "7_1", "7_2"):
-            scene.queue.put(ref, "NODE_FAIL")
+        workers_are(scene, "NODE_FAIL")
         found = scene.client.experiment(experiment.id)
         assert found.state == "ERROR"
         assert "activate" in str(found.trials()[0].row.end_reason)
@@ -270,8 +271,7 @@ class TestWorkers:
         scene.works(experiment, log, "7_0")
         found = scene.client.experiment(experiment.id)
         found.pause()
-        for ref in ("7_0", "7_1", "7_2"):
-            scene.queue.put(ref, "PENDING", "JobHeldUser")
+        workers_are(scene, "PENDING", "JobHeldUser")
 
         def release(refs: Collection[str]) -> None:
             assert log.catch_up().workers == {}
@@ -300,10 +300,8 @@ class TestWorkers:
             index = scene.works(experiment, log, "7_0", losses=[0.5], end="out_of_ops")
             length = log.state.trials[index].target_length
             assert length is not None
-            left = {"e": "run_ended", "trial": index, "worker": "7_0", "outcome": "out_of_ops"}
-            log.commit([reported(length, 0.5, index), left])
-        for ref in ("7_0", "7_1", "7_2"):
-            scene.queue.put(ref, "NODE_FAIL")
+            log.commit([reported(length, 0.5, index), left(index, "7_0")])
+        workers_are(scene, "NODE_FAIL")
         scene.client.experiment(experiment.id).activate()
         assert scene.queue.requests == []
         ended = scene.client.experiment(experiment.id)
@@ -360,8 +358,7 @@ class TestWishing:
         experiment, log = scene.search()
         scene.works(experiment, log, "7_0")
         scene.client.experiment(experiment.id).cancel()
-        for ref in ("7_0", "7_1", "7_2"):
-            scene.queue.put(ref, "CANCELLED")
+        workers_are(scene, "CANCELLED")
         assert scene.client.experiment(experiment.id).state == "CANCELED"
         with pytest.raises(LifecycleError):
             scene.client.experiment(experiment.id).activate()
@@ -372,8 +369,7 @@ class TestWishing:
         experiment, log = scene.search()
         scene.works(experiment, log, "7_0", losses=[0.5], checkpoint="c1")
         scene.client.experiment(experiment.id).kill()
-        for ref in ("7_0", "7_1", "7_2"):
-            scene.queue.put(ref, "CANCELLED")
+        workers_are(scene, "CANCELLED")
         scene.client.experiment(experiment.id).delete()
         assert list(scene.checkpoints.iterdir()) == []
         with pytest.raises(NotFound, match=f"experiment {experiment.id} was deleted"):

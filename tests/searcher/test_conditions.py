@@ -12,11 +12,11 @@ from detslurm.config.points import varying
 from detslurm.config.secret_values import masked_sample, restored_sample
 from detslurm.config.spaces import place_among
 from detslurm.searcher import Grid, RandomStream, draw
-from detslurm.searcher.explore import explore
 from detslurm.searcher.hyperparameters import dimensions, draws_of, pass_over
 from detslurm.searcher.optuna.bridge import Bridge
 from detslurm.searcher.optuna.history import KnownTrial, TrialHistory
 from detslurm.searcher.optuna.space import distributions, sample_of, to_params
+from detslurm.searcher.pbt import explore
 from detslurm.searcher.sampling import Samples
 from tests.searcher.conditional import OPTIMIZERS, is_possible, points, spaces, whole_ranges
 from tests.searcher.drive import run, search

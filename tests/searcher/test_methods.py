@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from detslurm.searcher import Create, RandomStream, Search, State, ValidateAfter
-from detslurm.searcher.explore import explore
+from detslurm.searcher.pbt import explore
 from detslurm.searcher.sampling import Samples
 from tests.searcher.drive import (
     SPACE,
@@ -272,6 +272,11 @@ def test_exploring_stays_in_the_space() -> None:
     assert {s["a"] for s in drawn} == set(range(1, 9))
 
 
+def custom() -> tuple[Search, State]:
+    chosen = search("custom")
+    return chosen, chosen.initial()
+
+
 def answer(chosen: Search, state: State, *ops: dict[str, Any], after: int | None = None) -> None:
     """A custom method answers all events, or those up to `after`."""
     assert state.dialogue is not None
@@ -314,8 +319,7 @@ def test_operations_may_hold_numbers_of_numpy() -> None:
 
 def test_a_custom_method_runs_its_trials() -> None:
     """Created, trained to each length, closed: the method hears of everything, in order."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     assert heard(state) == [("initial_operations",)]
     warm = create("b", checkpoint={"uuid": "u1"})
     answer(chosen, state, create("a"), length("a", 3), warm)
@@ -345,8 +349,7 @@ def close(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("moment", ["waiting", "running", "given back"])
 def test_close_lets_a_trial_train_as_far_as_it_was_asked_to(moment: str) -> None:
     """Also where one answer creates, asks and closes; its validation is heard of before its end."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     answer(chosen, state, create("a"), length("a", 3), *[close("a")] * (moment == "waiting"))
     assert ask(chosen, state) == 0
     if moment != "waiting":
@@ -364,8 +367,7 @@ def test_close_lets_a_trial_train_as_far_as_it_was_asked_to(moment: str) -> None
 @pytest.mark.parametrize("rests", [True, False])
 def test_close_after_a_further_length(rests: bool) -> None:
     """`[ValidateAfter(6), Close]` after 3 trains to 6, whether the trial still runs or not."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     answer(chosen, state, create("a"), length("a", 3))
     ask(chosen, state)
     report(chosen, state, 0, 3, 0.5)
@@ -382,8 +384,7 @@ def test_close_after_a_further_length(rests: bool) -> None:
 @pytest.mark.parametrize("rests", [True, False])
 def test_a_length_that_was_trained_is_validated_once_more(again: int, rests: bool) -> None:
     """The method may wait for that: no answer would keep the search for ever."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     answer(chosen, state, create("a"), length("a", 3))
     ask(chosen, state)
     train(chosen, state, 0, lambda i, n: 0.5)
@@ -401,8 +402,7 @@ def test_a_length_that_was_trained_is_validated_once_more(again: int, rests: boo
 
 def test_an_answer_counts_once() -> None:
     """A runner that crashed sends its operations again, with the number it had answered."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     answer(chosen, state, create("a"), length("a", 3), after=1)
     before = chosen.dump(state)
     answer(chosen, state, create("a"), length("a", 3), create("b"), after=1)
@@ -413,8 +413,7 @@ def test_an_answer_counts_once() -> None:
 @pytest.mark.parametrize("again", [1, 3])
 def test_a_length_that_comes_while_a_run_leaves_is_trained(again: int) -> None:
     """The run had reported, and its program waited for more in vain: the trial comes back."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     answer(chosen, state, create("a"), length("a", 1))
     ask(chosen, state)
     report(chosen, state, 0, 1, 0.5)
@@ -428,8 +427,7 @@ def test_a_length_that_comes_while_a_run_leaves_is_trained(again: int) -> None:
 
 def test_a_custom_method_hears_of_failures() -> None:
     """Each way of exiting early has its reason, and the trial is closed after it."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     names = {"error": "ERRORED", "canceled": "USER_CANCELED", "invalid_hp": "INVALID_HP"}
     for how in names:
         answer(chosen, state, create(how), length(how, 1))
@@ -446,8 +444,7 @@ def test_a_custom_method_hears_of_failures() -> None:
 )
 def test_shutdown_lets_everybody_leave(shutdown: dict[str, bool], verdict: str) -> None:
     """Running trials are told to stop; the search ends when the last has left."""
-    chosen = search("custom")
-    state = chosen.initial()
+    chosen, state = custom()
     answer(chosen, state, create("a"), length("a", 1), create("b"), length("b", 1))
     ask(chosen, state)
     answer(chosen, state, {"op": "shutdown", **shutdown}, create("late"), length("a", 9))
