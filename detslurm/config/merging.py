@@ -94,8 +94,8 @@ def _by(identity: Callable[[YamlNode], Hashable]) -> Rule:
     return rule
 
 
-def _key(name: str) -> Callable[[YamlNode], Hashable]:
-    return lambda node: _hashable(node.plain().get(name) if node.is_mapping else node.plain())
+def _mount(node: YamlNode) -> Hashable:
+    return _hashable(node.plain().get("container_path") if node.is_mapping else node.plain())
 
 
 def _policy(node: YamlNode) -> Hashable:
@@ -148,9 +148,7 @@ _RULES: dict[Path, Rule] = {
     ("checkpoint_storage",): _union("type", Storage),
     ("labels",): _by(_itself),
     ("log_policies",): _by(_policy),
-    ("bind_mounts",): _by(_key("container_path")),
-    ("resources", "devices"): _by(_key("container_path")),
-    ("environment", "proxy_ports"): _by(_key("proxy_port")),
+    ("bind_mounts",): _by(_mount),
     ("environment", "environment_variables", "cpu"): _after,
     ("environment", "environment_variables", "cuda"): _after,
     ("environment", "environment_variables", "rocm"): _after,

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from detslurm.config.schema.environment import DEVICES
 from detslurm.config.schema.recording import SOURCES
-from detslurm.config.schema.resources import memory_bytes
 from detslurm.config.schema.slurm import canonical_limit
 from detslurm.config.schema.training import canonical_signal
 from detslurm.config.yaml_node import YamlNode
@@ -88,32 +87,13 @@ def _variables(node: YamlNode) -> YamlNode:
     return node
 
 
-def _each(change: Callable[[YamlNode], YamlNode]) -> Callable[[YamlNode], YamlNode]:
-    def run(node: YamlNode) -> YamlNode:
-        return node._replace(value=[change(item) for item in node.value]) if node.is_list else node
-
-    return run
+def _policies(node: YamlNode) -> YamlNode:
+    return node._replace(value=list(map(_policy, node.value))) if node.is_list else node
 
 
-def _action(policy: YamlNode) -> YamlNode:
-    kind = policy.get("action", "type")
-    return policy.put("action", kind) if kind else policy
-
-
-def _device(node: YamlNode) -> YamlNode:
-    if not isinstance(node.value, str) or ":" not in node.value:
-        return node
-    parts = dict(zip(("host_path", "container_path", "mode"), node.value.split(":"), strict=False))
-    return node._replace(
-        value={key: YamlNode(text, node.at) for key, text in parts.items() if text}
-    )
-
-
-def _size(node: YamlNode) -> YamlNode:
-    if not isinstance(node.value, str):
-        return node
-    size = memory_bytes(node.value)
-    return node if size is None else node._replace(value=size)
+def _policy(node: YamlNode) -> YamlNode:
+    kind = node.get("action", "type")
+    return node.put("action", kind) if kind else node
 
 
 def _limit(node: YamlNode) -> YamlNode:
@@ -184,11 +164,9 @@ def _objectives(node: YamlNode) -> YamlNode:
 _FORMS: dict[Path, Callable[[YamlNode], YamlNode]] = {
     ("environment", "image"): _image,
     ("environment", "environment_variables"): _variables,
-    ("log_policies",): _each(_action),
+    ("log_policies",): _policies,
     ("record",): _record,
     ("resources",): _slots,
-    ("resources", "devices"): _each(_device),
-    ("resources", "shm_size"): _size,
     ("slurm", "time"): _limit,
     ("preempt_signal",): _signal,
     ("outputs",): _outputs,

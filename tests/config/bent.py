@@ -443,7 +443,6 @@ SECTIONS = [
         ":6:49:",
         "don't fit on one node",
     ),
-    _head("memory size", "resources: {shm_size: lots}\n", ":6:23:", "memory size"),
     _head("pool of two words", "resources: {resource_pool: a b}\n", ":6:28:", "one word"),
     _head("unknown storage", "checkpoint_storage: {type: sharedfs}\n", ":6:28:", '"shared_fs"'),
     _head(
@@ -519,7 +518,6 @@ SECTIONS = [
         '"cancel_retries"',
     ),
     _head("nameless policy", "log_policies:\n  - {pattern: b}\n", ":7:5:", '"name" must be set'),
-    _head("retention", "retention_policy: {log_retention_days: 40000}\n", ":6:40:", "<= 32767"),
 ]
 
 SLURM = [

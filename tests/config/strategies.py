@@ -161,9 +161,6 @@ PARTS = {
         {},
         optional={
             "environment_variables": VARIABLES | st.fixed_dictionaries({"cuda": VARIABLES}),
-            "proxy_ports": st.lists(
-                st.builds(lambda port: {"proxy_port": port}, st.integers(1, 4)), max_size=3
-            ),
         },
     ),
     "bind_mounts": st.lists(

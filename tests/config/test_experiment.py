@@ -45,8 +45,6 @@ def test_everything_is_read(full: ExperimentConfig) -> None:
     assert full.hyperparameters["layers"] == Const(val=(1, 2, {"a": "b"}))
     assert full.hyperparameters["empty"] == Hyperparameters()
     assert full.hyperparameters["optimizer"]["beta"] == Double(minval=0.8, maxval=0.99)
-    assert full.resources.shm_size == 1.5 * 2**30
-    assert [device.mode for device in full.resources.devices] == ["rw", "mrw"]
     assert full.environment.environment_variables.of("cuda") == {
         "G": "1",
         "API_KEY": "a=b\nc",

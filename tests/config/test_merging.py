@@ -66,25 +66,6 @@ RULES = [
         },
     ),
     (
-        "devices, in both forms",
-        {"resources": {"devices": ["/a:/x"]}},
-        {"resources": {"devices": [{"host_path": "/b", "container_path": "/x"}, "/c:/y:r"]}},
-        {
-            "resources": {
-                "devices": [
-                    {"host_path": "/a", "container_path": "/x"},
-                    {"host_path": "/c", "container_path": "/y", "mode": "r"},
-                ]
-            }
-        },
-    ),
-    (
-        "proxy ports",
-        {"environment": {"proxy_ports": [{"proxy_port": 1, "proxy_tcp": True}]}},
-        {"environment": {"proxy_ports": [{"proxy_port": 1}, {"proxy_port": 2}]}},
-        {"environment": {"proxy_ports": [{"proxy_port": 1, "proxy_tcp": True}, {"proxy_port": 2}]}},
-    ),
-    (
         "log policies by name, nameless ones by content",
         {
             "log_policies": [

@@ -14,29 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CommandResult
-from tests.cli.test_submitting import assert_refused
 from tests.cluster import Cluster, User
 from tests.cluster.waiting import wait_for
-from tests.config.bent import BENT
 from tests.e2e.desk import PATIENCE, Desk
 from tests.envelope import unwrap
 
 pytestmark = [pytest.mark.cluster, pytest.mark.strange_site]
-
-
-def test_bent_configurations_are_refused_on_one_screen(desk: Desk, site: Cluster) -> None:
-    """Exit code 2, line numbers, what was expected; nothing queued. One of each dozen: all of them
-    are refused in tests/cli."""
-    some = BENT[::12]
-    desk.write("bent/train.py", "")
-    for bent in some:
-        path = desk.write(f"bent/{bent.name}.yaml", "")
-        path.write_text(bent.text)  # as it is: `write` takes indentation away
-        done = desk.run("submit", str(path), check=False)
-        assert_refused(bent, CommandResult(done.returncode, done.stdout, done.stderr))
-    assert site.queued(desk.user.name) == []
-    assert not list((desk.store.path / "experiments").glob("*/facts/*"))
 
 
 PRINTS = "import os, sys\nprint('version one')\n"

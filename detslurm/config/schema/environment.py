@@ -16,10 +16,6 @@ def _variable(value: Any) -> str | None:
     return None if _VARIABLE.fullmatch(value) else ""
 
 
-def _ports(value: Any) -> str | None:
-    return None if all(type(port) is int for port in value.values()) else ""
-
-
 Variable = Annotated[str, must(_variable, "text of the form NAME=value")]
 
 
@@ -56,27 +52,6 @@ class ImageInput(Image, frozen=True, kw_only=True):
     gpu: Annotated[str | None, _GPU] = None
 
 
-class ProxyPort(Section, frozen=True, kw_only=True):
-    """A port that a server would forward to."""
-
-    proxy_port: int
-    proxy_tcp: bool = False
-    unauthenticated: bool = False
-    default_service_id: bool = False
-
-
-class RegistryAuth(Section, frozen=True, kw_only=True):
-    """Credentials for a registry of images."""
-
-    username: str | None = None
-    password: Annotated[str | None, SECRET] = None
-    auth: Annotated[str | None, SECRET] = None
-    email: str | None = None
-    serveraddress: str | None = None
-    identitytoken: Annotated[str | None, SECRET] = None
-    registrytoken: Annotated[str | None, SECRET] = None
-
-
 class Environment(Section, frozen=True, kw_only=True):
     """The surroundings of the training code."""
 
@@ -91,12 +66,10 @@ class Environment(Section, frozen=True, kw_only=True):
         Image,
         accepts(str | ImageInput, "text, or a mapping of cpu, cuda, rocm to text"),
     ] = Image()
-    ports: Annotated[FrozenDict, IGNORED, must(_ports, "a mapping of names to integers")] = (
-        FrozenDict()
-    )
-    proxy_ports: Annotated[tuple[ProxyPort, ...], IGNORED] = ()
+    ports: Annotated[FrozenDict, IGNORED] = FrozenDict()
+    proxy_ports: Annotated[tuple[Any, ...], IGNORED] = ()
     force_pull_image: Annotated[bool, IGNORED] = False
-    registry_auth: Annotated[RegistryAuth | None, IGNORED] = None
+    registry_auth: Annotated[FrozenDict | None, IGNORED, SECRET] = None
     add_capabilities: Annotated[tuple[str, ...], IGNORED] = ()
     drop_capabilities: Annotated[tuple[str, ...], IGNORED] = ()
     pod_spec: Annotated[FrozenDict | None, IGNORED] = None

@@ -24,7 +24,7 @@ from detslurm.config.fields import (
 from detslurm.config.schema.arguments import Arguments
 from detslurm.config.schema.environment import Environment
 from detslurm.config.schema.hyperparameters import Hyperparameters
-from detslurm.config.schema.integrations import PBS, Integrations, Security
+from detslurm.config.schema.integrations import PBS, Integrations
 from detslurm.config.schema.recording import AnyRecord, LogMetrics, LogPolicy
 from detslurm.config.schema.resources import BindMount, Resources
 from detslurm.config.schema.searcher import AnySearcher
@@ -37,7 +37,6 @@ from detslurm.config.schema.training import (
     PreemptSignal,
     Profiling,
     Reproducibility,
-    RetentionPolicy,
 )
 
 ARGUMENTS = "flags, hydra, a template with {name}, or a mapping with flags or file"
@@ -94,9 +93,9 @@ class ExperimentConfig(Section, frozen=True, kw_only=True):
     metrics_from_log: tuple[LogMetrics, ...] = ()
 
     bind_mounts: tuple[BindMount, ...] = ()
-    retention_policy: Annotated[RetentionPolicy | None, IGNORED] = None
+    retention_policy: Annotated[FrozenDict | None, IGNORED] = None
     integrations: Integrations | None = None
-    security: Annotated[Security | None, IGNORED] = None
+    security: Annotated[FrozenDict | None, IGNORED] = None
     pbs: Annotated[PBS, IGNORED] = PBS()
     tensorboard_storage: Annotated[FrozenDict | None, IGNORED] = None
     data_layer: Annotated[FrozenDict | None, IGNORED] = None

@@ -1,10 +1,10 @@
-"""The user's notices of an experiment, and keys of other systems without effect on Slurm."""
+"""The schema of `integrations`: which of the user's notices an experiment has."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from detslurm.config.fields import IGNORED, SECRET, Positive, Section, Text, deprecated
+from detslurm.config.fields import IGNORED, SECRET, FrozenDict, Positive, Section, Text, deprecated
 
 
 class Webhooks(Section, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Webhooks(Section, frozen=True, kw_only=True):
 class Integrations(Section, frozen=True, kw_only=True):
     """Systems around an experiment."""
 
-    pachyderm: Annotated[Pachyderm | None, IGNORED] = None
+    pachyderm: Annotated[FrozenDict | None, IGNORED, SECRET] = None
     webhooks: Webhooks | None = None
 
 
@@ -30,48 +30,3 @@ class PBS(Section, frozen=True, kw_only=True):
 
     slots_per_node: Positive | None = None
     pbsbatch_args: tuple[str, ...] = ()
-
-
-class Kerberos(Section, frozen=True, kw_only=True):
-    """Where Kerberos is configured."""
-
-    config_file: str
-
-
-class Security(Section, frozen=True, kw_only=True):
-    """Authentication inside containers."""
-
-    kerberos: Kerberos | None = None
-
-
-class Pachd(Section, frozen=True, kw_only=True):
-    """The daemon of Pachyderm."""
-
-    host: str
-    port: int
-
-
-class PachydermProxy(Section, frozen=True, kw_only=True):
-    """The proxy of Pachyderm."""
-
-    scheme: str
-    host: str
-    port: int
-
-
-class PachydermDataset(Section, frozen=True, kw_only=True):
-    """A dataset in Pachyderm."""
-
-    project: str
-    repo: str
-    commit: str
-    branch: str
-    token: Annotated[str, SECRET]
-
-
-class Pachyderm(Section, frozen=True, kw_only=True):
-    """Data from Pachyderm."""
-
-    pachd: Pachd
-    proxy: PachydermProxy
-    dataset: PachydermDataset

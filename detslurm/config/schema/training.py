@@ -49,12 +49,6 @@ class Reproducibility(Section, frozen=True, kw_only=True):
     experiment_seed: Seed
 
 
-class RetentionPolicy(Section, frozen=True, kw_only=True):
-    """How many days logs are kept; -1 is forever."""
-
-    log_retention_days: Annotated[int, Meta(ge=-1, le=32767)] | None = None
-
-
 UNITS = ("batches", "records", "epochs")
 
 
